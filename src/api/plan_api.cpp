@@ -177,7 +177,7 @@ ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text)
 ds_status ds_plan_print(const ds_plan* plan, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::put_text(ds::need(plan, "plan").plan.step.print(), out_text);
+    ds::put_text(ds::print_steps(ds::need(plan, "plan").plan), out_text);
   });
 }
 

@@ -226,6 +226,10 @@ const Program& step_of(const Plan& plan, StepForm form) {
   return form == StepForm::compressed ? plan.compressed : plan.step;
 }
 
+std::string print_steps(const Plan& plan) {
+  return plan.step.print() + (plan.compressed.instrs.empty() ? "" : plan.compressed.print());
+}
+
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
   for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.compressed, &plan.eval, &plan.infer})

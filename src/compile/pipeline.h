@@ -49,6 +49,8 @@ struct Plan {
 
 // The program of a step of that form.
 const Program& step_of(const Plan& plan, StepForm form);
+// The text of `step`, and of `compressed` behind it where there is one.
+std::string print_steps(const Plan& plan);
 
 // Of all its programs, which share their arenas.
 MemoryPlan memory_plan(const Plan& plan);

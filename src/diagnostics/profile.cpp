@@ -151,9 +151,14 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
-  StepProfile sums(engine.plan().step);
   engine.train_batch(inputs);
+  const Program& profiled = engine.next_program();
+  StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
+    if (&engine.next_program() != &profiled) {
+      raise(DS_ERROR_CONFIG, "{}: a profile is of steps of one form, {} steps cross it, got {}",
+            KeyName("optimizer.params.freeze_step"), request.steps, config.optimizer.freeze_step);
+    }
     engine.runtime().trace()->take();
     int64_t begin = now_ns();
     engine.train_batch(inputs);

@@ -98,13 +98,18 @@ void Engine::require_idle(const char* call) {
         call, micro_, runtime_.config().accumulation);
 }
 
+StepForm Engine::next_form() const {
+  const OptimizerConfig& config = runtime_.config().optimizer;
+  const Optimizer& optimizer = optimizer_of(config);
+  return optimizer.compresses() ? optimizer.form(config, control_.updates()) : StepForm::reduced;
+}
+
 void Engine::begin_step() {
   store_.require_refreshed();
   store_.changed();
   control_.begin_step();
-  const Optimizer& optimizer = optimizer_of(runtime_.config().optimizer);
-  if (!optimizer.compresses()) return;
-  form_ = optimizer.form(runtime_.config().optimizer, control_.updates());
+  form_ = next_form();
+  if (!optimizer_of(runtime_.config().optimizer).compresses()) return;
   if (form_ == StepForm::compressed && momentum_in_parts_) runtime_.guarded([&] { store_.renew_params(); });
   momentum_in_parts_ = form_ == StepForm::reduced;
 }

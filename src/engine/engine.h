@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/optimizer.h"
 #include "compile/memory_plan.h"
 #include "core/device/stream.h"
 #include "core/graph/graph.h"
@@ -18,6 +17,7 @@
 #include "engine/step_control.h"
 #include "engine/trained_set.h"
 #include "exec/executor.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -75,8 +75,10 @@ class Engine final : private StateStore::Owner {
   TrainedSet& trained() { return trained_; }
   // Of the step that runs, or has run last.
   const Program& program() const { return step_of(plan_, form_); }
-  // The step program as compiled, and bytes per tier.
-  std::string print_plan() const { return plan_.step.print(); }
+  // Of the step that comes next.
+  const Program& next_program() const { return step_of(plan_, next_form()); }
+  // The programs of a step as compiled, and bytes per tier.
+  std::string print_plan() const { return print_steps(plan_); }
   std::vector<TierMemory> memory() const;
 
  private:
@@ -92,6 +94,7 @@ class Engine final : private StateStore::Owner {
   // What runs the program().
   Executor& stepper() { return form_ == StepForm::compressed ? *compressed_ : *step_; }
 
+  StepForm next_form() const;
   void recompile(const TrainedParams& trained);
   void begin_step();
   const StepResult& finish_step();

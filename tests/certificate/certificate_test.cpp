@@ -89,6 +89,12 @@ std::vector<Point> cover() {
   rows.tied = false;
   rows.sparse = true;
   points.push_back(rows);
+  for (int stage : {0, 1}) {  // two programs of a step
+    for (Tier tier : {Tier::device, Tier::nvme}) {
+      points.push_back(point(stage, tier, 3));
+      points.back().optimizer = "OneBitAdam";
+    }
+  }
   for (int stage : {0, 2, 3}) {  // of many micro-steps, of which one is repeated
     for (bool reproducible : {false, true}) {
       Point many = point(stage, Tier::nvme, 2);

@@ -15,7 +15,7 @@
 #include "support/conformance.h"
 #include "support/semantics.h"
 
-namespace ds::test {
+namespace ds::test::signs {
 namespace {
 
 Tensor blank(DType dtype, int64_t numel) {
@@ -279,4 +279,4 @@ TEST_F(Signs, MomentumAndFrozenAdamHaveOneResult) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::signs

@@ -13,7 +13,7 @@
 #include "support/ranks.h"
 #include "support/semantics.h"
 
-namespace ds::test {
+namespace ds::test::onebit_recorded {
 namespace {
 
 Json recorded() {
@@ -145,4 +145,4 @@ TEST(OneBitRecorded, AdamFollowsDeepSpeed) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::onebit_recorded

@@ -21,7 +21,7 @@
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
 
-namespace ds::test {
+namespace ds::test::onebit {
 namespace {
 
 constexpr int64_t kFreeze = 3;
@@ -289,6 +289,28 @@ TEST(OneBit, ASkippedStepBehindTheFreezeChangesNothing) {
   EXPECT_EQ(run(true), run(false));
 }
 
+// The norm behind the freeze is the root of the mean square of the norms of the ranks' own gradients, which
+// is what reads as "grad".
+TEST(OneBit, TheNormIsThatOfTheRanksOwnGradients) {
+  for (int stage : {0, 1}) {
+    run_ranks(3, [&](Communicator& comm) {
+      Config c = make_config(stage, 1, 3);
+      c.optimizer.type = "OneBitAdam";
+      c.optimizer.freeze_step = 1;
+      Engine engine(c, large_graph(), comm, {});
+      step_of(engine, 0);
+      StepResult r = step_of(engine, 1);
+      double own = 0, all[3] = {};
+      for (size_t i = 0; i < 3; ++i) {
+        for (float g : engine.store().read_tensor(ParamId(i), "grad")) own += static_cast<double>(g) * g;
+      }
+      comm.all_gather(&own, all, sizeof own, "squares");
+      EXPECT_NE(all[0], all[1]);
+      EXPECT_NEAR(r.grad_norm, std::sqrt((all[0] + all[1] + all[2]) / 3), 1e-6 * r.grad_norm);
+    });
+  }
+}
+
 TEST(OneBit, RanksWithoutDataTakePart) {
   auto uneven = [](const Point& p) {
     return run_engines(p, config_with(p, 2), [&](Engine& engine) {
@@ -524,4 +546,4 @@ TEST(OneBit, DelegatesAndWrittenGradientsAreRefused) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::onebit

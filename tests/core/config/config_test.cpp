@@ -457,7 +457,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"muon\"}"),
       "optimizer.type: Muon is unsupported by this version; supported: Adam, AdamW, SGD, Lion, Adagrad, "
-      "Lamb");
+      "Lamb, OneBitAdam");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");

@@ -1,0 +1,109 @@
+// A step of 1-bit Adam before and behind its freeze, ./run bench onebit.
+//   bench_onebit RANK RANKS URL STAGE STEPS
+//       one of the ranks: seconds a step (the best) and bytes received a step of a small GPT, bf16, with
+//       Adam, then with 1-bit Adam behind its freeze
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/base/trace.h"
+#include "engine/engine.h"
+#include "nn/models/gpt.h"
+
+namespace ds {
+namespace {
+
+// The model of examples/train.json with a larger width, so that a step has something to send.
+constexpr int64_t kLayers = 4, kHidden = 512, kHeads = 8, kVocab = 8192, kSequence = 128;
+
+Config config_of(int ranks, int stage, bool compressed) {
+  Config c;
+  c.micro_batch = 1;
+  c.accumulation = 1;
+  c.train_batch = ranks;
+  c.compute = DS_DTYPE_BF16;
+  c.zero.stage = stage;
+  c.optimizer.lr = 1e-4;
+  if (compressed) {
+    c.optimizer.type = "OneBitAdam";
+    c.optimizer.freeze_step = 2;
+  }
+  return c;
+}
+
+Graph graph() {
+  ModelConfig m;
+  m.family = "gpt";
+  m.layers = kLayers;
+  m.hidden = kHidden;
+  m.heads = kHeads;
+  m.vocab = kVocab;
+  m.positions = kSequence;
+  return build_gpt(m, kSequence, kSequence);
+}
+
+int64_t received(const Engine& engine) {
+  int64_t sum = 0;
+  for (const auto& [name, count] : engine.runtime().ledger()) sum += count.bytes;
+  return sum;
+}
+
+struct Measured {
+  double seconds = 1e9;  // of the best step
+  int64_t bytes = 0;     // of the last
+};
+
+Measured measure(Communicator& comm, int stage, bool compressed, int steps) {
+  Engine engine(config_of(comm.size(), stage, compressed), graph(), comm, {});
+  std::vector<int32_t> tokens(kSequence), targets(kSequence);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    auto words = RandomStream{1, 0, static_cast<uint32_t>(comm.rank()), 0}.block(i);
+    tokens[i] = static_cast<int32_t>(words[0] % kVocab);
+    targets[i] = static_cast<int32_t>(words[1] % kVocab);
+  }
+  Measured best;
+  for (int s = 0; s < steps + 2; ++s) {  // the first two of 1-bit Adam are those of Adam
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kSequence},
+                          {targets.data(), DS_DTYPE_I32, kSequence}};
+    int64_t begin = now_ns(), bytes = received(engine);
+    engine.train_batch(inputs);
+    if (s < 2) continue;
+    best.seconds = std::min(best.seconds, static_cast<double>(now_ns() - begin) * 1e-9);
+    best.bytes = received(engine) - bytes;
+  }
+  return best;
+}
+
+void as_rank(char** words) {
+  CommOptions options;
+  options.rank = std::atoi(words[0]);
+  options.size = std::atoi(words[1]);
+  auto comm = create_communicator(words[2], options);
+  int stage = std::atoi(words[3]), steps = std::atoi(words[4]);
+  for (bool compressed : {false, true}) {
+    Measured m = measure(*comm, stage, compressed, steps);
+    if (options.rank == 0) fmt::print("{} {}\n", m.seconds, m.bytes);
+  }
+}
+
+}  // namespace
+}  // namespace ds
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    fmt::print(stderr, "bench_onebit RANK RANKS URL STAGE STEPS\n");
+    return 2;
+  }
+  try {
+    ds::as_rank(argv + 1);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_onebit: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}
