@@ -146,6 +146,7 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
 // What training keeps beside the parameters.
 void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
+  const Optimizer& optimizer = optimizer_of(config);
   const Policy& policy = plan.policy(index);
   int64_t part = plan.part_numel(index);
   BucketState& s = plan.buckets[index];
