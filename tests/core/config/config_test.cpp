@@ -391,7 +391,8 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
            {R"({"type": "Lamb", "params": {"min_coeff": 3, "max_coeff": 2}})",
             "optimizer.params.min_coeff 3 is above optimizer.params.max_coeff 2"},
            {R"({"type": "Lamb", "params": {"amsgrad": true}})",
-            "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer here "
+            "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer "
+            "here "
             "keeps the largest second moment"},
            {R"({"type": "Adagrad", "params": {"lr_decay": -1}})", "optimizer.params.lr_decay: -1 is below 0"},
            {R"({"type": "Lion", "param_groups": [{"params": "a", "eps": 1}]})",
@@ -431,7 +432,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"muon\"}"),
       "optimizer.type: Muon is unsupported by this version; supported: Adam, AdamW, SGD, Lion, Adagrad, "
-      "Lamb");
+      "Lamb, OneBitAdam");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");
@@ -489,9 +490,10 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, \"loss_scale\": 8, " + zero + "}"), "");
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, " + zero + "}"), "");
   }
-  EXPECT_EQ(refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
-            "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: false; master "
-            "weights are f32");
+  EXPECT_EQ(
+      refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
+      "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: false; master "
+      "weights are f32");
   EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}"),
             "torch_autocast.dtype: \"float16\" is unsupported by this version; supported: bfloat16, or "
             "fp16.enabled");
@@ -501,9 +503,10 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
       refusal_with("\"communication_data_type\": \"fp16\""),
       "communication_data_type: \"fp16\" is unsupported by this version for gradients of f32; supported: "
       "fp32, or leave it out");
-  EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}"),
-            "data_types.grad_accum_dtype: \"bf16\" is unsupported by this version; supported: \"fp32\"; gradients "
-            "are accumulated in f32");
+  EXPECT_EQ(
+      refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}"),
+      "data_types.grad_accum_dtype: \"bf16\" is unsupported by this version; supported: \"fp32\"; gradients "
+      "are accumulated in f32");
 }
 
 TEST(Config, a_device_is_named) {
