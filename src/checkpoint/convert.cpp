@@ -2,15 +2,13 @@
 // engine's state, so that checkpoints and models are written by the code that every run uses.
 #include "checkpoint/convert.h"
 
-#include <iterator>
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <vector>
 
-#include "core/graph/graph.h"
-#include "core/base/ids.h"
 #include "checkpoint/deepspeed_writer.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/open_source.h"
@@ -20,6 +18,8 @@
 #include "checkpoint/writer.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/ids.h"
+#include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"

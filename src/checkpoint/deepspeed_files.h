@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "io/pickle.h"
-#include "core/graph/graph.h"
-#include "core/base/json.h"
-#include "core/base/ids.h"
 #include "checkpoint/state_source.h"
+#include "core/base/ids.h"
+#include "core/base/json.h"
+#include "core/graph/graph.h"
+#include "io/pickle.h"
 #include "io/torch_file.h"
 
 // What both of DeepSpeed's layouts have in common; see deepspeed_zero.cpp.

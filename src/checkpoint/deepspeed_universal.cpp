@@ -14,6 +14,7 @@
 #include "checkpoint/deepspeed_files.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
+#include "data/jinja/item_filters.h"
 #include "io/file.h"
 #include "io/pickle.h"
 #include "io/torch_file.h"

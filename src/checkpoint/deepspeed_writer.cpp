@@ -24,6 +24,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
+#include "core/base/group_scalars.h"
 #include "core/config/config.h"
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"

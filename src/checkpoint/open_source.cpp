@@ -1,16 +1,16 @@
 #include "checkpoint/open_source.h"
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <span>
 
-#include "core/graph/graph.h"
-#include "checkpoint/pieces.h"
 #include "checkpoint/deepspeed_source.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
+#include "core/graph/graph.h"
 
 namespace ds {
 namespace {

@@ -1,5 +1,6 @@
 #include "comm/comm_counts.h"
 
+#include "core/config/key_kinds.h"
 #include "core/base/error.h"
 
 namespace ds {

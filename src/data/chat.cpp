@@ -1,6 +1,5 @@
 #include "data/chat.h"
 
-#include <cstddef>
 #include <algorithm>
 #include <cstddef>
 #include <utility>

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 
-#include "data/token_file.h"
 #include "core/base/error.h"
 #include "data/masking.h"
 #include "data/permutation.h"

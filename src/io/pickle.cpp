@@ -17,12 +17,12 @@
 // Source. Lib/pickletools.py of CPython 3.12 describes each instruction.
 #include "io/pickle.h"
 
-#include <system_error>
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 

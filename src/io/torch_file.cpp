@@ -4,13 +4,13 @@
 // number of elements before it. Neither is ever run; see pickle.cpp. Source: torch/serialization.py.
 #include "io/torch_file.h"
 
-#include <span>
-#include <cstddef>
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string_view>
 
 #include "core/base/error.h"

@@ -1,9 +1,9 @@
 #pragma once
-#include <span>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 

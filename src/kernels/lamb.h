@@ -2,8 +2,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/base/group_scalars.h"
 #include "core/base/attrs.h"
+#include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 
 namespace ds {

@@ -65,8 +65,8 @@ struct BucketState {
   BufferId full;             // whole parameters on the device; none when partitioned
   StateRef master;  // f32, or bf16 (OptimizerConfig::masters): what this rank updates; without training the
                     // same as param
-  // f32 or bf16, beside master: those of the optimizer, in its order. The momentum of one that compresses it is
-  // this rank's part of a buffer that has the whole bucket.
+  // f32 or bf16, beside master: those of the optimizer, in its order. The momentum of one that compresses it
+  // is this rank's part of a buffer that has the whole bucket.
   std::vector<StateRef> states;
   std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
   // f32 on the device, with feedback: of what this rank quantizes at each level.

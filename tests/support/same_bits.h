@@ -31,7 +31,7 @@ struct Point {
   DType compute = DS_DTYPE_BF16;
   std::string optimizer = "AdamW";                      // "SGD": momentum 0.9, weight decay 0.01, nesterov
   DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;  // bf16: with stochastic rounding
-  bool groups = false;              // parameters with values of their own: norms and biases, and wte
+  bool groups = false;  // parameters with values of their own: norms and biases, and wte
   std::string recompute = "none";
   std::string fused_head = "auto";  // unfused: the vocabulary is small
   double dropout = 0.1;

@@ -206,7 +206,10 @@ TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
     } catch (const Error& error) {
       message = error.what();
     }
-    EXPECT_EQ(message, "optimizer.params.amsgrad: true is unsupported by this version; supported: false");
+    EXPECT_EQ(message,
+              "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer "
+              "here keeps "
+              "the largest second moment");
   }
 }
 

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <set>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
-#include "core/config/nearest_path.h"
+#include "core/config/document.h"
 #include "core/config/optimizer_types.h"
 #include "core/config/schedule.h"
 #include "core/config/schema.h"
@@ -18,194 +17,16 @@
 namespace ds {
 namespace {
 
-// Runs a part of the parse; what it refuses is kept.
-template <typename Part>
-void collect(ConfigRefusals& refusals, Part part) {
-  try {
-    part();
-  } catch (const Error& error) {
-    if (error.status() != DS_ERROR_CONFIG) throw;
-    const std::string& key = error.details().key;
-    // A check of several keys says nothing new about one that was refused before.
-    for (const Error& before : refusals.errors) {
-      if (!key.empty() && before.details().key == key) return;
-    }
-    refusals.errors.push_back(error);
-  }
-}
-
-// What Hugging Face's integration fills in for "auto" with the defaults of its TrainingArguments
-// (`./run interop auto` compares). Those that depend on others are in kAutoOfOthers.
-struct AutoValue {
-  const char* path;
-  const char* json;
-};
-constexpr AutoValue kAutoValues[] = {{"train_micro_batch_size_per_gpu", "8"},
-                                     {"gradient_accumulation_steps", "1"},
-                                     {"gradient_clipping", "1.0"},
-                                     {"fp16.enabled", "false"},
-                                     {"bf16.enabled", "false"},
-                                     {"optimizer.params.lr", "5e-05"},
-                                     {"optimizer.params.betas", "[0.9, 0.999]"},
-                                     {"optimizer.params.eps", "1e-08"},
-                                     {"optimizer.params.weight_decay", "0.0"},
-                                     {"scheduler.params.warmup_min_lr", "0"}};
-
-constexpr int64_t kAutoMicroBatch = 8;
-
-// Waiting for others: the micro-batch, the learning rate, run.steps, the width of the model.
-constexpr const char* kAutoOfOthers[] = {"train_batch_size",
-                                         "scheduler.params.warmup_max_lr",
-                                         "scheduler.params.warmup_num_steps",
-                                         "scheduler.params.total_num_steps",
-                                         "zero_optimization.reduce_bucket_size",
-                                         "zero_optimization.stage3_prefetch_bucket_size",
-                                         "zero_optimization.stage3_param_persistence_threshold"};
-
-struct Given {
-  Json value;
-  const char* origin;
-};
-
-// The document's values by canonical path, in reading order.
-class Reader {
- public:
-  Reader(ConfigRefusals& refusals, Config& config) : refusals_(refusals), config_(config) {
-    for (const Key& key : config_keys()) {
-      add(key.path, key.path);
-      if (!key.other.empty()) add(sibling(key.path, key.other), key.path);
-    }
-    for (const ForeignKey& key : foreign_keys()) {
-      add(key.path, key.path);
-      if (key.whole()) whole_.insert(key.path);
-    }
-    // Deprecated names of DeepSpeed.
-    add("bfloat16.enabled", "bf16.enabled");
-    for (const char* name : {"immediate_grad_update", "check_grad_overflow"}) {
-      add(std::string("bfloat16.") + name, std::string("bf16.") + name);
-    }
-    add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
-    add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
-    add(kMaxGradNorm, kMaxGradNorm);
-    sections_.insert("memory_budget");
-  }
-
-  void read(const Json& section, const std::string& prefix) {
-    for (const auto& [name, value] : section.object())
-      collect(refusals_, [&] { member(prefix + name, value); });
-  }
-
-  const Given* find(const std::string& path) const {
-    for (const auto& [name, given] : values_) {
-      if (name == path) return &given;
-    }
-    return nullptr;
-  }
-
-  // Whether "auto" was given for the key.
-  bool waits(const std::string& path) const { return waiting_.contains(path); }
-
-  static constexpr const char* kMaxGradNorm = "optimizer.params.max_grad_norm";
-
- private:
-  static std::string sibling(const std::string& path, const std::string& name) {
-    return path.substr(0, path.rfind('.') + 1) + name;
-  }
-
-  void add(const std::string& name, const std::string& canonical) {
-    names_[name] = canonical;
-    known_.push_back(name);
-    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
-      if (sections_.insert(name.substr(0, dot)).second) known_.push_back(name.substr(0, dot));
-    }
-  }
-
-  void member(const std::string& path, const Json& value) {
-    if (value.is_null()) return;                           // null: not given
-    if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
-      give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
-      return;
-    }
-    if (!whole_.contains(path) && sections_.contains(path)) {
-      if (!value.is_object())
-        raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
-      read(value, path + ".");
-      return;
-    }
-    const auto found = names_.find(path);
-    if (found == names_.end()) return unknown(path);
-    if (value.is_string() && value.string() == "auto" && !takes_auto_itself(path))
-      return automatic(found->second, path);
-    const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
-    if (!old_switch) return give(found->second, path, value, "config");
-    bool on = false;
-    read_value(path, value, {}, on);
-    if (on) give(found->second, path, "cpu", "config");
-  }
-
-  // Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At the top
-  // level DeepSpeed reads what it knows, and files have keys of other programs there.
-  void unknown(const std::string& path) {
-    const bool nested = path.find('.') != std::string::npos;
-    const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
-    if (!nested && near.empty()) {
-      config_.warnings.push_back(
-          fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(path)));
-      return;
-    }
-    raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-          near.empty() ? "" : "; did you mean " + near + "?");
-  }
-
-  // A word of our own keys.
-  static bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
-
-  void automatic(const std::string& canonical, const std::string& name) {
-    for (const AutoValue& filled : kAutoValues) {
-      if (canonical != filled.path) continue;
-      return give(canonical, name, Json::parse(filled.json), "auto");
-    }
-    for (const char* path : kAutoOfOthers) {
-      if (canonical != path) continue;
-      waiting_.insert(canonical);
-      return;
-    }
-    const bool filled_by_caller = name.find('.') == std::string::npos || name.starts_with("optimizer.") ||
-                                  name.starts_with("scheduler.");
-    if (filled_by_caller)
-      raise(DS_ERROR_CONFIG, "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
-            KeyName(name));
-    // DeepSpeed drops it from its other sections: the default.
-  }
-
-  void give(const std::string& canonical, const std::string& name, const Json& value, const char* origin) {
-    const auto [before, fresh] = given_as_.emplace(canonical, name);
-    if (!fresh)
-      raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
-    values_.emplace_back(canonical, Given{value, origin});
-  }
-
-  ConfigRefusals& refusals_;
-  Config& config_;
-  std::map<std::string, std::string> names_;  // accepted name -> canonical path
-  std::set<std::string> sections_;            // every path that holds others
-  std::set<std::string> whole_;               // sections that are checked as one value
-  std::set<std::string> waiting_;             // canonical paths that were given as "auto" and wait for others
-  std::vector<std::string> known_;
-  std::map<std::string, std::string> given_as_;
-  std::vector<std::pair<std::string, Given>> values_;
-};
-
 // Megatron writes the bound of the gradient norm among the optimizer's parameters.
-void complete_clipping(Config& c, const Reader& reader) {
-  const Given* norm = reader.find(Reader::kMaxGradNorm);
+void complete_clipping(Config& c, const Document& reader) {
+  const Given* norm = reader.find(Document::kMaxGradNorm);
   if (!norm) return;
   double bound = 0;
-  read_value(Reader::kMaxGradNorm, norm->value, not_negative, bound);
+  read_value(Document::kMaxGradNorm, norm->value, not_negative, bound);
   const bool both = c.origins.contains("gradient_clipping");
   if (both && bound != c.gradient_clipping) {
     raise(DS_ERROR_CONFIG, "{}: {} contradicts gradient_clipping {}, which is the same bound",
-          KeyName(Reader::kMaxGradNorm), bound, c.gradient_clipping);
+          KeyName(Document::kMaxGradNorm), bound, c.gradient_clipping);
   }
   if (both) return;
   c.gradient_clipping = bound;
@@ -213,7 +34,7 @@ void complete_clipping(Config& c, const Reader& reader) {
 }
 
 // What "auto" means for keys that depend on others.
-void complete_auto(Config& c, const Reader& reader) {
+void complete_auto(Config& c, const Document& reader) {
   auto fill = [&](const std::string& name, double value) {
     const std::string path = "scheduler.params." + name;
     if (!reader.waits(path)) return;
@@ -291,7 +112,7 @@ void complete_state_types(Config& c) {
   }
 }
 
-void complete_optimizer(Config& c, const Reader& reader) {
+void complete_optimizer(Config& c, const Document& reader) {
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Given* torch = reader.find("optimizer.params.torch_adam");
@@ -565,7 +386,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   if (!document.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
   Config config;
-  Reader reader(refusals, config);
+  Document reader(refusals, config);
   reader.read(document, "");
   auto checked = [&](auto part) { collect(refusals, part); };
   for (const ForeignKey& key : foreign_keys()) {

@@ -1,8 +1,5 @@
 #include "data/jinja/access.h"
 
-#include <vector>
-#include <string>
-#include <cstdint>
 #include <algorithm>
 #include <cstdint>
 #include <string>

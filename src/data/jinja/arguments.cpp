@@ -1,7 +1,5 @@
 #include "data/jinja/arguments.h"
 
-#include <cstdint>
-#include <cstddef>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

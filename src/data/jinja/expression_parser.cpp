@@ -1,8 +1,5 @@
 #include "data/jinja/expression_parser.h"
 
-#include <system_error>
-#include <memory>
-#include <cstdint>
 #include <algorithm>
 #include <charconv>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 #include <string_view>
 
-#include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
 #include "data/jinja/fault.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 

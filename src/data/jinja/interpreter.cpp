@@ -1,12 +1,10 @@
 #include "data/jinja/interpreter.h"
 
-#include <cstdint>
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 
-#include "data/jinja/value.h"
 #include "data/jinja/access.h"
 #include "data/jinja/filters.h"
 #include "data/jinja/functions.h"

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
 #include "data/jinja/ast.h"
 #include "data/jinja/fault.h"

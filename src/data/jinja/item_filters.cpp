@@ -1,8 +1,5 @@
 #include "data/jinja/item_filters.h"
 
-#include <system_error>
-#include <map>
-#include <cstdint>
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -11,7 +8,6 @@
 #include <system_error>
 #include <vector>
 
-#include "data/jinja/value.h"
 #include "data/jinja/access.h"
 #include "data/jinja/fault.h"
 #include "data/jinja/methods.h"

@@ -1,6 +1,5 @@
 #include "data/jinja/lexer.h"
 
-#include <system_error>
 #include <algorithm>
 #include <array>
 #include <charconv>

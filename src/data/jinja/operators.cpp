@@ -1,6 +1,5 @@
 #include "data/jinja/operators.h"
 
-#include <cstdint>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,8 +1,5 @@
 #include "data/jinja/parser.h"
 
-#include <vector>
-#include <utility>
-#include <memory>
 #include <algorithm>
 #include <array>
 #include <initializer_list>

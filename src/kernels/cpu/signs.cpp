@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/square_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();

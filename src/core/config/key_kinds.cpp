@@ -1,0 +1,35 @@
+#include "core/config/key_kinds.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
+}  // namespace
+
+std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
+                   const std::vector<std::string>& foreign) {
+  std::string name;
+  read_value(path, given, {}, name);
+  for (const std::string& one : supported) {
+    if (lower(one) == lower(name)) return one;
+  }
+  for (const std::string& one : foreign) {
+    if (lower(one) == lower(name)) {
+      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(path), one,
+            fmt::join(supported, ", "));
+    }
+  }
+  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), name,
+        fmt::join(supported, ", "));
+}
+
+}  // namespace ds
