@@ -6,14 +6,11 @@
 #include "core/base/error.h"
 
 namespace ds {
-namespace {
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return text;
 }
-
-}  // namespace
 
 std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
                    const std::vector<std::string>& foreign) {
