@@ -96,7 +96,7 @@ TEST(TextRequest, options_are_checked_by_kind_and_range) {
   EXPECT_EQ(refusal(R"({"threads": 1.5})"), "options.threads: must be an integer, got number 1.5");
   EXPECT_EQ(refusal(R"({"stage": 4})"), "options.stage: must be 0 to 3, got 4");
   EXPECT_EQ(refusal(R"({"dtype": 16})"), "options.dtype: must be a string, got integer 16");
-  EXPECT_EQ(refusal(R"({"dtype": "f16"})"), "options.dtype: must be one of f32, bf16, got \"f16\"");
+  EXPECT_EQ(refusal(R"({"dtype": "f64"})"), "options.dtype: must be one of f32, bf16, f16, got \"f64\"");
   EXPECT_EQ(refusal(R"({"ignore_eos": 1})"), "options.ignore_eos: must be true or false, got integer 1");
   EXPECT_EQ(refusal(R"({"ids": 1})"), "options.ids: must be an array, got integer 1");
   EXPECT_EQ(refusal(R"({"ids": [1, -1]})"), "options.ids[1]: must be 0 to 2147483647, got -1");
