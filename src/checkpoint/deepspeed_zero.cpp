@@ -84,7 +84,11 @@ class ZeroSource : public DeepSpeedSource {
     find_ranks();
     module_ = open_module(0);
     take_module(files_.at(module_));
-    for (size_t r = 0; r < ranks_.size(); ++r) optim_.push_back(files_.add(path_of(ranks_[r])));
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      optim_.push_back(files_.add(path_of(ranks_[r])));
+      check_rank(files_.at(optim_[r]), ranks_[r]);
+      if (stage_ == 3 && r > 0) open_module(static_cast<int64_t>(r));  // they must be there, and be archives
+    }
     read_groups();
     read_frozen();
     take_steps(counted_);
@@ -156,6 +160,21 @@ class ZeroSource : public DeepSpeedSource {
     if (most < 1 || most > kMostRanks)
       raise(DS_ERROR_CORRUPT, "{}: partition_count is {}", file.path(), most);
     return most;
+  }
+
+  // All ranks must be of one save, and each file of the rank that its name says: an exchanged file has the
+  // right sizes and would become wrong weights.
+  void check_rank(const TorchFile& file, const std::string& name) {
+    constexpr std::string_view kWithoutName = "archive";  // of a writer that gave no name
+    const std::string stem = name.substr(0, name.rfind('.')), &saved = file.saved_as();
+    if (!saved.empty() && saved != kWithoutName && saved != stem)
+      raise(DS_ERROR_CORRUPT, "{}: was saved as '{}.pt'; files of ranks are not to be exchanged", file.path(),
+            saved);
+    const int64_t stage = stage_, ranks = partition_count(file);
+    if (stage_ != stage || ranks != world_) {
+      raise(DS_ERROR_CORRUPT, "{}: is of stage {} on {} ranks, the first rank's file of stage {} on {}",
+            file.path(), stage_, ranks, stage, world_);
+    }
   }
 
   // Stage 3 has a module file for each rank.

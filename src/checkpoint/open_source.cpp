@@ -50,7 +50,11 @@ std::unique_ptr<StateSource> open_source(const std::string& path) {
     return std::make_unique<OwnSource>(find_checkpoint(path));
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NOT_FOUND) throw;
-    raise(DS_ERROR_NOT_FOUND, "'{}' is and holds no checkpoint of DeepSpeed or libds", path);
+    raise(DS_ERROR_NOT_FOUND,
+          "'{}' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a file "
+          "'latest' "
+          "that names it)",
+          path);
   }
 }
 

@@ -45,6 +45,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -150,6 +151,7 @@ class Writer {
     if (made_) remove_checkpoint(path_);
     made_ = false;
   }
+  void give_up() { given_up_ = true; }
   const std::string& path() const { return path_; }
 
  private:
@@ -173,6 +175,9 @@ class Writer {
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
     for (int rank = 1; rank < comm_.size(); ++rank) {
       while (is_absent(rank_path(rank))) {
+        if (given_up_)
+          raise(DS_ERROR_IO, "{}: the group of ranks has ended before rank {}'s part", path_,
+                RankNumber(rank));
         if (std::chrono::steady_clock::now() > end) {
           raise(DS_ERROR_IO, "{}: rank {} has not written its part within {} ms", path_, RankNumber(rank),
                 patience_ms);
@@ -303,6 +308,7 @@ class Writer {
   std::vector<std::string> headers_;
   std::vector<Piece> mine_;
   ManifestOwn own_;  // of this rank
+  std::atomic<bool> given_up_ = false;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 
@@ -405,6 +411,7 @@ class StartedSave::Work {
     });
   }
 
+  void give_up() { writer_->give_up(); }
   // The error of this rank's thread, or null.
   std::exception_ptr join() {
     if (thread_.joinable()) thread_.join();
@@ -426,6 +433,8 @@ StartedSave::StartedSave(StateAccess& state, const std::string& folder, const Ch
   require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}", keep.newest);
   work_ = std::make_unique<Work>(state, folder, info, keep, patience_ms);
 }
+
+void StartedSave::give_up() { work_->give_up(); }
 
 StartedSave::~StartedSave() {
   if (!work_) return;

@@ -27,6 +27,9 @@ class StartedSave {
   StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info, const Keep& keep,
               int64_t patience_ms);
   ~StartedSave();  // waits; an error is logged
+  // Ends the wait for other ranks, of which one has ended, at once: what is not committed by then is an
+  // error.
+  void give_up();
   StartedSave(const StartedSave&) = delete;
   StartedSave& operator=(const StartedSave&) = delete;
   // Collective, once: returns the path, or throws on every rank what the lowest rank that failed has thrown.

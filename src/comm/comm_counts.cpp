@@ -1,7 +1,7 @@
 #include "comm/comm_counts.h"
 
-#include "core/config/key_kinds.h"
 #include "core/base/error.h"
+#include "core/config/key_kinds.h"
 
 namespace ds {
 

@@ -135,7 +135,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
 
 Document ChatEncoder::encode(const std::string& line, const std::string& where) const {
   try {
-    Json json = Json::parse(line, "");
+    Json json = Json::parse(line, "JSON");
     if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
     Document out;
     const Json *messages_given = json.find("messages"), *prompt = json.find("prompt"),

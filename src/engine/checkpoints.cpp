@@ -72,6 +72,7 @@ void Checkpoints::start_save(const std::string& folder, const Json& client, cons
 
 std::string Checkpoints::wait() {
   if (!started_) return "";
+  hasten();
   std::unique_ptr<StartedSave> save = std::move(started_);
   return save->wait();
 }

@@ -18,6 +18,7 @@ class Checkpoints {
   // trained [nullable]: which parameters are trained, and which are to be after a load.
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained)
       : runtime_(runtime), control_(control), store_(store), trained_(trained) {}
+  ~Checkpoints() { hasten(); }
 
   // Returns the path of what it made. Each call but numerics_key first waits for a save that was started, and
   // throws what it has thrown.
@@ -39,6 +40,10 @@ class Checkpoints {
   std::string numerics_key() const;
 
  private:
+  // Nobody waits for the part of a rank that has ended.
+  void hasten() {
+    if (started_ && runtime_.poisoned()) started_->give_up();
+  }
   CheckpointInfo info_of(const Json& client, const std::string& tag) const;
   Keep kept(const Keep& keep) const;
   void overwrite(const std::function<void()>& body);

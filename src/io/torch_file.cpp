@@ -71,6 +71,7 @@ void TorchFile::open_archive() {
   }
   if (!text) raise(DS_ERROR_CORRUPT, "{}: the archive has no data.pkl: torch.save did not write it", path_);
   std::string prefix = text->name.substr(0, text->name.find('/') + 1);
+  saved_as_ = prefix.substr(0, prefix.size() - 1);
   if (text->bytes > kMostPickle) {
     raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name, text->bytes,
           kMostPickle);

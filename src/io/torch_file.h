@@ -35,6 +35,9 @@ class TorchFile {
   explicit TorchFile(const std::string& path);
 
   const std::string& path() const { return path_; }
+  // The name of the folder inside the archive, which torch.save makes of the name it saves under; "" in the
+  // older form.
+  const std::string& saved_as() const { return saved_as_; }
   const Pickle& pickle() const { return pickle_; }
   const PickleValue& root() const { return pickle_.at(pickle_.root()); }
   void forget() { pickle_ = {}; }  // its values; tensors can still be read
@@ -62,7 +65,7 @@ class TorchFile {
   TorchTensor rebuilt(const std::vector<PickleId>& arguments) const;
   size_t storage_of(const PickleValue& reference, DType* dtype) const;
 
-  std::string path_;
+  std::string path_, saved_as_;
   std::unique_ptr<ZipArchive> archive_;
   File stream_;
   Pickle pickle_;

@@ -138,6 +138,7 @@ static void engine_calls(objects* t) {
   refused(ds_engine_plan_report(t->engine, DS_FORMAT_TEXT, &text), "ds_engine_plan_report");
   refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");
   refused(ds_checkpoint_save(t->engine, "nowhere", NULL), "ds_checkpoint_save");
+  refused(ds_checkpoint_wait(t->engine), "ds_checkpoint_wait");
   refused(ds_checkpoint_load(t->engine, "nowhere", NULL, NULL), "ds_checkpoint_load");
   refused(ds_checkpoint_load_model(t->engine, "nowhere"), "ds_checkpoint_load_model");
   refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");

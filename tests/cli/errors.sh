@@ -101,7 +101,7 @@ refused 2 gpu verify nowhere --tier gpu
 refused 1 "nvme_path: 'no/such' is no folder" verify "$here/../data/models/gpt2" --tier nvme --nvme-path no/such
 [ ! -e no ] || { echo "verify made a folder"; bad=1; }
 refused 1 nowhere/golden.json verify nowhere
-refused 1 "'nowhere' is and holds no checkpoint of DeepSpeed or libds" convert nowhere target
+refused 1 "'nowhere' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a file 'latest' that names it)" convert nowhere target
 refused 2 "to: pt not in" convert nowhere target --to pt
 refused 2 "TO is required" convert nowhere
 cp -r "$here/../data/deepspeed/zero2_f32" cut && rm cut/global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt
@@ -109,7 +109,7 @@ refused 1 "zero_pp_rank_1_mp_rank_00_optim_states.pt' does not exist: the checkp
 refused 1 "'cut' must be empty" convert cut cut --to universal
 [ ! -e target ] || { echo "a refused conversion left target/"; bad=1; }
 refused 2 "--config or --model" profile
-refused 2 f16 profile --model nowhere --dtype f16
+refused 2 f64 profile --model nowhere --dtype f64
 refused 1 nowhere profile --model nowhere
 refused 2 "1 to" profile --model nowhere --steps 0
 refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe

@@ -55,7 +55,12 @@ def model_folder(folder):
     shutil.move(folder / "made/model", folder / "model")
 
 
-GIVEN = {"finetuning.md": [model_folder]}
+def deepspeed_folder(folder):
+    """A folder that DeepSpeed's save_checkpoint left: ZeRO 2 on two ranks."""
+    shutil.copytree(SOURCE / "tests/data/deepspeed/zero2_f32", folder / "deepspeed_run")
+
+
+GIVEN = {"finetuning.md": [model_folder], "checkpoints.md": [deepspeed_folder]}
 
 
 def commands(text):

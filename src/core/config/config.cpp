@@ -381,6 +381,21 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 }  // namespace
 
+namespace {
+
+// What is said of the parameters of a type that was refused says nothing.
+void drop_consequences(ConfigRefusals& refusals) {
+  for (const char* section : {"optimizer", "scheduler"}) {
+    const std::string type = std::string(section) + ".type", params = std::string(section) + ".param";
+    auto of_type = [&](const Error& error) { return error.details().key == type; };
+    if (std::none_of(refusals.errors.begin(), refusals.errors.end(), of_type)) continue;
+    std::erase_if(refusals.errors,
+                  [&](const Error& error) { return error.details().key.starts_with(params); });
+  }
+}
+
+}  // namespace
+
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   require(world > 0, "world: {} ranks, at least 1 needed", world);
   if (!document.is_object())
@@ -437,6 +452,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_compressed(config); });
   checked([&] { check_precision(config); });
   checked([&] { complete_reduction(config, world); });
+  drop_consequences(refusals);
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
     config.origins.emplace(name, "derived");

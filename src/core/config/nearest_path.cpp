@@ -15,6 +15,11 @@ std::string_view parent(std::string_view path) {
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
 }  // namespace
 
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known) {
@@ -36,11 +41,11 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
 }
 
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {
-  std::string best;
+  std::string best, meant = lower_case(unknown);
   size_t best_distance = std::max<size_t>(1, unknown.size() / 4) + 1;
   for (const std::string& path : known) {
     if (!parent(path).empty()) continue;
-    const size_t d = edit_distance_below(unknown, path, best_distance);
+    const size_t d = edit_distance_below(meant, path, best_distance);
     if (d < best_distance) {
       best = path;
       best_distance = d;

@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "core/config/config.h"
-#include "core/base/json.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config.h"
 #include "core/config/key_kinds.h"
 #include "core/config/optimizer_types.h"
 #include "core/config/param_groups.h"

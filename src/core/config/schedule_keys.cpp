@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "core/config/config.h"
-#include "core/base/json.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config.h"
 #include "core/config/key_kinds.h"
 #include "core/config/schedule.h"
 

@@ -262,6 +262,7 @@ TEST(Config, misspelt_keys_get_a_suggestion) {
   EXPECT_EQ(refusal_with("\"fp16\": {\"los_scale\": 1}"),
             "fp16.los_scale: unknown key; did you mean fp16.loss_scale?");
   EXPECT_EQ(refusal_with("\"lr_scheduler\": {}"), "lr_scheduler: unknown key; did you mean scheduler?");
+  EXPECT_EQ(refusal_with("\"BF16\": {}"), "BF16: unknown key; did you mean bf16?");
   EXPECT_EQ(refusal_with("\"micro_batch_size\": 2"),
             "micro_batch_size: unknown key; did you mean train_micro_batch_size_per_gpu?");
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"zzz\": 1}"), "zero_optimization.zzz: unknown key");
@@ -303,6 +304,12 @@ TEST(Config, all_refusals_at_once) {
                                    "optimizer.params.nesterov", "gradient_cliping"}));
   EXPECT_EQ(refusals.errors.size(), 5u) << "a key is refused once";
   EXPECT_NE(refusal(document).find("(and 4 more: `libds config` lists all)"), std::string::npos);
+  ConfigRefusals of_type;
+  parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "OneBitLamb",
+                                                                     "params": {"freeze_step": 3, "factor_max": 4}}})"),
+               1, of_type);
+  ASSERT_EQ(of_type.errors.size(), 1u) << "parameters of a type that is refused are no further refusals";
+  EXPECT_EQ(of_type.errors[0].details().key, "optimizer.type");
   const std::string text = config_text(parse_config(document, 1, refusals), refusals);
   EXPECT_NE(text.find("Refused:\n"), std::string::npos) << text;
 }
