@@ -408,9 +408,12 @@ class StartedSave::Work {
       } catch (...) {
         error_ = std::current_exception();
       }
+      finished_ = true;
     });
   }
 
+  ~Work() { join(); }
+  bool finished() const { return finished_; }
   void give_up() { writer_->give_up(); }
   // The error of this rank's thread, or null.
   std::exception_ptr join() {
@@ -425,6 +428,7 @@ class StartedSave::Work {
   std::optional<CopiedState> copy_;
   std::optional<Writer> writer_;
   std::exception_ptr error_;
+  std::atomic<bool> finished_ = false;
   std::thread thread_;
 };
 
@@ -447,6 +451,15 @@ StartedSave::~StartedSave() {
 
 std::string StartedSave::wait() {
   std::unique_ptr<Work> work = std::move(work_);
+  // Ranks tell each other whether they have finished until all have, so that one that ends meanwhile is
+  // noticed.
+  try {
+    while (agree_max(work->comm(), work->finished() ? 0 : 1, "checkpoint threads") != 0)
+      std::this_thread::sleep_for(kMeetPause);
+  } catch (const std::exception&) {
+    work->give_up();
+    throw;
+  }
   std::exception_ptr error = work->join();
   agree(work->comm(), "checkpoint thread", [&] {
     if (error) std::rethrow_exception(error);
