@@ -272,7 +272,6 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   differentiate(plan.graph, plan.graph.outputs[0].value);
   if (config.compute == DS_DTYPE_F16) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
-  const Graph kept = plan.graph;
   if (config.recompute == "cheap") recompute_cheap(plan.graph);
   if (config.recompute == "layers") recompute_layers(plan.graph, config.recompute_num_layers);
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
@@ -281,6 +280,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
     plan.notes.push_back("prefetch is off to fit memory_budget");
   }
   if (config.recompute == "none" && !fits(memory_plan(plan), config.memory_budget)) {
+    const Graph kept = plan.graph;
     recompute_cheap(plan.graph);
     Compiler(plan, config, machine, false, verify_passes).run();
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");

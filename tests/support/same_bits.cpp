@@ -215,6 +215,17 @@ std::string Point::name() const {
          rest;
 }
 
+std::string hash_of_states(Engine& engine) {
+  std::string text;
+  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+    for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
+      std::vector<float> values = engine.store().read_tensor(ParamId(i), kind);
+      text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+  }
+  return std::to_string(std::hash<std::string>{}(text));
+}
+
 std::string Outcome::bits() const {
   return fmt::format("payload {} losses {} norms {}", hash, loss_hash, norm_hash);
 }

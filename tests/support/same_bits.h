@@ -74,6 +74,10 @@ struct Outcome {
   std::string bits() const;
 };
 
+// Of an engine's states and compute copies, but not of its gradients: what is frozen has none, and those of
+// 1-bit optimizers are each rank's own.
+std::string hash_of_states(Engine& engine);
+
 // Where the files of offloaded states are made.
 std::string scratch_folder();
 

@@ -7,11 +7,6 @@
 
 namespace ds {
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
-}
-
 std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
                    const std::vector<std::string>& foreign) {
   std::string name;

@@ -40,9 +40,6 @@ Key bytes_key(std::string path, Field field, Limits limits = not_negative) {
   return {std::move(path), "", set, get};
 }
 
-// ASCII letters in lower case.
-std::string lower(std::string text);
-
 // The name of `supported` that was given, in any case. Refuses another one, telling DeepSpeed's other names
 // from unknown ones.
 std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,

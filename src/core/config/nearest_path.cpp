@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/base/suggest.h"
+#include "core/config/values.h"
 
 namespace ds {
 namespace {
@@ -15,24 +16,25 @@ std::string_view parent(std::string_view path) {
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
+// The path in the section of `unknown` whose name is nearest to `meant`, fewer than `limit` letters away; "".
+std::string closest(const std::string& unknown, std::string_view meant, size_t limit,
+                    const std::vector<std::string>& known) {
+  std::string best;
+  for (const std::string& path : known) {
+    if (parent(path) != parent(unknown)) continue;
+    const size_t d = edit_distance_below(meant, leaf(path), limit);
+    if (d < limit) {
+      best = path;
+      limit = d;
+    }
+  }
+  return best;
 }
 
 }  // namespace
 
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known) {
-  std::string best;
-  size_t best_distance = suggestion_limit(leaf(unknown));
-  for (const std::string& path : known) {
-    if (parent(path) != parent(unknown)) continue;
-    const size_t d = edit_distance_below(leaf(unknown), leaf(path), best_distance);
-    if (d < best_distance) {
-      best = path;
-      best_distance = d;
-    }
-  }
+  const std::string best = closest(unknown, leaf(unknown), suggestion_limit(leaf(unknown)), known);
   if (!best.empty()) return best;
   for (const std::string& path : known) {
     if (leaf(path) == leaf(unknown)) return path;
@@ -41,16 +43,8 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
 }
 
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {
-  std::string best, meant = lower_case(unknown);
-  size_t best_distance = std::max<size_t>(1, unknown.size() / 4) + 1;
-  for (const std::string& path : known) {
-    if (!parent(path).empty()) continue;
-    const size_t d = edit_distance_below(meant, path, best_distance);
-    if (d < best_distance) {
-      best = path;
-      best_distance = d;
-    }
-  }
+  const size_t limit = std::max<size_t>(1, unknown.size() / 4) + 1;
+  const std::string best = closest(unknown, lower(unknown), limit, known);
   if (!best.empty()) return best;
   constexpr size_t kTelling = 8;  // a part of a name that is long enough to mean it
   for (const std::string& path : known) {

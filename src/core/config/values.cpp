@@ -141,6 +141,11 @@ int64_t parse_bytes(const std::string& path, const Json& given, const Limits& li
   wrong_kind(path, expected, given);
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
 Json write_value(bool value) { return value; }
 Json write_value(int value) { return value; }
 Json write_value(int64_t value) { return value; }

@@ -35,6 +35,9 @@ void read_value(const std::string& path, const Json& given, const Limits& limits
 // Bytes of "2GiB" and the like; throws DS_ERROR_CONFIG naming the path.
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});
 
+// The text with ASCII letters in lower case: words of a configuration are known in any.
+std::string lower(std::string text);
+
 // The config spelling of a value.
 Json write_value(bool value);
 Json write_value(int value);

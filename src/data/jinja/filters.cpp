@@ -33,15 +33,10 @@ struct Filter {
   Value (*run)(V value, A a, B budget);
 };
 
-Value made_text(std::string text, B budget) {
-  budget.memory(text.size());
-  return Value::of(std::move(text));
-}
-
 Value trim(V value, A a, B budget) {
   std::string text = value.str(budget);
   bool given = a.has(0) && !a.at(0).is_none();
-  return made_text(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
+  return text_value(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
 }
 
 Value count(V value, A, B) {
@@ -109,7 +104,7 @@ Value reversed(V value, A, B budget) {
   if (!value.is_text()) return Value::list(std::move(all));
   std::string out;
   for (const Value& one : all) out += one.text();
-  return made_text(std::move(out), budget);
+  return text_value(std::move(out), budget);
 }
 
 Value members(V value, A, B budget) {
@@ -201,9 +196,9 @@ const std::vector<Filter>& filters() {
       {"d", {"default_value", "boolean"}, otherwise},
       {"join", {"d", "attribute"}, text_joined},
       {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, json},
-      {"upper", {}, [](V v, A, B b) { return made_text(upper(v.str(b)), b); }},
-      {"lower", {}, [](V v, A, B b) { return made_text(lower(v.str(b)), b); }},
-      {"capitalize", {}, [](V v, A, B b) { return made_text(capitalize(v.str(b)), b); }},
+      {"upper", {}, [](V v, A, B b) { return text_value(upper(v.str(b)), b); }},
+      {"lower", {}, [](V v, A, B b) { return text_value(lower(v.str(b)), b); }},
+      {"capitalize", {}, [](V v, A, B b) { return text_value(capitalize(v.str(b)), b); }},
       {"first", {}, first},
       {"last", {}, last},
       {"list", {}, [](V v, A, B b) { return Value::list(iterate(v, b)); }},

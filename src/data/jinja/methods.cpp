@@ -24,11 +24,6 @@ struct Method {
   Value (*run)(const Value& object, const Arguments& a, Budget& budget);
 };
 
-Value text_value(std::string text, Budget& budget) {
-  budget.memory(text.size());
-  return Value::of(std::move(text));
-}
-
 Value text_list(std::vector<std::string> parts, Budget& budget) {
   Values out;
   budget.memory(parts.size() * (sizeof(Value) + sizeof(std::string)));

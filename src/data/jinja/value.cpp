@@ -260,4 +260,9 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   return false;
 }
 
+Value text_value(std::string text, Budget& budget) {
+  budget.memory(text.size());
+  return Value::of(std::move(text));
+}
+
 }  // namespace ds::jinja

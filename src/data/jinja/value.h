@@ -127,4 +127,7 @@ bool contains(const Value& all, const Value& one, Budget& budget);
 // A float as Python writes it, with a point or an exponent.
 std::string real_text(double value);
 
+// A text that counts as memory of the rendering.
+Value text_value(std::string text, Budget& budget);
+
 }  // namespace ds::jinja

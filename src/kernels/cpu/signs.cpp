@@ -2,7 +2,7 @@
 // significant bit, and the wire has the first of each byte in the most significant one. So a word is reversed
 // byte by byte on its way. Each tensor is cut into tasks of its own; sums of squares have the order of the
 // reference whatever the cut.
-#include "core/program/signs.h"
+#include "kernels/signs.h"
 
 #include "kernels/cpu/targets.h"
 
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/program/signs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/square_sums-inl.h"
@@ -89,20 +90,8 @@ void sum_squares(const float* x, int64_t count, double* sums) {
 }
 static_assert(kSignSum == kSquares);
 
-HWY_INLINE float load_scale(const uint8_t* block, int64_t index) {
-  float scale;
-  std::memcpy(&scale, block + index * int64_t{sizeof scale}, sizeof scale);
-  return scale;
-}
-
-bool skipped(const KernelContext& c) {
-  if (c.scalars.skip == 0) return false;
-  std::memset(c.out.back().data, 0, static_cast<size_t>(c.out.back().bytes()));
-  return true;
-}
-
 void add_error(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const float* x = c.in[0].as<float>();
   float* error = c.out[0].as<float>();
   double* sums = c.out[1].as<double>();
@@ -121,7 +110,7 @@ void add_error(const KernelContext& c) {
 }
 
 void mean_signs(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const auto* blocks = c.in[0].as<uint8_t>();
   float* error = c.out[0].as<float>();
   double* sums = c.out[1].as<double>();
@@ -146,16 +135,13 @@ void mean_signs(const KernelContext& c) {
 }
 
 void pack_signs(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const double* sums = c.in[0].as<double>();
   float* error = c.out[0].as<float>();
   auto* codes = c.out[1].as<uint8_t>();
   int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"), block = c.out[1].numel() / ways;
   for_sign_tensors(c.runs, ranks, ways, [&](const SignTensor& t) {
-    int64_t length = ways * t.chunk;
-    double sum = 0;
-    for (int64_t k = 0; k < ceil_div(length, kSignSum); ++k) sum += sums[t.sums + k];
-    float scale = length == 0 ? 0 : static_cast<float>(std::sqrt(sum / static_cast<double>(length)));
+    float scale = scale_of_sums(sums + t.sums, ways * t.chunk);
     for (int64_t w = 0; w < ways; ++w) {
       uint8_t* to = codes + w * block;
       std::memcpy(to + t.index * int64_t{sizeof scale}, &scale, sizeof scale);

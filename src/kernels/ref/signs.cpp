@@ -1,4 +1,4 @@
-#include "core/program/signs.h"
+#include "kernels/signs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,16 +7,11 @@
 #include <span>
 
 #include "core/base/round.h"
+#include "core/program/signs.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
-
-float load_scale(const uint8_t* block, int64_t index) {
-  float scale;
-  std::memcpy(&scale, block + index * int64_t{sizeof scale}, sizeof scale);
-  return scale;
-}
 
 // +scale or -scale, as bit e says.
 float signed_scale(const uint8_t* bits, int64_t e, float scale) {
@@ -33,15 +28,8 @@ void sum_squares(const float* x, int64_t count, double* sums) {
   }
 }
 
-// The step is skipped: its errors stay, and what goes over the wire says nothing.
-bool skipped(const KernelContext& c) {
-  if (c.scalars.skip == 0) return false;
-  std::memset(c.out.back().data, 0, static_cast<size_t>(c.out.back().bytes()));
-  return true;
-}
-
 void add_error(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const float* x = c.in[0].as<float>();
   float* error = c.out[0].as<float>();
   double* sums = c.out[1].as<double>();
@@ -54,7 +42,7 @@ void add_error(const KernelContext& c) {
 }
 
 void mean_signs(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const auto* blocks = c.in[0].as<uint8_t>();
   float* error = c.out[0].as<float>();
   double* sums = c.out[1].as<double>();
@@ -75,16 +63,13 @@ void mean_signs(const KernelContext& c) {
 }
 
 void pack_signs(const KernelContext& c) {
-  if (skipped(c)) return;
+  if (skip_signs(c)) return;
   const double* sums = c.in[0].as<double>();
   float* error = c.out[0].as<float>();
   auto* codes = c.out[1].as<uint8_t>();
   int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"), block = c.out[1].numel() / ways;
   for_sign_tensors(c.runs, ranks, ways, [&](const SignTensor& t) {
-    int64_t length = ways * t.chunk;
-    double sum = 0;
-    for (int64_t k = 0; k < ceil_div(length, kSignSum); ++k) sum += sums[t.sums + k];
-    float scale = length == 0 ? 0 : static_cast<float>(std::sqrt(sum / static_cast<double>(length)));
+    float scale = scale_of_sums(sums + t.sums, ways * t.chunk);
     float* v = error + ways * t.first;
     for (int64_t w = 0; w < ways; ++w) {
       uint8_t* to = codes + w * block;

@@ -46,23 +46,8 @@ const std::map<std::string, std::string> kRefused = {
 };
 
 // Keys of features that are on their way.
-const std::set<std::string> kPending = {
-    "optimizer.type",  // OneBitLamb and ZeroOneAdam, with what they have
-    "optimizer.params.freeze_step",
-    "optimizer.params.min_coeff",
-    "optimizer.params.max_coeff",
-    "optimizer.params.factor_threshold",
-    "optimizer.params.factor_min",
-    "optimizer.params.factor_max",
-    "optimizer.params.coeff_beta",
-    "optimizer.params.var_freeze_step",
-    "optimizer.params.local_step_scaler",
-    "torch_autocast.enabled",  // beside bf16.enabled, with f32 masters off
-    "tensorboard.output_path",
-    "tensorboard.job_name",
-    "eigenvalue.enabled",
-    "bf16.bf16_optimizer_states",
-    "bf16.bf16_master_weights_and_grads"};
+const std::set<std::string> kPending = {"optimizer.type",  // OneBitLamb and ZeroOneAdam
+                                        "eigenvalue.enabled"};
 
 TEST(DsConfigs, AreAcceptedOrRefusedForWhatTheySwitchOn) {
   size_t files = 0;

@@ -1,0 +1,33 @@
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/base/round.h"
+#include "core/program/signs.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+
+// The scale of a tensor in a block.
+inline float load_scale(const uint8_t* block, int64_t index) {
+  float scale;
+  std::memcpy(&scale, block + index * int64_t{sizeof scale}, sizeof scale);
+  return scale;
+}
+
+// What a sign stands for in `length` elements with these sums of squares: the root of their mean.
+inline float scale_of_sums(const double* sums, int64_t length) {
+  double sum = 0;
+  for (int64_t k = 0; k < ceil_div(length, kSignSum); ++k) sum += sums[k];
+  return length == 0 ? 0 : static_cast<float>(std::sqrt(sum / static_cast<double>(length)));
+}
+
+// Whether the step is skipped: its errors stay then, and what goes over the wire says nothing.
+inline bool skip_signs(const KernelContext& c) {
+  if (c.scalars.skip == 0) return false;
+  std::memset(c.out.back().data, 0, static_cast<size_t>(c.out.back().bytes()));
+  return true;
+}
+
+}  // namespace ds
