@@ -270,7 +270,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   if (optimizer_of(config.optimizer).compresses()) plan.notes.push_back(compression_note(plan.zero, config));
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
-  if (config.compute == DS_DTYPE_F16) scale_loss(plan.graph);
+  if (config.scales_loss()) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute == "cheap") recompute_cheap(plan.graph);
   if (config.recompute == "layers") recompute_layers(plan.graph, config.recompute_num_layers);

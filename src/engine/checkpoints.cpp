@@ -32,7 +32,7 @@ CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) 
   info.skipped = control_.steps() - control_.updates();
   info.seed = control_.scalars().seed;
   info.set_numbers = control_.set_numbers();
-  if (runtime_.config().compute == DS_DTYPE_F16) info.scaler = control_.scaler();
+  if (runtime_.config().scales_loss()) info.scaler = control_.scaler();
   info.numerics_key = numerics_key();
   if (trained_) {
     info.frozen = trained_->frozen_names();
@@ -214,7 +214,9 @@ std::string Checkpoints::numerics_key() const {
                          {"optimizer", optimizer_text(config.optimizer)},
                          {"libds", library_version()}};
   if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
-  if (config.compute == DS_DTYPE_F16) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));
+  if (config.wire() != config.compute) parts.emplace_back("communication", dtype_name(config.wire()));
+  if (config.grad_accum != DS_DTYPE_F32) parts.emplace_back("sums", dtype_name(config.grad_accum));
+  if (config.scales_loss()) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));
   for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device()->kind()))
     parts.push_back(std::move(fact));
   if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())

@@ -24,7 +24,7 @@ StepControl::StepControl(const Config& config, int world) : config_(config) {
   for (const ParamGroup& group : config.optimizer.groups)
     configured_.push_back(group_scalars(config.optimizer, group));
   set_.resize(configured_.size());
-  if (config.compute == DS_DTYPE_F16) scaler_ = first_scaler(config.loss_scale);
+  if (config.scales_loss()) scaler_ = first_scaler(config.loss_scale);
   choose_groups();
 }
 
@@ -144,7 +144,7 @@ void StepControl::gradient_written(const std::string& param, bool finite) {
 const StepResult& StepControl::finish(std::string reason) {
   ++scalars_.step;
   if (!skips()) ++scalars_.updates;
-  const bool f16 = config_.compute == DS_DTYPE_F16;
+  const bool f16 = config_.scales_loss();
   // A step without any data says nothing of the scale.
   const bool overflow = skips() && leaves() > 0,
              floor = f16 && overflow && at_floor(config_.loss_scale, scaler_);

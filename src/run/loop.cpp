@@ -209,7 +209,7 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
   StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};
-  if (config_.compute == DS_DTYPE_F16) record.loss_scale = result.loss_scale;
+  if (config_.scales_loss()) record.loss_scale = result.loss_scale;
   log_->step(record);
   if (!std::isnan(heldout)) log_->eval({result.step, heldout});
   RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,

@@ -175,7 +175,7 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
     s.grad.push_back(
-        plan.add(Holds::grad, name, DS_DTYPE_F32, plan.part_numel(index, policy.grads), policy.state_tier));
+        plan.add(Holds::grad, name, plan.sums, plan.part_numel(index, policy.grads), policy.state_tier));
   }
   bool feedback = plan.quantization.feedback && !plan.table(index);
   for (int level = 0; feedback && level < plan.levels(index).depth(); ++level) {
@@ -254,6 +254,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.accumulation = config.accumulation;
   plan.tree = config.reproducible;
   plan.compute = config.compute;
+  plan.wire = config.wire();
+  plan.sums = config.grad_accum;
   make_classes(plan, config, machine, params);
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
@@ -274,7 +276,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   if (config.sparse_gradients && training) {
     const ParamClass& of_data = plan.classes.front();
     ChosenTables chosen = choose_row_tables(
-        {of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.compute}, tables, params);
+        {of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.wire}, tables, params);
     plan.tables = std::move(chosen.tables);
     plan.notes = std::move(chosen.notes);
   }

@@ -68,7 +68,8 @@ struct BucketState {
   // f32 or bf16, beside master: those of the optimizer, in its order. The momentum of one that compresses it
   // is this rank's part of a buffer that has the whole bucket.
   std::vector<StateRef> states;
-  std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
+  std::vector<BufferId>
+      grad;  // accumulators of type ZeroPlan::sums: one; with tree order one per binary-counter level
   // f32 on the device, with feedback: of what this rank quantizes at each level.
   std::vector<BufferId> errors;
   // The same of momentum that is compressed (core/program/signs.h); none on a single rank.
@@ -95,6 +96,8 @@ struct ZeroPlan {
   int64_t accumulation = 1;
   bool tree = false;  // reproducible: binary counter over micro-steps
   DType compute = DS_DTYPE_F32;
+  DType wire = DS_DTYPE_F32;  // of gradients on their way to the f32 sum (communication_data_type)
+  DType sums = DS_DTYPE_F32;  // of what micro-steps are added to (data_types.grad_accum_dtype)
   Quantization quantization;
   Layout layout;
   std::vector<RowTable> tables;        // of which gradients are reduced as rows, each in a bucket of its own

@@ -7,15 +7,17 @@
 // The levels of ranks are blocks of a power of two, so adding level by level makes the same tree. Behind
 // micro-step m an accumulator holds the sum of micro-steps 0 to m; with `reproducible` there is one for each
 // bit of m + 1, and accumulator j holds a sum of 2^j micro-steps. Sums are f32 and are never rounded to the
-// compute type in between.
+// compute type in between; with another data_types.grad_accum_dtype the sum behind each micro-step is rounded
+// to it.
 //
 // Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients of a whole
 // model never exist at once (insert_reductions).
-//  1. Over ranks: for each level, from the innermost to the outermost, a reduce_scatter leaves a rank the sum
-//     of its part. Levels over which gradients are not cut are reduced in the same way, the last by an
-//     all_reduce, and their parts are then gathered again (sum_of_ranks). Quantized gradients go as codes by
-//     all_to_all and are added by the receiver (sum_of_codes); gradients of a table as the rows that were
-//     touched (sum_of_rows).
+//  1. Over ranks: gradients are rounded to communication_data_type where that is another type, on a single
+//     rank, too, so that its bits are those of several. Then, for each level, from the innermost to the
+//     outermost, a reduce_scatter leaves a rank the sum of its part. Levels over which gradients are not cut
+//     are reduced in the same way, the last by an all_reduce, and their parts are then gathered again
+//     (sum_of_ranks). Quantized gradients go as codes by all_to_all and are added by the receiver
+//     (sum_of_codes); gradients of a table as the rows that were touched (sum_of_rows).
 //  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary counter is
 //     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the first that
 //     was free (tree). Together with the tree over ranks that is one tree over all leaves.
@@ -62,12 +64,12 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       any_of_middle() ? tree_by_filter(grads) : tree(grads);
-    } else if (first() || alone()) {
+    } else if (alone() || (first() && wide())) {
       sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
       BufferId sum = temporary();
       sum_of_ranks(grads, sum, 0);
-      accumulate(sum, acc(0), 1);
+      accumulate(sum, acc(0), first() ? 0 : 1);
     }
     if (last()) norms();
     return std::move(out_);
@@ -76,6 +78,7 @@ class Reducer {
  private:
   bool first() const { return micro_ == MicroId(0); }
   bool last() const { return micro_.number() + 1 == micros_; }
+  bool wide() const { return builder_.buffer(acc(0)).dtype == DS_DTYPE_F32; }
   bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
   // What stands for several micro-steps must not depend on which of them it is.
   bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
@@ -140,11 +143,12 @@ class Reducer {
   // target = the leaves of all ranks added up in f32. The sum of one rank, or of one that keeps its gradients
   // to itself, is its own leaf, which all threads widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
-    if (alone()) return accumulate(grads, target, beta);
+    if (own_norms_.exists()) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
+    StateRef have = as_they_travel(all_of(builder_, grads)), all = all_of(builder_, target);
+    if (alone()) return accumulate(have.buffer, target, beta);
     int cut = plan_.policy(bucket_).grads, last = plan_.levels(bucket_).depth() - 1;
-    StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
     for (int level = 0; level < cut; ++level) {
       have = collect(Op::reduce_scatter, have, level == last ? all : partial(level + 1), level);
     }
@@ -156,6 +160,15 @@ class Reducer {
     for (int level = last; level-- > cut;) {
       have = collect(Op::all_gather, have, level == cut ? all : partial(level), level);
     }
+  }
+
+  StateRef as_they_travel(const StateRef& grads) {
+    if (builder_.buffer(grads.buffer).dtype == plan_.wire) return grads;
+    StateRef rounded = transient(plan_.layout.buckets[bucket_].name + ".wire", plan_.wire, grads.numel);
+    out_.push_back(cast_instr(
+        {flat_operand(builder_, grads, Access::read), flat_operand(builder_, rounded, Access::write)},
+        plan_.wire, micro_));
+    return rounded;
   }
 
   // The same sum of what each level's codes stand for: level by level every rank quantizes what it has, sends
@@ -184,7 +197,7 @@ class Reducer {
     StateRef numbers = transient(name + ".numbers", DS_DTYPE_I32, table.bound);
     push(Op::pack_rows, {leaf, named, matrix(rows, table.width, Access::write),
                          flat_operand(builder_, numbers, Access::write)});
-    StateRef all_rows = gather_all(rows), all_numbers = gather_all(numbers);
+    StateRef all_rows = gather_all(as_they_travel(rows)), all_numbers = gather_all(numbers);
     Attrs attrs{{"ranks", int64_t{plan_.levels(bucket_).ranks()}},
                 {"first", plan_.part_first(bucket_, plan_.policy(bucket_).grads)}};
     if (plan_.levels(bucket_).depth() > 1) attrs.set("levels", plan_.levels(bucket_).sizes());

@@ -38,7 +38,7 @@ int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
   int64_t sum_size = size_of(DS_DTYPE_F32), bytes = 0;
   int depth = levels.depth();
   for (int level = 0; level < depth; ++level) {
-    int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(compute) : sum_size;
+    int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(wire) : sum_size;
     bytes += (bits > 0 ? code_bytes(part, bits) : part * element) * (levels.group(level).size - 1);
   }
   for (int level = depth; level-- > cut;)  // sums that ranks share
@@ -47,7 +47,7 @@ int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
 }
 
 int64_t ReductionTraffic::row_bytes(const RowTable& table) const {
-  int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(compute);
+  int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(wire);
   return (levels.ranks() - 1) * table.bound * row;
 }
 

@@ -28,8 +28,8 @@ std::vector<RowTable> find_row_tables(const Graph& graph);
 struct ReductionTraffic {
   RankLevels levels;
   int cut = 0;       // levels over which gradients are cut
-  int64_t bits = 0;  // of their codes; 0: none, they are of type `compute`
-  DType compute = DS_DTYPE_F32;
+  int64_t bits = 0;  // of their codes; 0: none, they are of type `wire`
+  DType wire = DS_DTYPE_F32;
   int64_t whole_bytes(int64_t numel) const;        // of a bucket of its own, whole or as codes
   int64_t row_bytes(const RowTable& table) const;  // of a table, as packed rows
 };

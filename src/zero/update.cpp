@@ -45,7 +45,17 @@ class StretchEmitter {
   StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch)
       : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]) {}
 
-  Operand grad() const { return of({state_.sum(), state_.grad_first, s_.count}, Access::read); }
+  // Optimizers read f32: another type is widened beside the update.
+  Operand grad() const {
+    Operand sum = of({state_.sum(), state_.grad_first, s_.count}, Access::read);
+    if (sum.type.dtype == DS_DTYPE_F32) return sum;
+    Tier tier = b_.buffer(state_.sum()).tier == Tier::device ? Tier::device : Tier::host;
+    StateRef wide{
+        b_.transient(plan_.layout.buckets[s_.bucket].name + ".grad.f32", DS_DTYPE_F32, s_.count, tier), 0,
+        s_.count};
+    emit(Op::accumulate, {sum, flat_operand(b_, wide, Access::write)}, {{"beta", int64_t{0}}});
+    return flat_operand(b_, wide, Access::read);
+  }
   Operand scalars() const { return flat_operand(b_, all_of(b_, plan_.scalars), Access::read); }
   Operand master(Access access) const { return of(state_.master, access); }
   Operand param() const { return of(state_.param, written()); }

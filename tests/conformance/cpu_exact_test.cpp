@@ -68,6 +68,10 @@ TEST_F(Exact, Accumulate) {
     Tensor x = awkward(false).as(from);
     EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
     EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
+    for (DType sum : {DS_DTYPE_BF16, DS_DTYPE_F16}) {
+      EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(sum, {kCount})}));
+      EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc.as(sum)}));
+    }
   }
 }
 
@@ -83,9 +87,12 @@ TEST_F(Exact, ZeroOfEveryOutput) {
 
 TEST_F(Exact, GranuleNorms) {
   for (int64_t granules : {1, 7, 8, 64, 203}) {
-    EXPECT_TRUE(equal("granule_norms", {}, {random_tensor(DS_DTYPE_F32, {256 * granules}, 5)},
-                      {Tensor(DS_DTYPE_F64, {granules})}))
-        << granules;
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
+      for (int64_t granule : {256, 5000}) {
+        Tensor grad = random_tensor(DS_DTYPE_F32, {granule * granules}, 5).as(dtype);
+        EXPECT_TRUE(equal("granule_norms", {}, {grad}, {Tensor(DS_DTYPE_F64, {granules})})) << granules;
+      }
+    }
   }
 }
 

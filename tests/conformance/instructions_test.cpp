@@ -234,6 +234,15 @@ TEST_F(Instructions, AccumulateWidensItsInput) {
   }
 }
 
+TEST_F(Instructions, AccumulateRoundsTheSumOnce) {
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16}) {
+    Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2).as(dtype);
+    Tensor sum = run({"accumulate", {{"beta", int64_t{1}}}, {x}, {acc}})[0], want = x;
+    for (int64_t e = 0; e < 256; ++e) want.set(e, static_cast<float>(x.at(e) + acc.at(e)));
+    EXPECT_TRUE(sum == want.as(dtype)) << dtype_name(dtype);
+  }
+}
+
 TEST_F(Instructions, GranuleNormsAreSumsOfSquares) {
   Tensor x(DS_DTYPE_F32, {512});
   for (int64_t e = 0; e < 512; ++e) x.set(e, e < 256 ? 2 : 3);

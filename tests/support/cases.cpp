@@ -397,8 +397,12 @@ std::vector<InstructionCase> instruction_cases() {
     for (DType half : {DS_DTYPE_BF16, DS_DTYPE_F16}) cases.push_back({"zero", {}, {}, {x.as(half)}});
     for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (int64_t beta : {0, 1}) cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y}});
+      for (int64_t beta : {0, 1}) {
+        for (DType sum : {DS_DTYPE_BF16, DS_DTYPE_F16})
+          cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y.as(sum)}});
+      }
+      cases.push_back({"granule_norms", {}, {x.as(from)}, {Tensor(DS_DTYPE_F64, {count / 256})}});
     }
-    cases.push_back({"granule_norms", {}, {x}, {Tensor(DS_DTYPE_F64, {count / 256})}});
     for (const char* kind : {"zeros", "ones", "normal"}) {
       Attrs attrs{{"kind", kind}, {"scale", 0.02}, {"param", int64_t{4}}, {"begin", count + 3}};
       cases.push_back({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {count})}});

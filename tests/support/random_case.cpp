@@ -93,6 +93,19 @@ void choose_long_step(RandomCase& c, Dice& dice) {
   c.options.programs.written_out = 0;
 }
 
+// Types that hold the gradients of random hosts, and their sums, exactly.
+void choose_gradient_types(RandomCase& c, Dice& dice) {
+  Config& config = c.config;
+  if (dice.one_in(3)) config.communication = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
+  const int64_t leaves = config.accumulation * c.world, most = leaves * top_of(config);
+  if (config.reproducible || !std::has_single_bit(static_cast<uint64_t>(leaves)) || !dice.one_in(3)) return;
+  if (most <= 256 && dice.one_in(2)) {
+    config.grad_accum = DS_DTYPE_BF16;
+  } else if (most <= 2048) {
+    config.grad_accum = DS_DTYPE_F16;
+  }
+}
+
 }  // namespace
 
 RandomCase random_case(uint64_t seed) {
@@ -125,6 +138,7 @@ RandomCase random_case(uint64_t seed) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
     out.options.device = [delays = *out.separate] { return std::make_unique<SeparateDevice>(delays); };
   }
+  choose_gradient_types(out, dice);
   return out;
 }
 
@@ -152,6 +166,10 @@ std::string RandomCase::text() const {
          fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
                      z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
                      names.size(), config.frozen.empty() ? "" : ", one frozen") +
+         (config.communication == DS_DTYPE_NONE
+              ? ""
+              : fmt::format(", communication {}", dtype_name(config.communication))) +
+         (config.grad_accum == DS_DTYPE_F32 ? "" : fmt::format(", sums {}", dtype_name(config.grad_accum))) +
          (o.groups.empty() ? "" : fmt::format(", {} groups", o.groups.size() + 1));
 }
 

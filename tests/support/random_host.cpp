@@ -21,9 +21,6 @@ namespace {
 
 constexpr int64_t kSteps = 7;
 
-// The largest magnitude of every granule's gradient.
-int64_t top_of(const Config& c) { return c.zero.quantized_gradients && c.zero.gradient_bits == 8 ? 127 : 7; }
-
 int64_t numel_of(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
@@ -48,6 +45,8 @@ int drawing_rank(const RandomCase& c, int rank) {
 }
 
 }  // namespace
+
+int64_t top_of(const Config& c) { return c.zero.quantized_gradients && c.zero.gradient_bits == 8 ? 127 : 7; }
 
 RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string folder)
     : case_(c),

@@ -16,6 +16,9 @@
 
 namespace ds::test {
 
+// The largest magnitude of every granule's gradient.
+int64_t top_of(const Config& config);
+
 // Everything that a seed decides: the same on all ranks.
 struct RandomCase {
   uint64_t seed = 0;

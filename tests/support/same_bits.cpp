@@ -118,6 +118,10 @@ Config config_of(const Point& p) {
   c.reproducible = p.reproducible;
   c.sparse_gradients = p.sparse;
   c.compute = p.compute;
+  c.communication = p.communication;
+  c.grad_accum = p.grad_accum;
+  c.autocast.enabled = !p.autocast.empty();
+  if (c.autocast.enabled) c.autocast.dtype = p.autocast;
   c.fused_head = p.fused_head;
   c.recompute = p.recompute;
   c.gradient_clipping = p.clipping;
@@ -197,6 +201,9 @@ std::string Point::name() const {
   std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
   if (states != DS_DTYPE_F32) rest += " bf16 states";
   if (masters != DS_DTYPE_F32) rest += " bf16 masters";
+  if (communication != DS_DTYPE_NONE) rest += fmt::format(" communication {}", dtype_name(communication));
+  if (grad_accum != DS_DTYPE_F32) rest += fmt::format(" sums {}", dtype_name(grad_accum));
+  if (!autocast.empty()) rest += " autocast " + autocast;
   if (row_granules) rest += " row granules";
   if (mesh) rest += " mesh " + mesh->name();
   if (separate) rest += fmt::format(" separate {}", *separate);

@@ -29,7 +29,9 @@ struct Point {
   std::optional<uint64_t> chaos;
   std::optional<uint64_t> separate;  // on the separate device; a seed of its jitter, 0: without
   DType compute = DS_DTYPE_BF16;
-  std::string optimizer = "AdamW";                      // "SGD": momentum 0.9, weight decay 0.01, nesterov
+  std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
+  DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
+  std::string autocast;                                 // torch_autocast.dtype; "": off
   DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;  // bf16: with stochastic rounding
   bool groups = false;  // parameters with values of their own: norms and biases, and wte
   std::string recompute = "none";

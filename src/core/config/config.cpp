@@ -311,6 +311,12 @@ void check_quantization(const Config& c) {
 
 const char* precision_key(DType compute) { return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled"; }
 
+// How torch's GradScaler moves, which DeepSpeed takes beside autocast in float16.
+LossScaleConfig grad_scaler() {
+  // It has no minimum: this one is where a loss of 1 is smallest in f16.
+  return {.window = 2000, .hysteresis = 1, .min_loss_scale = 0x1p-24, .from_first = true};
+}
+
 void check_precision(const Config& c) {
   const bool dynamic = c.compute == DS_DTYPE_F16 && c.loss_scale.loss_scale == 0;
   if (dynamic && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
@@ -324,17 +330,17 @@ void check_precision(const Config& c) {
           KeyName("torch_autocast.dtype"), c.autocast.dtype == "f16" ? "float16" : "bfloat16",
           precision_key(c.compute));
   }
-  if (c.autocast.enabled && c.autocast.dtype == "f16") {
-    raise(DS_ERROR_CONFIG,
-          "{}: \"float16\" is unsupported by this version; supported: bfloat16, or fp16.enabled",
-          KeyName("torch_autocast.dtype"));
+  if (c.grad_accum != DS_DTYPE_F32 && c.optimizer.compressed()) {
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" excludes {}, whose momentum is moved by f32 sums",
+          KeyName("data_types.grad_accum_dtype"), c.grad_accum == DS_DTYPE_F16 ? "fp16" : "bf16",
+          c.optimizer.type);
   }
-  // Sums are f32 whatever travels, so that f32 on the wire would give the same bits.
-  if (c.communication != DS_DTYPE_NONE && c.communication != DS_DTYPE_F32 && c.communication != c.compute) {
-    raise(DS_ERROR_CONFIG,
-          "{}: \"{}\" is unsupported by this version for gradients of {}; supported: fp32, or leave it out",
-          KeyName("communication_data_type"), c.communication == DS_DTYPE_F16 ? "fp16" : "bf16",
-          dtype_name(c.compute));
+  if (c.grad_accum != DS_DTYPE_F32 && c.reproducible) {
+    raise(
+        DS_ERROR_CONFIG,
+        "{}: \"{}\" excludes reproducible: true, whose sums over micro-steps are the same for any number of "
+        "ranks only in f32",
+        KeyName("data_types.grad_accum_dtype"), c.grad_accum == DS_DTYPE_F16 ? "fp16" : "bf16");
   }
 }
 
@@ -450,6 +456,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_tiers(config); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
+  if (config.scales_loss() && config.compute != DS_DTYPE_F16) config.loss_scale = grad_scaler();
   checked([&] { check_precision(config); });
   checked([&] { complete_reduction(config, world); });
   drop_consequences(refusals);

@@ -112,6 +112,7 @@ struct LossScaleConfig {
   int64_t hysteresis = 2;            // overflows until it halves
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
+  bool from_first = false;  // the window counts the first clean step, too, as torch's GradScaler does
 };
 
 // Section torch_autocast: parameters stay f32, and products are made in `dtype`.
@@ -181,11 +182,20 @@ struct Config {
   int64_t train_batch = 0, micro_batch = 0, accumulation = 0;  // samples; the DeepSpeed triangle, all > 0
   double gradient_clipping = 1.0;                              // 0: off
   DType compute = DS_DTYPE_F32;                                // bf16.enabled -> BF16, fp16.enabled -> F16
-  LossScaleConfig loss_scale;                                  // of fp16
+  LossScaleConfig loss_scale;                                  // where scales_loss()
   bool check_grad_overflow = true;      // bf16.check_grad_overflow; false: NaN and infinity are updated with
   bool auto_cast = false;               // fp16.auto_cast: inputs may be f32
   DType communication = DS_DTYPE_NONE;  // communication_data_type; NONE: the compute type
+  // Of gradients when they travel. Sums are f32, so that an f32 copy of what is narrower gives the same bits.
+  DType wire() const {
+    return communication == DS_DTYPE_NONE || communication == DS_DTYPE_F32 ? compute : communication;
+  }
+  DType grad_accum = DS_DTYPE_F32;  // data_types.grad_accum_dtype: of sums over micro-steps; also BF16, F16
   AutocastConfig autocast;
+  // Some gradients are f16.
+  bool scales_loss() const {
+    return compute == DS_DTYPE_F16 || (autocast.enabled && autocast.dtype == "f16");
+  }
   ModelConfig model;
   int64_t sequence = 128;  // run.sequence: tokens per sample
   DataConfig data;

@@ -67,8 +67,7 @@ void top_level(Rows& keys) {
            {"durable", 0, "a libds key without a meaning yet"},
            {"deepspeed_compat", false, "a libds key without a meaning yet"}});
   keys.only("data_types.",
-            {{"grad_accum_dtype", "fp32", "gradients are accumulated in f32"},
-             {"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
+            {{"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
              {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",

@@ -12,8 +12,9 @@
 // behind window + 1 clean steps, and further ones behind each window. A hysteresis of 0 never reaches 1,
 // where the scale falls.
 //
-// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. tests/core/config holds
-// this function against recordings of all of them.
+// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. torch's GradScaler,
+// which DeepSpeed takes beside autocast, begins its window with the first clean step (`from_first`).
+// tests/core/config holds this function against recordings of all of them.
 //
 // Source. Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
 #include "core/config/loss_scaler.h"
@@ -53,7 +54,7 @@ LossScaler next_scaler(const LossScaleConfig& config, const LossScaler& scaler, 
     return next;
   }
   if (config.consecutive_hysteresis) next.hysteresis = config.hysteresis;
-  const int64_t clean = scaler.steps - scaler.last_overflow - 1;
+  const int64_t clean = scaler.steps - scaler.last_overflow - (config.from_first ? 0 : 1);
   if (clean > 0 && clean % config.window == 0) {
     next.hysteresis = config.hysteresis;
     next.scale *= 2;
@@ -69,8 +70,6 @@ void settle_scale(LossScaleConfig& config) {
   config.initial_scale_power = std::min<int64_t>(config.initial_scale_power, 10);
 }
 
-bool searches_scale(const Config& config) {
-  return config.compute == DS_DTYPE_F16 && dynamic(config.loss_scale);
-}
+bool searches_scale(const Config& config) { return config.scales_loss() && dynamic(config.loss_scale); }
 
 }  // namespace ds

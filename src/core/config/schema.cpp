@@ -88,6 +88,25 @@ Key enabled_key(const std::string& path, DType dtype) {
 // A static scale must stay finite as an f32, and so must the first dynamic one.
 constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
 
+Key gradient_type_key(const std::string& path, DType Config::*type) {
+  return {path, "",
+          [=](Config& c, const Json& given) {
+            if (!given.is_null()) c.*type = precision_word(path, given, {"fp32", "fp16", "bf16"});
+          },
+          [type](const Config& c) {
+            switch (c.*type) {
+              case DS_DTYPE_NONE:
+                return Json();
+              case DS_DTYPE_F32:
+                return Json("fp32");
+              case DS_DTYPE_F16:
+                return Json("fp16");
+              default:
+                return Json("bf16");
+            }
+          }};
+}
+
 void precision_keys(std::vector<Key>& keys) {
   keys.push_back(enabled_key("bf16.enabled", DS_DTYPE_BF16));
   keys.push_back(key("bf16.check_grad_overflow", [](auto& c) -> auto& { return c.check_grad_overflow; }));
@@ -106,17 +125,8 @@ void precision_keys(std::vector<Key>& keys) {
                      [](auto& c) -> auto& { return c.loss_scale.consecutive_hysteresis; }));
   keys.push_back(key(
       "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; }, scale_limits));
-  const std::string communication = "communication_data_type";
-  keys.push_back({communication, "",
-                  [=](Config& c, const Json& given) {
-                    c.communication = precision_word(communication, given, {"fp32", "fp16", "bf16"});
-                  },
-                  [](const Config& c) {
-                    if (c.communication == DS_DTYPE_NONE) return Json();
-                    return Json(c.communication == DS_DTYPE_F32   ? "fp32"
-                                : c.communication == DS_DTYPE_F16 ? "fp16"
-                                                                  : "bf16");
-                  }});
+  keys.push_back(gradient_type_key("communication_data_type", &Config::communication));
+  keys.push_back(gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum));
   keys.push_back(key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
   const std::string autocast = "torch_autocast.dtype";
   keys.push_back(

@@ -12,17 +12,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32
-template <typename T>
+// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32 and rounded to the type of acc
+template <typename T, typename A>
 void accumulate_of(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
-  float* acc = c.out[0].as<float>();
+  A* acc = c.out[0].as<A>();
   bool keep = c.attrs.real("beta") != 0;
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     if (keep) {
       map(
-          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); },
-          static_cast<const float*>(acc), x);
+          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); }, static_cast<const A*>(acc),
+          x);
     } else {
       map(
           begin, end, acc, [](Vec v) HWY_ATTR { return v; }, x);
@@ -31,7 +31,9 @@ void accumulate_of(const KernelContext& c) {
 }
 
 void accumulate(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { accumulate_of<decltype(t)>(c); });
+  by_type(c.in[0].dtype, [&](auto t) {
+    by_type(c.out[0].dtype, [&](auto a) { accumulate_of<decltype(t), decltype(a)>(c); });
+  });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

@@ -8,20 +8,44 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/square_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-void granule_norms(const KernelContext& c) {
-  const float* grad = c.in[0].as<float>();
+// Elements as f32, where they are not already in `room`.
+HWY_INLINE const float* widened(const float* x, int64_t, float*) { return x; }
+template <typename T>
+HWY_INLINE const float* widened(const T* x, int64_t count, float* room) {
+  map(
+      int64_t{0}, count, room, [](Vec v) HWY_ATTR { return v; }, x);
+  return room;
+}
+
+template <typename T>
+void norms_of(const KernelContext& c) {
+  const T* grad = c.in[0].as<T>();
   double* out = c.out[0].as<double>();
   int64_t granule = c.in[0].numel() / std::max<int64_t>(c.out[0].numel(), 1);
   for_blocks(c.team, c.out[0].numel(), 8 * kChains, [=](int64_t begin, int64_t end) HWY_ATTR {
+    HWY_ALIGN float room[kChains * kSquares];
     int64_t k = begin;
-    for (; granule == kSquares && k + kChains <= end; k += kChains) eight_sums(grad + k * kSquares, out + k);
-    for (; k < end; ++k) out[k] = one_sum(grad + k * granule, granule);
+    for (; granule == kSquares && k + kChains <= end; k += kChains)
+      eight_sums(widened(grad + k * kSquares, kChains * kSquares, room), out + k);
+    for (; k < end; ++k) {
+      double sum = 0;  // in element order, whatever is widened at once
+      for (int64_t at = 0; at < granule; at += kChains * kSquares) {
+        int64_t count = std::min(granule - at, kChains * kSquares);
+        sum = one_sum(widened(grad + k * granule + at, count, room), count, sum);
+      }
+      out[k] = sum;
+    }
   });
+}
+
+void granule_norms(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { norms_of<decltype(t)>(c); });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

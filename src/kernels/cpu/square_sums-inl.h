@@ -49,8 +49,9 @@ HWY_INLINE void eight_sums(const float* grad, double* sum) {
   std::copy(sums, sums + kChains, sum);
 }
 
-HWY_INLINE double one_sum(const float* grad, int64_t granule) {
-  double squares[kSquares], sum = 0;
+// Behind `sum`, that of the elements before.
+HWY_INLINE double one_sum(const float* grad, int64_t granule, double sum = 0) {
+  double squares[kSquares];
   int64_t e = 0;
   for (; e + kSquares <= granule; e += kSquares) {
     square(grad + e, squares);

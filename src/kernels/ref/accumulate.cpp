@@ -5,15 +5,15 @@
 namespace ds::ref {
 namespace {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32
-template <typename T>
+// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32 and rounded to the type of acc
+template <typename T, typename A>
 void accumulate(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
-  float* acc = c.out[0].as<float>();
+  A* acc = c.out[0].as<A>();
   bool keep = c.attrs.real("beta") != 0;
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float wide = static_cast<float>(get(x, e));
-    acc[e] = keep ? acc[e] + wide : wide;
+    acc[e] = static_cast<A>(keep ? static_cast<float>(get(acc, e)) + wide : wide);
   }
 }
 
@@ -21,7 +21,9 @@ void accumulate(const KernelContext& c) {
 
 void add_accumulate(KernelRegistry& registry) {
   add_kernel(registry, "accumulate", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { accumulate<decltype(t)>(c); });
+    by_type(c.in[0].dtype, [&](auto t) {
+      by_type(c.out[0].dtype, [&](auto a) { accumulate<decltype(t), decltype(a)>(c); });
+    });
   });
 }
 

@@ -526,22 +526,24 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
       refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
       "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: false; master "
       "weights are f32");
-  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}"),
-            "torch_autocast.dtype: \"float16\" is unsupported by this version; supported: bfloat16, or "
-            "fp16.enabled");
+  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}"), "");
   EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"), "");
   EXPECT_EQ(
       refusal_with("\"torch_autocast\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
       "torch_autocast.dtype: \"bfloat16\" excludes fp16.enabled: true, with which parameters have another "
       "type");
+  for (const char* type : {"fp16", "bf16", "fp32"}) {
+    EXPECT_EQ(refusal_with(fmt::format("\"communication_data_type\": \"{}\"", type)), "");
+    EXPECT_EQ(refusal_with(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", type)), "");
+  }
+  EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": null}"), "");
   EXPECT_EQ(
-      refusal_with("\"communication_data_type\": \"fp16\""),
-      "communication_data_type: \"fp16\" is unsupported by this version for gradients of f32; supported: "
-      "fp32, or leave it out");
-  EXPECT_EQ(
-      refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}"),
-      "data_types.grad_accum_dtype: \"bf16\" is unsupported by this version; supported: \"fp32\"; gradients "
-      "are accumulated in f32");
+      refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}, \"reproducible\": true"),
+      "data_types.grad_accum_dtype: \"bf16\" excludes reproducible: true, whose sums over micro-steps are "
+      "the same for any number of ranks only in f32");
+  EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": \"fp16\"}, \"optimizer\": {\"type\": "
+                         "\"OneBitAdam\", \"params\": {\"lr\": 1}}"),
+            "data_types.grad_accum_dtype: \"fp16\" excludes OneBitAdam, whose momentum is moved by f32 sums");
 }
 
 TEST(Config, a_device_is_named) {

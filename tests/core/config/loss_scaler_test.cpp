@@ -116,5 +116,23 @@ TEST(LossScaler, BeginsAtAPowerOfTwo) {
   EXPECT_EQ(first_scaler(config).scale, 4294967296.0);
 }
 
+// torch.amp.GradScaler("cpu", init_scale=16, growth_interval=3) of torch 2.15, whose gradients were infinite
+// in the steps with a 1.
+TEST(LossScaler, GivesTheScalesOfTorch) {
+  const std::string overflows = "00000001001100001000";
+  const std::vector<double> scales{16, 16, 16, 32, 32, 32, 64, 64, 32, 32, 32,
+                                   16, 8,  8,  8,  16, 16, 8,  8,  8,  16};
+  LossScaleConfig config =
+      parse_config(Json::parse(R"({"torch_autocast": {"enabled": true, "dtype": "float16"}})"), 1).loss_scale;
+  config.initial_scale_power = 4;
+  config.window = 3;
+  LossScaler scaler = first_scaler(config);
+  for (size_t step = 0; step < overflows.size(); ++step) {
+    EXPECT_EQ(scaler.scale, scales[step]) << step;
+    scaler = next_scaler(config, scaler, overflows[step] == '1');
+  }
+  EXPECT_EQ(scaler.scale, scales.back());
+}
+
 }  // namespace
 }  // namespace ds
