@@ -22,8 +22,27 @@ namespace {
 
 using Tree = std::unique_ptr<cJSON, decltype(&cJSON_Delete)>;
 
-// Throws JsonFault. cJSON writes the place of an error into a variable of the process: one parse at a time.
-Tree parse_clean(const std::string& clean) {
+// Whether the byte at `at` stands where a name must begin: behind the '{' or a ',' of an object.
+bool is_for_name(std::string_view clean, size_t at) {
+  std::string open;
+  char last = 0;
+  for (size_t i = 0; i < at; ++i) {
+    char c = clean[i];
+    if (c == '"') {
+      while (++i < at && clean[i] != '"') i += clean[i] == '\\' ? 1 : 0;
+    } else if (c == '{' || c == '[') {
+      open += c;
+    } else if ((c == '}' || c == ']') && !open.empty()) {
+      open.pop_back();
+    }
+    if (std::string_view(" \t\r\n").find(c) == std::string_view::npos) last = c;
+  }
+  return open.ends_with('{') && (last == ',' || (last == '{' && clean[at] != '}'));
+}
+
+// Throws JsonFault, whose bytes are those of `text`. cJSON writes the place of an error into a variable of
+// the process: one parse at a time.
+Tree parse_clean(const std::string& clean, std::string_view text) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   const char* end = nullptr;
@@ -32,9 +51,11 @@ Tree parse_clean(const std::string& clean) {
   auto at = std::min(static_cast<size_t>(end - clean.c_str()), clean.size());
   if (tree) at = std::min(clean.find_first_not_of(" \t\r\n", at), clean.size());
   if (tree && at == clean.size()) return tree;
+  // Of what is no name cJSON says the place behind it.
+  if (!tree && at > 0 && clean[at - 1] != '"' && is_for_name(clean, at - 1)) --at;
   if (at == clean.size()) throw JsonFault{at, "syntax error: unexpected end of input"};
   throw JsonFault{
-      at, fmt::format("syntax error: unexpected '{}'{}", clean[at], tree ? " behind the document" : "")};
+      at, fmt::format("syntax error: unexpected '{}'{}", text[at], tree ? " behind the document" : "")};
 }
 
 class Builder {
@@ -92,7 +113,7 @@ class Builder {
 
 Json Json::parse(std::string_view text, std::string_view source) try {
   JsonScan scan = scan_json(text);
-  Tree tree = parse_clean(scan.clean);
+  Tree tree = parse_clean(scan.clean, text);
   scan.clean = {};
   return Builder(scan).value(*tree);
 } catch (const JsonFault& fault) {
