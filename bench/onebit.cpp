@@ -1,7 +1,7 @@
-// A step of 1-bit Adam before and behind its freeze, ./run bench onebit.
+// A step of fewer bytes beside the exact one, ./run bench onebit.
 //   bench_onebit RANK RANKS URL STAGE STEPS
 //       one of the ranks: seconds a step (the best) and bytes received a step of a small GPT, bf16, with
-//       Adam, then with 1-bit Adam behind its freeze
+//       Adam, then with 1-bit Adam behind its freeze; in stage 3 then with ZeRO++'s codes (hpZ needs nodes)
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -29,7 +29,10 @@ Config config_of(int ranks, int stage, bool compressed) {
   c.compute = DS_DTYPE_BF16;
   c.zero.stage = stage;
   c.optimizer.lr = 1e-4;
-  if (compressed) {
+  if (compressed && stage == 3) {
+    c.zero.quantized_weights = c.zero.quantized_gradients = true;
+    c.zero.gradient_bits = 4;
+  } else if (compressed) {
     c.optimizer.type = "OneBitAdam";
     c.optimizer.freeze_step = 2;
   }
