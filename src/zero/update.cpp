@@ -45,10 +45,10 @@ class StretchEmitter {
   StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch)
       : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]) {}
 
-  // Optimizers read f32: another type is widened beside the update.
-  Operand grad() const {
+  // What reads f32 gets a wide copy of another type. bf16_too: it reads bf16 as well.
+  Operand grad(bool bf16_too = false) const {
     Operand sum = of({state_.sum(), state_.grad_first, s_.count}, Access::read);
-    if (sum.type.dtype == DS_DTYPE_F32) return sum;
+    if (sum.type.dtype == DS_DTYPE_F32 || (bf16_too && sum.type.dtype == DS_DTYPE_BF16)) return sum;
     Tier tier = b_.buffer(state_.sum()).tier == Tier::device ? Tier::device : Tier::host;
     StateRef wide{
         b_.transient(plan_.layout.buckets[s_.bucket].name + ".grad.f32", DS_DTYPE_F32, s_.count, tier), 0,
@@ -84,7 +84,7 @@ class StretchEmitter {
 };
 
 void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
-  std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::update)};
+  std::vector<Operand> operands{s.grad(true), s.scalars(), s.master(Access::update)};
   s.add_states(operands, Access::update);
   operands.push_back(s.param());
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));

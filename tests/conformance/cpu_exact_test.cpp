@@ -175,6 +175,9 @@ TEST_F(Exact, UpdatesInBf16) {
           out.push_back(poisoned(DS_DTYPE_BF16, {kCount}));
           EXPECT_TRUE(equal(op, attrs, {awkward(false)}, out, scalars))
               << op << " " << dtype_name(master) << " " << dtype_name(state) << " " << stochastic;
+          EXPECT_TRUE(equal(op, attrs, {awkward(false).as(DS_DTYPE_BF16)}, out, scalars))
+              << "bf16 gradients " << op << " " << dtype_name(master) << " " << dtype_name(state) << " "
+              << stochastic;
         }
       }
     }

@@ -63,9 +63,9 @@ HWY_INLINE void keep_part(Vec v, T* to, const uint32_t* word, Draw which, int64_
 }
 
 // The operands of an update from one element on, `count` of them where it is below lanes().
-template <typename M, typename S, typename T, int n>
+template <typename G, typename M, typename S, typename T, int n>
 struct Place {
-  const float* grad;
+  const G* grad;
   M* master;
   S *first, *second;
   T* param;  // null: the master
@@ -96,19 +96,19 @@ struct Place {
 };
 
 // `update(step, grad, elements)` makes the next elements, where Step(c) holds the constants and
-// Step::kStates, 1 or 2, says how many states there are. in: grad; out: master of type M, states of type S,
-// param of type T, which may be the master.
-template <typename M, typename S, typename T, typename Step>
+// Step::kStates, 1 or 2, says how many states there are. in: grad of type G; out: master of type M, states of
+// type S, param of type T, which may be the master.
+template <typename G, typename M, typename S, typename T, typename Step>
 void update_elements(const KernelContext& c) {
   constexpr int n = Step::kStates;
   const bool own = c.out[0].data == c.out[n + 1].data;
-  const Place<M, S, T, n> all{c.in[0].as<float>(), c.out[0].as<M>(), c.out[1].as<S>(),
-                              n == 2 ? c.out[2].as<S>() : nullptr, own ? nullptr : c.out[n + 1].as<T>()};
+  const Place<G, M, S, T, n> all{c.in[0].as<G>(), c.out[0].as<M>(), c.out[1].as<S>(),
+                                 n == 2 ? c.out[2].as<S>() : nullptr, own ? nullptr : c.out[n + 1].as<T>()};
   const Step constants(c);
   const Rounding rounding(c);
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [&](int64_t first, int64_t last) HWY_ATTR {
     const Step step = constants;
-    const Place<M, S, T, n> place = all;
+    const Place<G, M, S, T, n> place = all;
     Words16 words;
     for (int64_t begin = first; begin < last; begin += kDrawn) {
       const int64_t end = std::min(last, begin + kDrawn), width = lanes();
@@ -125,8 +125,11 @@ void update_of_types(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
     by_type_among<float, bf16>("cpu", c.out[1].dtype, [&](auto s) {
-      by_type(c.out[Step::kStates + 1].dtype,
-              [&](auto t) { update_elements<decltype(m), decltype(s), decltype(t), Step>(c); });
+      by_type(c.out[Step::kStates + 1].dtype, [&](auto t) {
+        by_type_among<float, bf16>("cpu", c.in[0].dtype, [&](auto g) {
+          update_elements<decltype(g), decltype(m), decltype(s), decltype(t), Step>(c);
+        });
+      });
     });
   });
 }

@@ -13,11 +13,11 @@ inline void keep(float x, bf16* to, uint32_t word, Draw draw, bool drawn) {
   *to = drawn ? round_by(x, draw_bits(word, draw)) : bf16(x);
 }
 
-// An elementwise update. in: grad; out: master of type M, `n` states of type S, param of type T.
+// An elementwise update. in: grad of type G; out: master of type M, `n` states of type S, param of type T.
 // next(g, p, s) makes the next master and states of an element, in f32, of gradient, master and states.
-template <typename M, typename S, typename T, size_t n, typename Next>
+template <typename G, typename M, typename S, typename T, size_t n, typename Next>
 void update_elements(const KernelContext& c, const Next& next) {
-  const float* grad = c.in[0].as<float>();
+  const G* grad = c.in[0].as<G>();
   M* master = c.out[0].as<M>();
   T* param = c.out[n + 1].as<T>();
   const Rounding rounding(c);
@@ -25,7 +25,7 @@ void update_elements(const KernelContext& c, const Next& next) {
     float p = static_cast<float>(master[e]);
     std::array<float, n> states{};
     for (size_t k = 0; k < n; ++k) states[k] = static_cast<float>(c.out[k + 1].as<S>()[e]);
-    next(grad[e], p, states);
+    next(static_cast<float>(grad[e]), p, states);
     uint32_t word = 0;
     if (rounding.on) {
       auto index = static_cast<uint64_t>(rounding.first + e);
@@ -44,7 +44,9 @@ void update_of_types(const KernelContext& c, const Next& next) {
   by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
     by_type_among<float, bf16>("reference", c.out[1].dtype, [&](auto s) {
       by_type_among<float, bf16, f16>("reference", c.out[n + 1].dtype, [&](auto t) {
-        update_elements<decltype(m), decltype(s), decltype(t), n>(c, next);
+        by_type_among<float, bf16>("reference", c.in[0].dtype, [&](auto g) {
+          update_elements<decltype(g), decltype(m), decltype(s), decltype(t), n>(c, next);
+        });
       });
     });
   });
