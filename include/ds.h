@@ -856,6 +856,11 @@ typedef struct ds_run_progress {
   double grad_norm;
   double lr;
   double tokens_per_second;
+  /** [out] The learning rate of the next step, as configuration and schedule have it, or as it was set here
+   * before. If the callback changes it, all ranks use the new value, for all groups, from that step on until
+   * it is changed again; NaN gives the rate back to the schedule. {run.progress.lr} A negative or infinite
+   * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
+  double* next_lr;
 } ds_run_progress;
 /** Called after each step, on the thread of rank 0. If it returns another status than DS_OK, the run saves a
  * checkpoint and stops, and ds_run_train returns DS_ERROR_USER. {run.progress.stop} */

@@ -35,9 +35,9 @@ ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
   };
 }
 
-std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, void* user_data) {
+std::function<bool(ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, void* user_data) {
   if (!fn) return nullptr;
-  return [=](const ds::RunProgress& now) {
+  return [=](ds::RunProgress& now) {
     ds_run_progress out{};
     out.struct_size = sizeof out;
     out.step = now.step;
@@ -47,6 +47,7 @@ std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn
     out.grad_norm = now.grad_norm;
     out.lr = now.lr;
     out.tokens_per_second = now.tokens_per_second;
+    out.next_lr = &now.next_lr;
     return fn(&out, user_data) == DS_OK;
   };
 }

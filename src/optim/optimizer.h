@@ -28,9 +28,9 @@ struct NormRatios {
 };
 
 // One row of the registry: an optimizer as the compile side and checkpoints see it. Its update is one
-// instruction, in: grad f32 or bf16, scalars; out: master, the states in this order (all read and written), in f32 or
-// bf16, param in the compute type. With `by_norms` those come first, and the update is, in: the states, the
-// ratios, scalars; out: master, param.
+// instruction, in: grad f32 or bf16, scalars; out: master, the states in this order (all read and written),
+// in f32 or bf16, param in the compute type. With `by_norms` those come first, and the update is, in: the
+// states, the ratios, scalars; out: master, param.
 struct Optimizer {
   std::vector<std::string> types;   // values of optimizer.type that choose it
   Op op;                            // the update instruction (docs/reference/ops.md)

@@ -83,6 +83,7 @@ Loop::Wish Loop::prepare(int64_t step) {
 }
 
 RunReport Loop::run() {
+  asks_rate_ = agree_max(engine_.runtime().comm(), options_.progress ? 1 : 0, "progress callback") > 0;
   if (config_.run.sample_every > 0 && first_ == 0) sample();
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
@@ -125,6 +126,7 @@ bool Loop::step() {
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
+  take_rate();
   // A dynamic loss scale finds its place by overflows: they count where it can fall no further.
   if (!result.skipped) {
     skips_ = 0;
@@ -212,9 +214,25 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (config_.scales_loss()) record.loss_scale = result.loss_scale;
   log_->step(record);
   if (!std::isnan(heldout)) log_->eval({result.step, heldout});
-  RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,
-                       result.grad_norm, result.lr,         tokens / seconds};
-  if (options_.progress && !options_.progress(progress)) callback_ended_ = true;
+  if (!options_.progress) return;
+  const double rate = *engine_.control().get("lr");
+  RunProgress progress{result.step,      config_.run.steps, result.loss,      heldout,
+                       result.grad_norm, result.lr,         tokens / seconds, rate};
+  if (!options_.progress(progress)) callback_ended_ = true;
+  if (progress.next_lr != rate) set_rate_ = progress.next_lr;  // NaN is another one
+}
+
+void Loop::take_rate() {
+  if (!asks_rate_) return;
+  struct {
+    double given, rate;
+  } of_root{set_rate_ ? 1.0 : 0.0, set_rate_.value_or(0)};
+  set_rate_.reset();
+  engine_.runtime().comm().broadcast(&of_root, sizeof of_root, 0, "learning rate");
+  if (of_root.given == 0) return;
+  if (of_root.rate < 0 || std::isinf(of_root.rate))
+    raise(DS_ERROR_INVALID_ARGUMENT, "next_lr must be finite and at least 0, or NaN, got {}", of_root.rate);
+  engine_.set("lr", of_root.rate);
 }
 
 void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {

@@ -58,6 +58,8 @@ class Loop {
   // The same where a later save may still succeed: a file system that refuses is a warning.
   void try_save(int64_t step);
   void observe(const StepResult& result, double heldout, double seconds);
+  // Gives all ranks the rate that a callback of rank 0 has set.
+  void take_rate();
   // What the queues did since the last call, with a span for the step itself.
   void keep_spans(int64_t step, int64_t begin, int64_t end);
   // Tokens of a micro-batch of this step: of one sample, those that a curriculum leaves; else all.
@@ -80,6 +82,8 @@ class Loop {
   int64_t saved_ = -1;
   int64_t skips_ = 0;  // steps skipped in a row
   bool callback_ended_ = false;
+  bool asks_rate_ = false;          // rank 0 has a callback, as all know
+  std::optional<double> set_rate_;  // by the callback, behind this step
   RunReport report_;
   std::optional<FlightFolder> flight_;  // from the first step on: a run that makes none leaves nothing
 };

@@ -21,6 +21,7 @@ struct RunProgress {
   double grad_norm = 0;
   double lr = 0;
   double tokens_per_second = 0;  // of all ranks, this step
+  double next_lr = 0;            // of the next step, which a callback may change
 };
 
 // Fills tokens and targets (micro_batch * sequence each) of leaf micro_step * world + rank of a step; false
@@ -32,9 +33,8 @@ struct TrainOptions {
   std::string resume;   // run folder to go on with, or a checkpoint RUN/checkpoints/NAME; "" starts a new one
   int quiet = 0;        // 0: progress bar on a terminal, else plain lines; 1: plain lines; 2: nothing
   BatchCallback batch;  // null: the configured data
-  std::function<bool(const RunProgress&)>
-      progress;                            // rank 0, after each step; false ends the run; null: none
-  const volatile int32_t* stop = nullptr;  // non-zero on any rank ends the run after its step
+  std::function<bool(RunProgress&)> progress;  // rank 0, after each step; false ends the run; null: none
+  const volatile int32_t* stop = nullptr;      // non-zero on any rank ends the run after its step
 };
 
 enum class RunEnd {

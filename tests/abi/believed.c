@@ -107,7 +107,7 @@ BELIEVE(ds_step_result_reserved, offsetof(ds_step_result, reserved) == 52);
 BELIEVE(ds_step_result_loss_scale, offsetof(ds_step_result, loss_scale) == 56);
 BELIEVE(ds_step_result_loss_scale_at_floor, offsetof(ds_step_result, loss_scale_at_floor) == 64);
 BELIEVE(ds_step_result_reserved_2, offsetof(ds_step_result, reserved_2) == 68);
-BELIEVE(ds_run_progress, sizeof(ds_run_progress) == 64);
+BELIEVE(ds_run_progress, sizeof(ds_run_progress) == 72);
 BELIEVE(ds_run_progress_struct_size, offsetof(ds_run_progress, struct_size) == 0);
 BELIEVE(ds_run_progress_step, offsetof(ds_run_progress, step) == 8);
 BELIEVE(ds_run_progress_steps, offsetof(ds_run_progress, steps) == 16);
@@ -116,3 +116,4 @@ BELIEVE(ds_run_progress_heldout_loss, offsetof(ds_run_progress, heldout_loss) ==
 BELIEVE(ds_run_progress_grad_norm, offsetof(ds_run_progress, grad_norm) == 40);
 BELIEVE(ds_run_progress_lr, offsetof(ds_run_progress, lr) == 48);
 BELIEVE(ds_run_progress_tokens_per_second, offsetof(ds_run_progress, tokens_per_second) == 56);
+BELIEVE(ds_run_progress_next_lr, offsetof(ds_run_progress, next_lr) == 64);

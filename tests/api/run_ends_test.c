@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 /* How a run ends before its last step, or badly with it: callbacks, a signal, numbers that are not finite, a
  * bar. */
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +27,18 @@ static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_
   check(pthread_equal(seen->thread, pthread_self()), "on the thread inside the call");
   for (i = 0; i < tokens_count; ++i) tokens[i] = targets[i] = 'a' + (int32_t)(i % 4);
   return ++seen->batches == seen->stop_batch ? DS_ERROR_IO : DS_OK;
+}
+
+/* Rates that a callback sets, and what steps then had. */
+typedef struct rates {
+  double set[8], had[8];
+} rates;
+static ds_status set_rate(const ds_run_progress* now, void* user_data) {
+  rates* of = user_data;
+  of->had[now->step] = now->lr;
+  if (now->step == 1) check(*now->next_lr == 0.01, "the schedule's");
+  if (of->set[now->step] != 0) *now->next_lr = of->set[now->step];
+  return DS_OK;
 }
 
 static ds_status progress(const ds_run_progress* now, void* user_data) {
@@ -129,6 +142,21 @@ static void bars(void) {
   expect_step("no_bars", "\"step\": 1,");
 }
 
+/* Proves {run.progress.lr} and {run.progress.lr_invalid}. */
+static void schedules(void) {
+  char config[2048];
+  rates of = {{0, 0.5, 0, 0.25, NAN, 0, 0, 0}, {0}};
+  static const double had[] = {0, 0.01, 0.5, 0.5, 0.25, 0.01, 0.01};
+  int i;
+  configure(config, sizeof config, "schedules", adam, "\"steps\": 6", text_file);
+  check_ok(ds_run_train(NULL, config, NULL, 2, NULL, set_rate, NULL, &of), "rates of a callback");
+  for (i = 1; i <= 6; ++i) check(of.had[i] == had[i], "the rate of a step");
+  of.set[2] = -0.5;
+  configure(config, sizeof config, "negative", adam, "\"steps\": 6", text_file);
+  check_error(ds_run_train(NULL, config, NULL, 2, NULL, set_rate, NULL, &of), DS_ERROR_INVALID_ARGUMENT,
+              "next_lr must be finite and at least 0, or NaN, got -0.5");
+}
+
 int main(int argc, char** argv) {
   char path[600], command[600];
   FILE* text;
@@ -145,6 +173,7 @@ int main(int argc, char** argv) {
   signals();
   not_finite();
   bars();
+  schedules();
   snprintf(command, sizeof command, "rm -rf '%s'", base);
   check(system(command) == 0, "clean up");
   return 0;

@@ -665,6 +665,27 @@ TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 6}));
 }
 
+// The rate that rank 0's callback sets is that of all ranks: each updates its part with it, as one rank all.
+TEST_F(RunTrain, a_callback_sets_the_rate_of_all_ranks) {
+  auto losses = [&](int world, bool set) {
+    Json document = config(fmt::format("{}{}", world, set), 6);
+    document.set("reproducible", true);
+    document.set("gradient_accumulation_steps", 4 / world);
+    TrainOptions options = quiet();
+    std::vector<double> out;
+    options.progress = [&](RunProgress& p) {
+      if (set && p.step % 2 == 1) p.next_lr = 0.05 / static_cast<double>(p.step);
+      out.push_back(p.loss);
+      return true;
+    };
+    train_on(world, document, options);
+    return out;
+  };
+  const std::vector<double> one = losses(1, true);
+  EXPECT_EQ(losses(2, true), one);
+  EXPECT_NE(losses(2, false), one);
+}
+
 // When the row of a saved step is recorded, the step is not saved yet: a run that dies in between has a row
 // too many, which a resume drops, and never one too few.
 TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {

@@ -154,6 +154,7 @@ struct ds_run_progress
     grad_norm::Cdouble
     lr::Cdouble
     tokens_per_second::Cdouble
+    next_lr::Ptr{Cdouble}
 end
 
 """

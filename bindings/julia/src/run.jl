@@ -12,6 +12,15 @@ function call_progress(at::Ptr{ds_run_progress}, user::Ptr{Cvoid})::Int32
     end
 end
 
+"""
+    next_lr!(progress, rate)
+
+Inside the `progress` function of `train`: sets the learning rate from the next step on, on all ranks, until it is set again; NaN
+gives it back to the schedule. `next_lr(progress)` is the rate of the next step.
+"""
+next_lr!(progress::ds_run_progress, rate::Real) = unsafe_store!(progress.next_lr, Float64(rate))
+next_lr(progress::ds_run_progress) = unsafe_load(progress.next_lr)
+
 function call_batch(step::Int64, micro_step::Int32, tokens::Ptr{Int32}, targets::Ptr{Int32}, count::Csize_t,
                     user::Ptr{Cvoid})::Int32
     contained(DS_ERROR_USER) do
@@ -26,7 +35,7 @@ end
 
 Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called behind each step, on rank
 0, with what has `step`, `steps`, `loss`, `heldout_loss` (NaN where it was not evaluated), `grad_norm`, `lr` and
-`tokens_per_second`. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
+`tokens_per_second`. With it, `next_lr!` sets the learning rate. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
 `Error` of DS_ERROR_USER. `batch(step, micro_step, tokens, targets)` fills both arrays in place of the configured data. An
 exception of either goes on when the run is saved.
 """

@@ -29,9 +29,11 @@ end
     folder = mktempdir()
     config, run, seen = main_job(folder), joinpath(folder, "run"), []
     @test Libds.communicator(config) == "env"
-    refused(() -> Libds.train(p -> (push!(seen, p); p.step < 4), config; quiet = 2), Libds.DS_ERROR_USER, "after step 4")
+    rate(p) = p.step == 2 && Libds.next_lr!(p, 2 * Libds.next_lr(p))
+    refused(() -> Libds.train(p -> (push!(seen, p); rate(p); p.step < 4), config; quiet = 2), Libds.DS_ERROR_USER, "after step 4")
     Libds.train(p -> push!(seen, p), nothing; resume = run, quiet = 2)
     @test [p.step for p in seen] == 1:6 && seen[6].loss < seen[1].loss
+    @test seen[3].lr != seen[2].lr && seen[4].lr == seen[3].lr == seen[6].lr
     @test isnan(seen[1].heldout_loss) && !isnan(seen[6].heldout_loss)
     @test occursin("\"step\": 6", Libds.checkpoint_info(run))
     @test occursin("\"step\": 6", Libds.convert_checkpoint(run, run * "_universal", """{"to": "universal"}"""))

@@ -20,7 +20,7 @@ from .errors import (CommError, ConfigError, CorruptError, Error, FileError, Int
                      NumericError, OutOfMemory, PoisonedError, StateError, Status, Stopped, Unsupported)
 from .graph import Graph, Plan, Value
 from .progress import Display
-from .run import (LogLevel, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, convert_checkpoint, describe_config,
+from .run import (LogLevel, NextLr, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, convert_checkpoint, describe_config,
                   env_report, generate, merge_config, profile, set_log, train, verify, version)
 from .tensor import DTYPES, Tensor, tensor, zeros
 
@@ -29,7 +29,7 @@ __version__ = version()
 __all__ = [
     "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
     "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
-    "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
+    "NextLr", "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
     "Verdict", "Work", "audit", "checkpoint_info", "communicator", "convert_checkpoint", "describe_config", "env_report", "generate",
     "lowlevel", "merge_config", "ops", "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
 ]

@@ -20,6 +20,10 @@ __all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "d
 Path = Union[str, "os.PathLike[str]"]
 
 
+class NextLr(float):
+    """A learning rate that the `progress` callable of `train` returns; a plain number means nothing there."""
+
+
 class Progress(NamedTuple):
     """State of a run after a step."""
 
@@ -30,6 +34,7 @@ class Progress(NamedTuple):
     grad_norm: float
     lr: float
     tokens_per_second: float
+    next_lr: float  #: of the next step
 
 
 class Verdict(NamedTuple):
@@ -75,7 +80,8 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
         comm: the group that trains together; None: one rank.
         resume: run folder to go on with, or one of its checkpoints.
         progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False shows nothing; a callable gets a
-            `Progress` after each step of rank 0, and stops the run by returning False.
+            `Progress` after each step of rank 0, and stops the run by returning False. A `NextLr` that it returns is the learning
+            rate from the next step on, on all ranks, until it returns another; NaN gives the rate back to the schedule.
         batch: fills (step, micro_step, tokens, targets), two memoryviews of int32, in place of the configured data.
         stop: a flag that ends the run, from another thread or a signal handler.
 
@@ -95,7 +101,8 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 
     def after_step(*numbers: Any) -> Any:
         last[:] = [Progress(*numbers)]
-        return show(last[0]) if show else None
+        said = show(last[0]) if show else None
+        return said if said is False or isinstance(said, NextLr) else None
 
     callbacks = (batch, after_step, stop._flag if stop else None)
     text = None if config is None else config_text(config)

@@ -60,6 +60,12 @@ class Runs(unittest.TestCase):
             with self.assertRaises(libds.Stopped):
                 libds.train(small(folder, "stopped"), progress=lambda now: now.step < 2)
             self.assertEqual(libds.train(resume=os.path.join(folder, "stopped"), progress=False).step, 5)
+            rates = []
+            libds.train(small(folder, "rates"), progress=lambda now: rates.append(now) or (libds.NextLr(0.125) if now.step == 2 else 7.0))
+            self.assertEqual([now.lr for now in rates[2:]], [0.125] * 3)
+            self.assertEqual(rates[0].next_lr, rates[1].lr)
+            with self.assertRaisesRegex(libds.Error, "next_lr must be finite"):
+                libds.train(small(folder, "negative"), progress=lambda now: libds.NextLr(-1))
 
             def fail(now):
                 raise KeyError("of the callback")
@@ -171,7 +177,7 @@ class Runs(unittest.TestCase):
 
 
 class Displays(unittest.TestCase):
-    STEPS = [libds.Progress(step, 40, 3 - step / 40, math.nan if step % 20 else 2.0, 1, 1e-3, 1234) for step in range(1, 41)]
+    STEPS = [libds.Progress(step, 40, 3 - step / 40, math.nan if step % 20 else 2.0, 1, 1e-3, 1234, 1e-3) for step in range(1, 41)]
 
     def test_plain_lines(self):
         file = io.StringIO()

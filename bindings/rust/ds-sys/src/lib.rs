@@ -314,6 +314,11 @@ pub struct ds_run_progress {
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
+    /// \[out\] The learning rate of the next step, as configuration and schedule have it, or as it was set
+    /// here before. If the callback changes it, all ranks use the new value, for all groups, from that step
+    /// on until it is changed again; NaN gives the rate back to the schedule. A negative or infinite value
+    /// ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
+    pub next_lr: *mut f64,
 }
 
 extern "C" {

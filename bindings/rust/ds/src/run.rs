@@ -16,6 +16,9 @@ pub struct Progress {
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
+    /// Of the next step. A closure that changes it sets the rate from that step on, on all ranks; NaN gives it back to the
+    /// schedule.
+    pub next_lr: f64,
 }
 
 /// A micro-batch of this rank that a run asks for: leaf `micro_step` * ranks + rank of the step.
@@ -38,7 +41,7 @@ pub enum Output {
 }
 
 type BatchFn<'a> = Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>;
-type ProgressFn<'a> = Box<dyn FnMut(&Progress) -> bool + 'a>;
+type ProgressFn<'a> = Box<dyn FnMut(&mut Progress) -> bool + 'a>;
 
 /// A training run, as `libds train` makes it: data, model, run folder, checkpoints, report.
 #[must_use = "Run::train() runs it"]
@@ -92,8 +95,8 @@ impl<'a> Run<'a> {
         Run { batch: Some(Box::new(batch)), ..self }
     }
 
-    /// Sees every step on rank 0; false stops the run after a checkpoint, and it ends with [`crate::Status::User`].
-    pub fn progress(self, progress: impl FnMut(&Progress) -> bool + 'a) -> Self {
+    /// Sees every step on rank 0, and may change [`Progress::next_lr`]; false stops the run after a checkpoint, and it ends with [`crate::Status::User`].
+    pub fn progress(self, progress: impl FnMut(&mut Progress) -> bool + 'a) -> Self {
         Run { progress: Some(Box::new(progress)), ..self }
     }
 
@@ -135,7 +138,7 @@ unsafe extern "C" fn call_progress(progress: *const ds_sys::ds_run_progress, use
     let status = contained(|| {
         let run = &mut *user_data.cast::<Run<'_>>();
         let p = &*progress;
-        let now = Progress {
+        let mut now = Progress {
             step: p.step,
             steps: p.steps,
             loss: p.loss,
@@ -143,8 +146,10 @@ unsafe extern "C" fn call_progress(progress: *const ds_sys::ds_run_progress, use
             grad_norm: p.grad_norm,
             lr: p.lr,
             tokens_per_second: p.tokens_per_second,
+            next_lr: *p.next_lr,
         };
-        goes_on = run.progress.as_mut().map_or(true, |progress| progress(&now));
+        goes_on = run.progress.as_mut().map_or(true, |progress| progress(&mut now));
+        *p.next_lr = now.next_lr;
         Ok(())
     });
     if goes_on {

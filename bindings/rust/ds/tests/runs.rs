@@ -33,6 +33,9 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
         let mut seen: Vec<Progress> = Vec::new();
         let stopped = Run::new(&config).comm(&comm).progress(|now| {
             seen.push(*now);
+            if now.step == 2 {
+                now.next_lr = 0.0625;
+            }
             now.step < 4
         });
         refused(stopped.train(), Status::User, "after step 4");
@@ -45,6 +48,7 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
         if comm.rank() == 0 {
             assert_eq!(seen.iter().map(|p| p.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
             assert!(seen[5].loss < seen[0].loss && seen[5].heldout_loss.is_some() && seen[0].heldout_loss.is_none());
+            assert!(seen[1].lr != 0.0625 && seen[2].lr == 0.0625 && seen[2].next_lr == 0.0625);
             assert!(seen.iter().all(|p| p.steps == 6 && p.grad_norm > 0.0 && p.tokens_per_second > 0.0));
         }
     });
