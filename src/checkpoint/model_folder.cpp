@@ -66,11 +66,11 @@ void warn_unread(const HfModel& model, const std::string& folder) {
                   config_path(folder), model.family, fmt::join(model.unread, ", ")));
 }
 
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, bool masked) {
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, HfRows rows) {
   Json config = read_model_config(folder);
   HfModel model;
   try {
-    model = hf_model(config, bound, seq, mode, masked);
+    model = hf_model(config, bound, seq, mode, rows);
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
@@ -98,8 +98,11 @@ HfModel configured_model(Config& config) {
   if (!config.model.folder.empty()) {
     bool noise = config.origins.at("model.dropout") == "default";
     fill_from_folder(config);
+    HfRows rows = config.model.documents ? HfRows::documents
+                  : config.model.mask    ? HfRows::masked
+                                         : HfRows::sequences;
     return build_hf_model(config.model.folder, bound, config.sequence,
-                          noise ? HfMode::training : HfMode::evaluation, config.model.mask);
+                          noise ? HfMode::training : HfMode::evaluation, rows);
   }
   if (config.model.family.empty()) {
     raise(DS_ERROR_CONFIG, "{} or model.folder must be given when there is no graph, got none",

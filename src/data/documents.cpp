@@ -96,12 +96,14 @@ int64_t DocumentSampler::row(int64_t sample) const {
   return permute(seed_, sample / all, sample % all, all);
 }
 
-void DocumentSampler::fill(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) const {
-  std::fill(tokens.begin(), tokens.end(), 0);
-  std::fill(targets.begin(), targets.end(), kNoTarget);
+void DocumentSampler::fill(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
+                           std::span<int32_t> begins) const {
+  auto size = static_cast<size_t>(sequence_);
+  std::fill_n(tokens.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
+  std::fill_n(targets.begin() + static_cast<std::ptrdiff_t>(at), size, kNoTarget);
+  if (!begins.empty()) std::iota(&begins[at], &begins[at] + size, static_cast<int32_t>(at));
   std::vector<int32_t> text;
   std::vector<uint8_t> marks;
-  size_t at = 0;
   for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
     const Piece& piece = pieces_[static_cast<size_t>(i)];
     auto length = static_cast<size_t>(piece.length);
@@ -112,34 +114,45 @@ void DocumentSampler::fill(int64_t row, std::span<int32_t> tokens, std::span<int
     for (size_t t = 1; t < text.size(); ++t) {
       if (marks[t] != 0) targets[at + t - 1] = text[t];
     }
+    if (!begins.empty()) std::fill_n(&begins[at], length, static_cast<int32_t>(at));
     at += length;
   }
 }
 
 void DocumentSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch,
-                           std::span<int32_t> tokens, std::span<int32_t> targets) const {
+                           std::span<int32_t> tokens, std::span<int32_t> targets,
+                           std::span<int32_t> begins) const {
   require(leaf >= 0 && leaf < leaves, "leaf must be from 0 to {}, got {}", leaves - 1, leaf);
   require(static_cast<int64_t>(tokens.size()) == micro_batch * sequence_ && targets.size() == tokens.size(),
           "tokens and targets must hold {} elements each, got {} and {}", micro_batch * sequence_,
           tokens.size(), targets.size());
   auto length = static_cast<size_t>(sequence_);
   for (int64_t i = 0; i < micro_batch; ++i) {
-    size_t at = static_cast<size_t>(i) * length;
-    fill(row((step * leaves + leaf) * micro_batch + i), tokens.subspan(at, length),
-         targets.subspan(at, length));
+    fill(row((step * leaves + leaf) * micro_batch + i), static_cast<size_t>(i) * length, tokens, targets,
+         begins);
   }
 }
 
 void DocumentSampler::windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
-                              std::span<int32_t> targets) const {
+                              std::span<int32_t> targets, std::span<int32_t> begins) const {
   auto length = static_cast<size_t>(sequence_);
   require(tokens.size() == static_cast<size_t>(count) * length && targets.size() == tokens.size(),
           "tokens and targets must hold {} elements each, got {} and {}", count * sequence_, tokens.size(),
           targets.size());
   for (int64_t i = 0; i < count; ++i) {
-    size_t at = static_cast<size_t>(i) * length;
     int64_t row = total == 1 ? 0 : (first + i) * (epoch_samples() - 1) / (total - 1);
-    fill(row, tokens.subspan(at, length), targets.subspan(at, length));
+    fill(row, static_cast<size_t>(i) * length, tokens, targets, begins);
+  }
+}
+
+void find_documents(int32_t separator, int64_t sequence, std::span<const int32_t> tokens,
+                    std::span<int32_t> targets, std::span<int32_t> begins) {
+  size_t first = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    bool ended = i > 0 && separator >= 0 && tokens[i - 1] == separator;
+    if (i % static_cast<size_t>(sequence) == 0 || ended) first = i;
+    begins[i] = static_cast<int32_t>(first);
+    if (separator >= 0 && tokens[i] == separator) targets[i] = kNoTarget;
   }
 }
 

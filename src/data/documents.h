@@ -13,8 +13,9 @@ namespace ds {
 // that one; what is left of a row is padding. Targets are the next tokens of the same document that are
 // marked, kNoTarget elsewhere. A document longer than a row is cut to it, or, when each of its tokens is a
 // target, goes on in further rows. With packing, documents share rows: those that fit best, longest first.
-// They are not isolated then: attention sees the earlier documents of a row, and positions count from its
-// beginning.
+// Whoever asks for `begins` can tell them apart: it says of each token of a micro-batch where in it its
+// document begins, and padding is documents of one token. Without, attention sees the earlier documents of a
+// row, and positions count from its beginning.
 //
 // Rows are made once, of the documents alone, and each epoch visits them in a permutation that is drawn for
 // it; so sample i is a pure function of (documents, sequence, packing, seed, i), as in TrainSampler.
@@ -30,10 +31,10 @@ class DocumentSampler {
   int64_t row(int64_t sample) const;
   // As TrainSampler::leaf.
   void leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch, std::span<int32_t> tokens,
-            std::span<int32_t> targets) const;
+            std::span<int32_t> targets, std::span<int32_t> begins = {}) const;
   // As HeldoutSampler::windows: rows [first, first + count) of `total` that spread over all.
   void windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
-               std::span<int32_t> targets) const;
+               std::span<int32_t> targets, std::span<int32_t> begins = {}) const;
 
  private:
   // Tokens of one document in a row; with `next`, the token behind the last one is its target.
@@ -46,7 +47,9 @@ class DocumentSampler {
   bool has_target(const Piece& piece) const;
   void one_a_row();
   void pack();
-  void fill(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) const;
+  // Row `row` into the micro-batch from token `at` on.
+  void fill(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
+            std::span<int32_t> begins) const;
 
   const TokenText* text_;
   int64_t sequence_;
@@ -55,5 +58,10 @@ class DocumentSampler {
   std::vector<int64_t> rows_;  // first piece of each row, then the number of pieces
   int64_t left_out_ = 0;
 };
+
+// What `begins` is for rows of `sequence` tokens of a stream, in which `separator` ends each document (-1:
+// no token does, and rows are whole). The token behind one is no target: it is of the next document.
+void find_documents(int32_t separator, int64_t sequence, std::span<const int32_t> tokens,
+                    std::span<int32_t> targets, std::span<int32_t> begins);
 
 }  // namespace ds

@@ -81,8 +81,9 @@ class Audit {
       if (request_.threads > 0) config_.threads = request_.threads;
       model_ = configured_model(config_);
       check_masking_keys(config_, model_);
-      inputs_.emplace(model_, config_.micro_batch * config_.accumulation * config_.sequence,
-                      config_.sequence);
+      int64_t unit = config_.micro_batch * config_.sequence;
+      inputs_.emplace(model_, unit * config_.accumulation, config_.sequence, std::vector<int32_t>(),
+                      std::vector<int32_t>(), unit);
       open_data();
     });
   }
@@ -126,12 +127,14 @@ class Audit {
     auto unit = static_cast<size_t>(config_.micro_batch * config_.sequence);
     tokens_.resize(unit * static_cast<size_t>(config_.accumulation));
     targets_.resize(tokens_.size());
+    begins_.resize(inputs_->documents() ? tokens_.size() : 0);
     for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
       size_t at = static_cast<size_t>(micro) * unit;
       data_->fill(step, static_cast<int32_t>(micro), std::span(tokens_).subspan(at, unit),
-                  std::span(targets_).subspan(at, unit));
+                  std::span(targets_).subspan(at, unit),
+                  begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, unit));
     }
-    return inputs_->views(tokens_, targets_);
+    return inputs_->views(tokens_, targets_, begins_, static_cast<int64_t>(unit));
   }
 
   const AuditRequest& request_;
@@ -142,7 +145,7 @@ class Audit {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<RunData> data_;
-  std::vector<int32_t> tokens_, targets_;
+  std::vector<int32_t> tokens_, targets_, begins_;
 };
 
 }  // namespace

@@ -225,7 +225,7 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
     if (comm.rank() == 0) warn_unread(model, folder);
   });
   subject.build = [&, masked = golden->hides_tokens()](int64_t bound, int64_t seq) {
-    return hf_model(config, bound, seq, HfMode::evaluation, masked);
+    return hf_model(config, bound, seq, HfMode::evaluation, masked ? HfRows::masked : HfRows::sequences);
   };
   subject.load = [&](StateStore&, const auto& load_weights) { load_weights(folder); };
   VerifyReport report = verify(subject, *golden, options, comm);

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "checkpoint/agree.h"
@@ -22,6 +24,24 @@ bool reads(const Program& program, BufferId buffer) {
   return std::any_of(program.instrs.begin(), program.instrs.end(), [&](const Instr& in) {
     return std::any_of(in.operands.begin(), in.operands.end(), of_it);
   });
+}
+
+// `begins` of so many micro-batches: each row is in the document of the row before, or begins one.
+void check_documents(const std::string& input, std::span<const int32_t> begins, int64_t micros,
+                     int64_t most) {
+  auto rows = static_cast<int64_t>(begins.size()) / micros;
+  for (int64_t i = 0; i < rows * micros; ++i) {
+    int64_t row = i % rows, begin = begins[static_cast<size_t>(i)];
+    bool goes_on = row > 0 && begin == begins[static_cast<size_t>(i - 1)];
+    if (begin != row && !goes_on) {
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "input '{}' must have {} at row {}, or what the row before has, got {}: the first row of the "
+            "document that the row is in",
+            input, row, row, begin);
+    }
+    require(row - begin < most, "input '{}' has a document of more than {} rows, from row {} on", input, most,
+            begin);
+  }
 }
 
 }  // namespace
@@ -281,21 +301,27 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
     require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n, g.bound);
     if (value.type.dtype != DS_DTYPE_I32) continue;
     if (!std::exchange(waited, true)) stream->synchronize();  // ids are looked at here and now
-    check_ids(i, inputs[i]);
+    check_ids(i, inputs[i], micros);
   }
   return std::max<int64_t>(n, 1);
 }
 
-// Ids are checked against the table or logits that they select from; what only custom operations read is not.
-void Engine::check_ids(size_t input, const InputView& view) const {
+// Ids are checked against the table or logits that they select from, and documents against the rows; what
+// only custom operations read is not.
+void Engine::check_ids(size_t input, const InputView& view, int64_t micros) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
-  int64_t limit = INT32_MAX;
+  int64_t limit = INT32_MAX, most = 0;                           // most: rows of a document
   bool targets = false, by_callback = false, by_others = false;  // who reads them
   for (const Node& node : g.nodes) {
     if (std::find(node.in.begin(), node.in.end(), value) != node.in.end())
       (node.custom ? by_callback : by_others) = true;
-    const std::optional<IdOperand>& ids = op(node.op).ids;
+    const OpDef& row = op(node.op);
+    if (auto documents = row.documents ? row.documents(node.in.size(), node.attrs) : std::nullopt;
+        documents && node.in[documents->operand] == value) {
+      most = most == 0 ? documents->most : std::min(most, documents->most);
+    }
+    const std::optional<IdOperand>& ids = row.ids;
     if (!ids || node.in[ids->ids] != value) continue;
     limit = std::min(limit, g.type(node.in[ids->from]).shape[ids->dim].extent);
     targets = targets || ids->targets;
@@ -313,6 +339,7 @@ void Engine::check_ids(size_t input, const InputView& view) const {
     require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name, limit - 1,
             ids[i], i);
   }
+  if (most > 0) check_documents(g.values[value].name, {ids, static_cast<size_t>(view.numel)}, micros, most);
 }
 
 // On the stream, when there is one: what runs behind this waits for it.

@@ -101,7 +101,7 @@ class Engine final : private StateStore::Owner {
   // What `program` does not read need not be there.
   int64_t check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros,
                        const StreamRef& stream) const;
-  void check_ids(size_t input, const InputView& view) const;
+  void check_ids(size_t input, const InputView& view, int64_t micros) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n,
                   const StreamRef& stream);
   std::string bad_tensor();

@@ -69,6 +69,8 @@ constexpr Accuracy kTable[] = {
     {"scale", one, kOneResult},
     {"add", one, kOneResult},
     {"dropout", one, kOneResult},
+    {"layerdrop", one, kOneResult},
+    {"layerdrop_dx", one, kOneResult},
     {"scale_rows", one, kOneResult},
     {"fill", one, kOneResult},
     {"cast", one, kOneResult},

@@ -112,9 +112,14 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       accumulation_(config.accumulation),
       sequence_(config.sequence),
       curriculum_(config.curriculum),
+      isolated_(config.data.packing == "isolated"),
       folder_(folder),
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
+  if (batch_ && isolated_) {
+    raise(DS_ERROR_CONFIG, "{}: \"isolated\" is for text; batches of a function have no documents",
+          KeyName("data.packing"));
+  }
   if (batch_) return;
   std::string tokenizer = run_tokenizer(folder, config.data.tokenizer);
   tokenizer_ = open_tokenizer(tokenizer);
@@ -137,14 +142,23 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
             "tokens",
             KeyName("data.format"));
     }
-    train_documents_.emplace(dataset_.train, sequence_, config.data.packing, config.run.seed, batch);
+    bool packing = config.data.packing != "none";
+    train_documents_.emplace(dataset_.train, sequence_, packing, config.run.seed, batch);
     if (dataset_.heldout.documents() > 0) {
-      heldout_documents_.emplace(dataset_.heldout, sequence_, config.data.packing, config.run.seed, 0);
+      heldout_documents_.emplace(dataset_.heldout, sequence_, packing, config.run.seed, 0);
       if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
     }
     return;
   }
   if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
+  if (isolated_) {
+    std::optional<int32_t> last = tokenizer_->end_of_text();
+    if (!last) {
+      raise(DS_ERROR_CONFIG, "{}: \"isolated\" needs a token that ends a text, tokenizer '{}' names none",
+            KeyName("data.packing"), tokenizer_->name());
+    }
+    separator_ = *last;
+  }
   const Masking* masking = masking_ ? &*masking_ : nullptr;
   train_.emplace(dataset_.train, sequence_, config.run.seed, batch, masking);
   int64_t window = sequence_ - (masking ? masking->frame() : 0);
@@ -154,16 +168,25 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
   baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
 }
 
-bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) const {
-  if (batch_) return batch_(step, micro, tokens, targets);
+bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets,
+                   std::span<int32_t> begins) const {
+  if (batch_) {
+    if (!begins.empty()) find_documents(-1, sequence_, tokens, targets, begins);
+    return batch_(step, micro, tokens, targets);
+  }
   int64_t leaves = accumulation_ * world_, leaf = int64_t{micro} * world_ + rank_;
   if (train_documents_) {
-    train_documents_->leaf(step, leaves, leaf, micro_batch_, tokens, targets);
+    train_documents_->leaf(step, leaves, leaf, micro_batch_, tokens, targets, begins);
   } else {
     train_->leaf(step, leaves, leaf, micro_batch_, tokens, targets);
+    if (!begins.empty()) find_documents(separator_, sequence_, tokens, targets, begins);
   }
   if (!curriculum_.enabled) return true;
   int64_t length = curriculum_difficulty(curriculum_, step);
+  if (!begins.empty()) {
+    shorten(length, tokens, targets, begins);
+    return true;
+  }
   for (int64_t row = 0; row < micro_batch_; ++row) {
     std::span<int32_t> all =
         targets.subspan(static_cast<size_t>(row * sequence_), static_cast<size_t>(sequence_));
@@ -172,11 +195,27 @@ bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::
   return true;
 }
 
+// The first `length` tokens of each row, one row behind the other.
+void RunData::shorten(int64_t length, std::span<int32_t> tokens, std::span<int32_t> targets,
+                      std::span<int32_t> begins) const {
+  for (int64_t row = 0; row < micro_batch_; ++row) {
+    auto from = static_cast<size_t>(row * sequence_), to = static_cast<size_t>(row * length);
+    for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
+      tokens[to + i] = tokens[from + i];
+      targets[to + i] = targets[from + i];
+      begins[to + i] = begins[from + i] - static_cast<int32_t>(from - to);
+    }
+  }
+}
+
 void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
-                           std::span<int32_t> targets) const {
+                           std::span<int32_t> targets, std::span<int32_t> begins) const {
   int64_t first = (index * world_ + rank_) * micro_batch_, total = batches * world_ * micro_batch_;
-  if (heldout_documents_) return heldout_documents_->windows(first, micro_batch_, total, tokens, targets);
+  if (heldout_documents_) {
+    return heldout_documents_->windows(first, micro_batch_, total, tokens, targets, begins);
+  }
   heldout_->windows(first, micro_batch_, total, tokens, targets);
+  if (!begins.empty()) find_documents(separator_, sequence_, tokens, targets, begins);
 }
 
 std::string RunData::rows() const {

@@ -18,7 +18,8 @@ namespace ds {
 
 // Where a run's batches come from: token files, or the caller. A batch is micro_batch * sequence token ids
 // and the id that follows each; of a masked language model, rows of Masking; of files of documents, rows of
-// DocumentSampler. With a curriculum, targets behind its length of the step are none.
+// DocumentSampler. With a curriculum, targets behind its length of the step are none; of a model that tells
+// documents apart, rows are cut there, and lie one behind the other.
 class RunData {
  public:
   // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary: ids that
@@ -30,10 +31,12 @@ class RunData {
   RunData& operator=(const RunData&) = delete;
 
   // The micro-batch of this rank; false when the caller's batch function ends the run.
-  bool fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) const;
+  // begins: where each token's document begins in the micro-batch; of a model that does not ask, empty.
+  bool fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets,
+            std::span<int32_t> begins = {}) const;
   // Batch `index` of `batches` of this rank of the held-out text; the same at every evaluation.
-  void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
-                    std::span<int32_t> targets) const;
+  void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens, std::span<int32_t> targets,
+                    std::span<int32_t> begins = {}) const;
   bool has_heldout() const { return heldout_ || heldout_documents_; }
   int64_t heldout_tokens() const { return dataset_.heldout.size(); }
 
@@ -58,10 +61,14 @@ class RunData {
 
  private:
   void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
+  void shorten(int64_t length, std::span<int32_t> tokens, std::span<int32_t> targets,
+               std::span<int32_t> begins) const;
 
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_, sequence_;
   const CurriculumConfig curriculum_;
+  const bool isolated_;     // data.packing
+  int32_t separator_ = -1;  // of a stream whose documents are isolated: what ends each
   const std::string folder_;
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;

@@ -9,9 +9,18 @@
 namespace ds {
 
 ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::vector<int32_t> mask,
-                         std::vector<int32_t> types)
-    : mask_(std::move(mask)), types_(std::move(types)) {
+                         std::vector<int32_t> types, int64_t unit)
+    : mask_(std::move(mask)), types_(std::move(types)), position_offset_(model.position_offset) {
   const Graph& graph = model.graph;
+  documents_ = graph.find_value("begin").exists();
+  if (documents_) {
+    if (unit == 0) unit = count;
+    std::vector<int32_t> begins(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      begins[static_cast<size_t>(i)] = static_cast<int32_t>(i % unit / seq * seq);
+    }
+    set_documents(begins, unit);
+  }
   for (ValueId input : graph.inputs) {
     const std::string& name = graph.values[input].name;
     if (name == "tokens") {
@@ -24,9 +33,11 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::
     } else if (name == "token_types") {
       kinds_.push_back(Kind::types);
       if (types_.empty()) types_.assign(static_cast<size_t>(count), 0);
+    } else if (name == "begin") {
+      kinds_.push_back(Kind::begins);
     } else if (name == "positions") {
       kinds_.push_back(Kind::positions);
-      count_positions(count, seq, model.position_offset);
+      if (!documents_) count_positions(count, seq);
     } else {
       raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill", model.family, name);
     }
@@ -35,13 +46,22 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::
 }
 
 // A hidden token has the position before the first.
-void ModelInputs::count_positions(int64_t count, int64_t seq, int64_t offset) {
+void ModelInputs::count_positions(int64_t count, int64_t seq) {
   int64_t seen = 0;
   for (int64_t i = 0; i < count; ++i) {
     int64_t shown = mask_.empty() ? 1 : mask_[static_cast<size_t>(i)];
     if (i % seq == 0) seen = 0;
     seen += shown;
-    positions_.push_back(static_cast<int32_t>(offset - 1 + (shown ? seen : 0)));
+    positions_.push_back(static_cast<int32_t>(position_offset_ - 1 + (shown ? seen : 0)));
+  }
+}
+
+void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
+  begins_.assign(begins.begin(), begins.end());
+  positions_.resize(begins.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(begins.size()); ++i) {
+    auto at = static_cast<size_t>(i);
+    positions_[at] = static_cast<int32_t>(position_offset_ + i % unit - begins_[at]);
   }
 }
 
@@ -59,10 +79,17 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
                           : kind == Kind::targets ? targets.data()
                           : kind == Kind::mask    ? mask_.data()
                           : kind == Kind::types   ? types_.data()
+                          : kind == Kind::begins  ? begins_.data()
                                                   : positions_.data();
     out.push_back({data, DS_DTYPE_I32, count});
   }
   return out;
+}
+
+std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens, std::span<const int32_t> targets,
+                                          std::span<const int32_t> begins, int64_t unit) {
+  if (documents_) set_documents(begins, unit);
+  return views(tokens, targets);
 }
 
 }  // namespace ds

@@ -32,7 +32,7 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
+Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
            const TrainOptions& options, const std::string& loaded, RunLog* record)
     : engine_(engine),
       inputs_(inputs),
@@ -45,23 +45,30 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
       batch_tokens_(config_.micro_batch * config_.sequence),
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
+      begins_(inputs.documents() ? tokens_.size() : 0),
       first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
 
-// Rows are packed at run.sequence, and only the last sequence of a micro-batch may be shorter. Where there
-// are more, the tokens behind the curriculum's length are computed, and no target is among them.
+// Where documents are told apart, rows may be of any length. Sequences begin at multiples of run.sequence,
+// and only the last one of a micro-batch may be shorter. Where there are more, the tokens behind the
+// curriculum's length are computed, and no target is among them.
 int64_t Loop::tokens_of(int64_t step) const {
-  bool shorter =
-      config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.tokens_only() && !options_.batch;
-  return shorter ? curriculum_difficulty(config_.curriculum, step) : batch_tokens_;
+  bool one = config_.micro_batch == 1 && inputs_.tokens_only();
+  if (!config_.curriculum.enabled || options_.batch || !(one || inputs_.documents())) return batch_tokens_;
+  return config_.micro_batch * curriculum_difficulty(config_.curriculum, step);
 }
 
-std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) const {
+std::span<int32_t> Loop::begins(size_t at, size_t count) {
+  return begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, count);
+}
+
+std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) {
   auto count = static_cast<size_t>(micros * tokens);
-  return inputs_.views(std::span(tokens_).first(count), std::span(targets_).first(count));
+  return inputs_.views(std::span(tokens_).first(count), std::span(targets_).first(count), begins(0, count),
+                       tokens);
 }
 
 // Fills the step's batches, unless this rank wishes to end.
@@ -71,12 +78,17 @@ Loop::Wish Loop::prepare(int64_t step) {
   if (stop_asked(options_.stop)) return Wish::stop;
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t micro = 0; micro < config_.accumulation && step < config_.run.steps; ++micro) {
-    std::span<int32_t> tokens(tokens_.data() + static_cast<size_t>(micro) * unit, unit);
-    std::span<int32_t> targets(targets_.data() + static_cast<size_t>(micro) * unit, unit);
-    if (!data_.fill(step, static_cast<int32_t>(micro), tokens, targets)) return Wish::end_by_callback;
+    size_t at = static_cast<size_t>(micro) * unit;
+    std::span<int32_t> tokens(tokens_.data() + at, unit), targets(targets_.data() + at, unit);
+    if (!data_.fill(step, static_cast<int32_t>(micro), tokens, targets, begins(at, unit))) {
+      return Wish::end_by_callback;
+    }
     if (auto used = static_cast<size_t>(tokens_of(step)); used < unit && micro > 0) {
       std::copy_n(tokens.begin(), used, tokens_.begin() + micro * static_cast<int64_t>(used));
       std::copy_n(targets.begin(), used, targets_.begin() + micro * static_cast<int64_t>(used));
+      for (size_t i = 0; i < used && !begins_.empty(); ++i) {
+        begins_[static_cast<size_t>(micro) * used + i] = begins_[at + i];
+      }
     }
   }
   return Wish::go_on;
@@ -152,7 +164,8 @@ double Loop::evaluate() {
   double sum = 0;
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t b = 0; b < batches; ++b) {
-    data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
+    data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit),
+                       begins(0, unit));
     sum += engine_.eval_batch(views(1, batch_tokens_));
     if (b + 1 < batches && stop_asked_of_any(engine_.runtime().comm(), options_.stop)) return kNoLoss;
   }

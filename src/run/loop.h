@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ class FlightFolder {
 class Loop {
  public:
   // loaded: path of the checkpoint that the run goes on from, or "". record is null on all ranks but 0.
-  Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
+  Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
   // Mean loss of held-out text now; NaN without any.
@@ -62,12 +63,14 @@ class Loop {
   void take_rate();
   // What the queues did since the last call, with a span for the step itself.
   void keep_spans(int64_t step, int64_t begin, int64_t end);
-  // Tokens of a micro-batch of this step: of one sample, those that a curriculum leaves; else all.
+  // Tokens of a micro-batch of this step: those that a curriculum leaves, where rows can be shorter.
   int64_t tokens_of(int64_t step) const;
-  std::vector<InputView> views(int64_t micros, int64_t tokens) const;
+  std::vector<InputView> views(int64_t micros, int64_t tokens);
+  // `count` tokens of begins_ from `at` on; none where the model does not ask for them.
+  std::span<int32_t> begins(size_t at, size_t count);
 
   Engine& engine_;
-  const ModelInputs& inputs_;
+  ModelInputs& inputs_;
   RunData& data_;
   const RunFolder& folder_;
   const TrainOptions& options_;
@@ -75,8 +78,8 @@ class Loop {
   int64_t saves_ = 0;
   RunLog* log_;
   const Config& config_;
-  const int64_t batch_tokens_;  // of one micro-batch
-  std::vector<int32_t> tokens_, targets_;
+  const int64_t batch_tokens_;                      // of one micro-batch
+  std::vector<int32_t> tokens_, targets_, begins_;  // begins_: where documents begin, empty without
   std::vector<Trace::Span> spans_;
   int64_t first_ = 0;  // step the run begins at
   int64_t saved_ = -1;

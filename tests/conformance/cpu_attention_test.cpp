@@ -2,11 +2,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "support/conformance.h"
 
 namespace ds::test {
 namespace {
+
+// First row of the document of each row; documents of these lengths lie one behind the other.
+Tensor begins(const std::vector<int64_t>& lengths) {
+  Tensor begin(DS_DTYPE_I32, {std::accumulate(lengths.begin(), lengths.end(), int64_t{0})});
+  int64_t row = 0;
+  for (int64_t length : lengths) {
+    for (int64_t first = row; row < first + length; ++row) begin.set(row, static_cast<double>(first));
+  }
+  return begin;
+}
 
 class CpuAttention : public testing::Test {
  protected:
@@ -36,7 +47,9 @@ class CpuAttention : public testing::Test {
     for (uint64_t i = 2; groups && i < 4; ++i) {
       in.push_back(random_tensor(DS_DTYPE_F64, {rows, groups * kDepth}, i));
     }
-    if (masked) {
+    if (masked && attrs.has("documents")) {
+      in.push_back(begins({1, 40, 150, 16, 2, 141, rows - 350}));
+    } else if (masked) {
       in.push_back(Tensor(DS_DTYPE_I32, {rows}));
       for (int64_t r = 0; r < rows; ++r) in.back().set(r, r % 3 != 0 && r / seq != 1);
     }
@@ -63,6 +76,11 @@ class CpuAttention : public testing::Test {
     add(2, true, {{"causal", int64_t{0}}, {"dropout", 0.1}, {"op", stream}});
     add(0, false, {{"dropout", 0.5}, {"op", stream}, {"softcap", 2.0}});
     add(1, false, {{"window", int64_t{33}}, {"dropout", 0.3}, {"op", stream}});
+    const Attrs::Value yes = int64_t{1};
+    add(2, true, {{"documents", yes}});
+    add(0, true, {{"documents", yes}, {"per_head", yes}, {"softcap", 2.0}});
+    add(1, true, {{"documents", yes}, {"window", int64_t{33}}});
+    add(4, true, {{"documents", yes}, {"dropout", 0.3}, {"op", stream}, {"window", int64_t{131}}});
     return all;
   }
   KernelRegistry cpu_, ref_;
@@ -78,6 +96,67 @@ TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
     EXPECT_TRUE(run_case(cpu(c.op.c_str()), c, DS_DTYPE_BF16, three_) ==
                 run_case(cpu(c.op.c_str()), c, DS_DTYPE_BF16, one_))
         << c.label();
+  }
+}
+
+// Forward and backward by one family; gradients of q, k and v.
+std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family, const OpCase& forward,
+                              const Tensor& dy, DType dtype, ThreadTeam& team) {
+  std::vector<Tensor> y = run_case(implementation(registry, "attention", family), forward, dtype, team);
+  OpCase backward{"attention_dx", forward.attrs, {dy}};
+  backward.in.insert(backward.in.end(), forward.in.begin(), forward.in.end());
+  backward.in.insert(backward.in.end(), y.begin(), y.end());
+  return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
+}
+
+// Rows [first, first + count) of a tensor.
+Tensor rows_of(const Tensor& from, int64_t first, int64_t count) {
+  int64_t columns = from.numel() / from.dims()[0];
+  Tensor out(from.dtype(), {count, columns});
+  for (int64_t e = 0; e < count * columns; ++e) out.set(e, from.at(first * columns + e));
+  return out;
+}
+
+// Whether row `first + r` of `all` is row r of `alone`, to the bit; of lse, columns.
+bool same_rows(const Tensor& all, const Tensor& alone, int64_t first, int64_t rows, bool columns) {
+  int64_t count = alone.numel() / rows;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t e = 0; e < count; ++e) {
+      int64_t there = columns ? e * all.dims()[1] + first + r : (first + r) * count + e;
+      if (all.at(there) != alone.at(columns ? e * rows + r : r * count + e)) return false;
+    }
+  }
+  return true;
+}
+
+// A packed document has the bits that it has as a sequence of its own, in both directions, wherever it lies,
+// and nothing of other documents is read.
+TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
+  const std::vector<int64_t> lengths{1, 37, 300, 16, 129, 2, 515};
+  for (const Attrs& form : {Attrs{}, Attrs{{"window", int64_t{70}}}, Attrs{{"softcap", 2.0}}}) {
+    Attrs attrs = form;
+    attrs.set("heads", int64_t{4});
+    attrs.set("kv_heads", int64_t{2});
+    attrs.set("seq", int64_t{515});
+    OpCase alone{"attention", attrs, {}};
+    attrs.set("documents", int64_t{1});
+    OpCase packed{"attention", attrs, {random_tensor(DS_DTYPE_F64, {1000, 160}, 1), begins(lengths)}};
+    Tensor dy = random_tensor(DS_DTYPE_F64, {1000, 80}, 2);
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      std::vector<Tensor> y = run_case(cpu("attention"), packed, dtype, three_);
+      std::vector<Tensor> dx = gradients(cpu_, "cpu", packed, dy, dtype, three_);
+      int64_t first = 0;
+      for (int64_t length : lengths) {
+        alone.in = {rows_of(packed.in[0], first, length)};
+        std::vector<Tensor> own = run_case(cpu("attention"), alone, dtype, one_);
+        std::vector<Tensor> own_dx = gradients(cpu_, "cpu", alone, rows_of(dy, first, length), dtype, one_);
+        std::string where = packed.label() + " " + dtype_name(dtype) + " " + std::to_string(first);
+        EXPECT_TRUE(same_rows(y[0], own[0], first, length, false)) << where;
+        EXPECT_TRUE(same_rows(y[1], own[1], first, length, true)) << where;
+        EXPECT_TRUE(same_rows(dx[0], own_dx[0], first, length, false)) << where;
+        first += length;
+      }
+    }
   }
 }
 
@@ -162,16 +241,6 @@ TEST_F(CpuAttention, RowsThatSeeNothingAreZero) {
       EXPECT_NE(y[0].at(80), 0);
     }
   }
-}
-
-// Forward and backward by one family; gradients of q, k and v.
-std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family, const OpCase& forward,
-                              const Tensor& dy, DType dtype, ThreadTeam& team) {
-  std::vector<Tensor> y = run_case(implementation(registry, "attention", family), forward, dtype, team);
-  OpCase backward{"attention_dx", forward.attrs, {dy}};
-  backward.in.insert(backward.in.end(), forward.in.begin(), forward.in.end());
-  backward.in.insert(backward.in.end(), y.begin(), y.end());
-  return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
 }
 
 // A row that sees one key: no gradient of q and k, not even a rounding error, and that of y for v.

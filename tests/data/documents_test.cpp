@@ -206,5 +206,38 @@ TEST(TokenText, JoinsRangesOfFiles) {
   EXPECT_THROW(text.append(std::make_shared<TokenFile>(folder / "d.tokens"), 0, 1), Error);
 }
 
+// Documents of a row are told apart, wherever the row lies in the micro-batch, and padding by itself.
+TEST(Documents, BeginningsOfDocuments) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered({3, 5, 6, 2, 7}, 0));
+  DocumentSampler sampler(text, 10, true, 1);
+  std::vector<int32_t> tokens(20), targets(20), begins(20), whole(20), same(20);
+  sampler.leaf(0, 1, 0, 2, tokens, targets, begins);
+  sampler.leaf(0, 1, 0, 2, whole, same);
+  EXPECT_EQ(tokens, whole);
+  EXPECT_EQ(targets, same);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    bool goes_on = i % 10 > 0 && tokens[i] != 0 && tokens[i] == tokens[i - 1] + 1;
+    EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
+  }
+  std::vector<int32_t> heldout(20), again(20);
+  sampler.windows(0, 2, 2, tokens, targets, begins);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    bool goes_on = i % 10 > 0 && tokens[i] != 0 && tokens[i] == tokens[i - 1] + 1;
+    EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
+  }
+}
+
+// In a stream a token ends each document; what follows it is not to be predicted.
+TEST(Documents, BeginningsInAStream) {
+  const std::vector<int32_t> tokens{5, 6, 9, 7, 9, 9, 4, 3, 9, 2};
+  std::vector<int32_t> targets{6, 9, 7, 9, 9, 4, 3, 9, 2, 8}, begins(10);
+  find_documents(9, 5, tokens, targets, begins);
+  EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 6, 6, 9}));
+  EXPECT_EQ(targets, (std::vector<int32_t>{6, 9, kNoTarget, 9, kNoTarget, kNoTarget, 3, 9, kNoTarget, 8}));
+  find_documents(-1, 5, tokens, targets, begins);
+  EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 5, 5}));
+}
+
 }  // namespace
 }  // namespace ds

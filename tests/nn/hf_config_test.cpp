@@ -293,11 +293,34 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
               graph(model, key, 0.1, HfMode::evaluation).print());
     EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
   }
-  for (auto [model, key] : {std::pair{"opt", "layerdrop"}, {"mixtral", "router_jitter_noise"}}) {
-    expect_names(message_of([&] { graph(model, key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
-                 {key, "training", "0.1"});
-    EXPECT_EQ(graph(model, key, 0, HfMode::training).print(),
-              graph(model, key, 0.1, HfMode::evaluation).print());
+  const char* key = "router_jitter_noise";
+  expect_names(message_of([&] { graph("mixtral", key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
+               {key, "training", "0.1"});
+  EXPECT_EQ(graph("mixtral", key, 0, HfMode::training).print(),
+            graph("mixtral", key, 0.1, HfMode::evaluation).print());
+}
+
+// A whole layer, with a draw of its own; both forms of OPT's layer.
+TEST(HfConfig, LayersOfOptAreLeftOut) {
+  for (bool norm_before : {true, false}) {
+    Json config = config_of("opt");
+    config.set("do_layer_norm_before", norm_before);
+    std::string plain = hf_model(config, 32, 16, HfMode::training).graph.print();
+    config.set("layerdrop", 0.2);
+    HfModel model = hf_model(config, 32, 16, HfMode::training);
+    std::set<int64_t> streams;
+    for (const Node& node : model.graph.nodes) {
+      if (node.op != "layerdrop") continue;
+      EXPECT_EQ(node.attrs.real("p"), 0.2);
+      streams.insert(node.attrs.integer("op"));
+    }
+    EXPECT_EQ(static_cast<int64_t>(streams.size()), config.find("num_hidden_layers")->integer());
+    EXPECT_NE(model.graph.print(), plain);
+    std::string still = hf_model(config, 32, 16).graph.print();
+    config.set("layerdrop", 0.0);
+    EXPECT_EQ(still, hf_model(config, 32, 16).graph.print());
+    config.set("layerdrop", 1.0);
+    EXPECT_THROW(hf_model(config, 32, 16, HfMode::training), Error);
   }
 }
 
@@ -540,7 +563,7 @@ TEST(HfConfig, ActivationsByTheirNamesInTransformers) {
 TEST(HfConfig, MasksOnDemand) {
   for (const std::string& model : golden_models()) {
     Json config = config_of(model);
-    Graph graph = hf_model(config, 32, 16, HfMode::evaluation, true).graph;
+    Graph graph = hf_model(config, 32, 16, HfMode::evaluation, HfRows::masked).graph;
     graph.check();
     ValueId mask = graph.find_value("mask");
     ASSERT_TRUE(mask.exists()) << model;

@@ -127,6 +127,75 @@ TEST_F(DocumentRun, SameBitsWithACurriculum) {
       "schedule_config": {"total_curriculum_step": 5, "difficulty_step": 8}}})");
 }
 
+TEST_F(DocumentRun, SameBitsWithIsolatedDocuments) {
+  expect_same_bits(
+      R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "model": {"dropout": 0.1}})");
+}
+
+// What depends on neither ZeRO stage nor recomputation, in f32 and bf16.
+TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
+  for (const char* bf16 : {"false", "true"}) {
+    std::set<std::string> hashes;
+    for (int stage : {0, 1, 2, 3}) {
+      for (const char* recompute : {"none", "layers"}) {
+        std::string name = std::string(bf16) + std::to_string(stage) + recompute;
+        RunReport report = train_on(
+            2, config(name, 3,
+                      R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "recompute": ")" +
+                          std::string(recompute) + R"(", "model": {"layers": 2, "layerdrop": 0.4},
+          "bf16": {"enabled": )" +
+                          bf16 + R"(}, "zero_optimization": {"stage": )" + std::to_string(stage) + "}}"));
+        hashes.insert(payload_hash(report.checkpoint));
+      }
+    }
+    EXPECT_EQ(hashes.size(), 1u) << bf16;
+  }
+}
+
+// Four documents in one row, and the same four in rows of their own.
+TEST_F(DocumentRun, APackedRowHasTheLossOfItsDocumentsAlone) {
+  make_folders(folder_ / "few");
+  std::string lines;
+  for (int i = 0; i < 4; ++i) {
+    lines += R"({"text": ")" + std::string(static_cast<size_t>(20 + 3 * i), static_cast<char>('a' + i)) +
+             "xyz\"}\n";
+  }
+  write_file_atomic(folder_ / "few/a.jsonl", lines);
+  auto losses = [&](const std::string& name, int batch, const char* packing) {
+    Json c = config(name, 4,
+                    R"({"gradient_accumulation_steps": 1, "train_micro_batch_size_per_gpu": )" +
+                        std::to_string(batch) + R"(, "data": {"heldout": 0, "packing": )" + packing +
+                        R"(, "paths": [")" + (folder_ / "few") + R"("]}, "run": {"sequence": 140}})");
+    TrainOptions options;
+    options.quiet = 2;
+    return rows(test::train_on(1, c, options));
+  };
+  std::vector<StepRecord> packed = losses("packed", 1, "\"isolated\""), alone = losses("alone", 4, "false"),
+                          joined = losses("joined", 1, "true");
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(packed[i].loss, alone[i].loss, 2e-6) << i;
+  EXPECT_GT(std::abs(joined[1].loss - alone[1].loss), 1e-4);
+}
+
+// Files of a text are told apart by the token between them.
+TEST_F(DocumentRun, IsolatesTheFilesOfAText) {
+  make_folders(folder_ / "text");
+  for (int i = 0; i < 40; ++i) {
+    std::string text;
+    for (int k = 0; k < 12; ++k) text += "line " + std::to_string(i * k % 7) + " of a log\n";
+    write_file_atomic(folder_ / ("text/" + std::to_string(i) + ".txt"), text.substr(0, 60 + 7 * i % 100));
+  }
+  std::string text = R"({"data": {"format": "text", "chat_template": null, "paths": [")" +
+                     (folder_ / "text") + R"("], "packing": )";
+  expect_same_bits(text + "\"isolated\"}}");
+  double isolated = rows(train_on(1, config("i", 2, text + "\"isolated\"}}")))[0].loss;
+  double whole = rows(train_on(1, config("w", 2, text + "false}}")))[0].loss;
+  EXPECT_GT(std::abs(isolated - whole), 1e-6);
+}
+
+TEST_F(DocumentRun, SameBitsWithLayerdrop) {
+  expect_same_bits(R"({"model": {"layers": 3, "layerdrop": 0.4}})");
+}
+
 // The token files of one run are the data of another.
 TEST_F(DocumentRun, TrainsOnTokenFiles) {
   RunReport first = train_on(1, config("first", 1, R"({"data": {"heldout": 0}})"));
@@ -154,8 +223,7 @@ std::string long_answers(const test::TempFolder& folder) {
   return R"("data": {"paths": [")" + (folder / "long") + R"("]})";
 }
 
-// A curriculum is the run on shorter sequences, as long as it stays there. With several samples in a batch
-// the rest of each is computed, too, and no target is in it.
+// A curriculum is the run on shorter sequences, as long as it stays there, and computes no more than that.
 TEST_F(DocumentRun, CurriculumCutsSequences) {
   std::string data = long_answers(folder_);
   std::string on =
@@ -170,7 +238,10 @@ TEST_F(DocumentRun, CurriculumCutsSequences) {
         rows(train_on(1, config("short" + name, 5,
                                 "{" + more + R"(, "run": {"sequence": 16}, "model": {"positions": 32}})")));
     std::vector<StepRecord> whole = rows(train_on(1, config("whole" + name, 5, "{" + more + "}")));
-    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(cut[i].loss, shorter[i].loss, 1e-5) << i;
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(cut[i].loss, shorter[i].loss, 1e-5) << i;
+      EXPECT_NEAR(cut[i].tokens_per_second * cut[i].seconds, 4 * batch * 16, 0.1) << i;
+    }
     EXPECT_GT(std::abs(cut[0].loss - whole[0].loss), 1e-4);
     EXPECT_GT(std::abs(cut[3].loss - shorter[3].loss), 1e-4);
   }
@@ -188,6 +259,11 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(R"({"data": {"format": "text"}})", "data.chat_template: needs data.format \"jsonl\", got \"text\"");
   refused(R"({"data": {"format": "json"}})", "data.format: \"json\" is unknown");
   refused(R"({"data": {"loss_on": "questions"}})", "data.loss_on: \"questions\" is unknown");
+  refused(R"({"data": {"packing": "some"}})",
+          "data.packing: must be false, true or \"isolated\", got \"some\"");
+  refused(R"({"data": {"packing": true, "format": "text", "chat_template": null}})",
+          "data.packing: true needs data.format \"jsonl\", got \"text\"");
+  refused(R"({"data": {"packing": "isolated"}, "model": {"documents": false}})", "model.documents: false");
   refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
   refused(R"({"data": {"tokenizer": "learn"}})", "data.tokenizer: \"learn\" needs data.format \"text\"");
   refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");

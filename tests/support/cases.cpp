@@ -113,6 +113,10 @@ class CaseBuilder {
     }
     add("add", {}, {x, dy});
     add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x});
+    for (int64_t stream : {9, 10, 11, 12}) {  // some leave the layer out
+      add("layerdrop", {{"p", 0.5}, {"op", stream}}, {x, dy});
+      add("layerdrop_dx", {{"p", 0.5}, {"op", stream}}, {dy});
+    }
     add("cast", {{"dtype", "f64"}}, {x});
     add("fill", {{"value", 0.5}, {"dtype", "f64"}}, {});
   }
@@ -237,12 +241,26 @@ class CaseBuilder {
     return mask;
   }
 
+  // First rows of documents of 1, 2, ... rows, and again, none longer than seq.
+  Tensor document_begins() {
+    Tensor begin(DS_DTYPE_I32, {s_.n});
+    int64_t first = 0, length = 1;
+    for (int64_t r = 0; r < s_.n; ++r) {
+      if (r == first + length) {
+        first = r;
+        length = length % std::min<int64_t>(s_.seq, 5) + 1;
+      }
+      begin.set(r, static_cast<double>(first));
+    }
+    return begin;
+  }
+
   void attention_case(size_t parts, int64_t groups, bool masked, Attrs attrs) {
     attrs.set("heads", s_.heads);
     attrs.set("seq", s_.seq);
     if (groups != s_.heads) attrs.set("kv_heads", groups);
     std::vector<Tensor> in = heads_of(parts, groups);
-    if (masked) in.push_back(key_mask());
+    if (masked) in.push_back(attrs.has("documents") ? document_begins() : key_mask());
     add("attention", attrs, in);
     std::vector<Tensor> y = outputs();
     in.insert(in.begin(), real({s_.n, s_.width()}));
@@ -261,6 +279,10 @@ class CaseBuilder {
     attention_case(3, 1, true, {{"dropout", 0.25}, {"op", stream}, {"causal", int64_t{0}}});
     attention_case(3, s_.heads, true, {{"softcap", 0.5}, {"window", s_.seq / 2 + 1}});
     attention_case(1, s_.heads, true, {{"per_head", int64_t{1}}, {"scale", 1.5}});
+    const Attrs::Value yes = int64_t{1};
+    attention_case(1, s_.heads, true, {{"documents", yes}});
+    attention_case(3, 1, true, {{"documents", yes}, {"window", int64_t{2}}, {"softcap", 0.5}});
+    attention_case(1, 1, true, {{"documents", yes}, {"dropout", 0.25}, {"op", stream}});
   }
 
   void cached_case(size_t parts, int64_t groups, Attrs attrs) {

@@ -206,7 +206,10 @@ void check_masking(const Config& c) {
 void check_data(const Config& c) {
   for (const char* name : {"data.loss_on", "data.packing", "data.chat_template"}) {
     if (c.data.format == "jsonl" || !c.origins.contains(name)) continue;
-    raise(DS_ERROR_CONFIG, "{}: needs data.format \"jsonl\", got \"{}\"", KeyName(name), c.data.format);
+    // Files of every format hold documents that can be told apart; only lines are put into rows.
+    if (name == std::string_view("data.packing") && c.data.packing != "joined") continue;
+    raise(DS_ERROR_CONFIG, "{}: {}needs data.format \"jsonl\", got \"{}\"", KeyName(name),
+          name == std::string_view("data.packing") ? "true " : "", c.data.format);
   }
   for (const char* name : {"data.max_bytes", "data.strip_licences"}) {
     if (c.data.format == "text" || !c.origins.contains(name)) continue;
@@ -216,6 +219,34 @@ void check_data(const Config& c) {
     raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data.format \"text\", got \"{}\"", KeyName("data.tokenizer"),
           kLearnTokenizer, c.data.format);
   }
+}
+
+// Rows of several documents need a graph that tells them apart. So does a curriculum of several samples a
+// micro-batch, whose shortened rows no longer begin at multiples of run.sequence.
+void complete_documents(Config& c) {
+  ModelConfig& m = c.model;
+  bool has_model = !m.family.empty() || !m.folder.empty();
+  const char* needs = c.data.packing == "isolated" ? "data.packing \"isolated\"" : nullptr;
+  if (needs && m.mask) {
+    raise(DS_ERROR_CONFIG, "{}: true excludes {}, whose padding is a document of its own",
+          KeyName("model.mask"), needs);
+  }
+  if (needs && c.origins.contains("model.documents") && !m.documents) {
+    raise(DS_ERROR_CONFIG, "{}: false, but {} needs a graph that tells documents apart",
+          KeyName("model.documents"), needs);
+  }
+  if (m.documents && m.mask) {
+    raise(DS_ERROR_CONFIG, "{}: true excludes model.mask true: hidden rows are documents of their own",
+          KeyName("model.documents"));
+  }
+  if (m.documents && !has_model) {
+    raise(DS_ERROR_CONFIG, "{}: true needs model.family or model.folder, got none",
+          KeyName("model.documents"));
+  }
+  bool curriculum = c.curriculum.enabled && c.micro_batch > 1 && !m.mask;
+  if (!has_model || c.origins.contains("model.documents") || !(needs || curriculum)) return;
+  m.documents = true;
+  c.origins["model.documents"] = "derived";
 }
 
 void check_bars(const Config& c) {
@@ -451,6 +482,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_masking(config); });
   checked([&] { check_data(config); });
   checked([&] { check_curriculum(config); });
+  checked([&] { complete_documents(config); });
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });

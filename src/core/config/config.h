@@ -17,8 +17,10 @@ struct ModelConfig {
   std::string folder;           // Hugging Face model folder, in place of a family
   std::string init = "folder";  // weights that a run on a folder begins with: its own, or "random" ones
   bool mask = false;            // a folder's graph takes an input `mask` whatever its family
+  bool documents = false;       // the graph takes inputs `begin` and `positions`: rows of several documents
   int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, positions = 0;
   double dropout = 0;
+  double layerdrop = 0;  // probability of leaving a layer out of a micro-batch of a training step
 };
 
 // data.tokenizer that is learned from the training text, of as many tokens as the model has.
@@ -31,7 +33,8 @@ struct DataConfig {
   std::string tokenizer = "bytes";  // or kLearnTokenizer, or a tokenizer's file or folder
   // Of format jsonl.
   std::string loss_on = "answers";  // or "all": the tokens that are targets
-  bool packing = false;             // several documents in one sample
+  // Documents that share a sample: "none", "joined" (attention sees the earlier ones), "isolated".
+  std::string packing = "none";
   std::string chat_template;  // a template file or a name of one in the tokenizer's folder; "": its default
   double heldout = 0.05;      // share of files held out, chosen by content hash
   int64_t max_bytes = 16 << 20;
@@ -55,6 +58,16 @@ struct CurriculumConfig {
   int64_t total_step = 0, difficulty_step = 0;     // fixed_linear, fixed_root
   double root_degree = 0;                          // fixed_root
   std::vector<int64_t> difficulty, max_step;       // fixed_discrete
+};
+
+// data_efficiency.data_sampling.dynamic_batching: micro-batches of as many documents as their tokens allow.
+struct DynamicBatchingConfig {
+  bool enabled = false;
+  int64_t max_tokens = 0;                // of a group of documents; a micro-batch is micro_batch groups
+  std::string lr_scaling = "linear";     // lr_scaling_method: "linear", "sqrt", "none"
+  int64_t min_batch = 1, max_batch = 0;  // documents of a group; 0: no bound
+  std::string order = "dataloader";      // sequence_picking_order: "dataloader", "random", "seqlen"
+  uint64_t seed = 1234;                  // data_efficiency.seed, of the order "random"
 };
 
 struct RunConfig {
@@ -200,6 +213,7 @@ struct Config {
   int64_t sequence = 128;  // run.sequence: tokens per sample
   DataConfig data;
   CurriculumConfig curriculum;
+  DynamicBatchingConfig dynamic_batching;
   RunConfig run;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;

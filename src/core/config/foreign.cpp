@@ -181,7 +181,9 @@ void other_sections(Rows& keys) {
                {"max_out_tokens", "inference_tp_size", "release_inference_cache", "pin_parameters",
                 "tp_gather_partition_size", "enable_cuda_graph"},
                "ds_infer and ds_text_generate run on the weights that are trained");
-  keys.section("progressive_layer_drop", {"theta", "gamma"}, "libds drops no layers yet");
+  keys.section(
+      "progressive_layer_drop", {"theta", "gamma"},
+      "DeepSpeed hands theta to the model, whose code says what it does; use layerdrop of the model");
   keys.section(
       "elasticity",
       {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "num_gpus_per_node",

@@ -292,6 +292,11 @@ void model_keys(std::vector<Key>& keys) {
   of_folder(key("model.folder", [](auto& c) -> auto& { return c.model.folder; }));
   of_folder(choice_key("model.init", [](auto& c) -> auto& { return c.model.init; }, {"folder", "random"}));
   of_folder(key("model.mask", [](auto& c) -> auto& { return c.model.mask; }));
+  Key documents = key("model.documents", [](auto& c) -> auto& { return c.model.documents; });
+  documents.get = [get = documents.get](const Config& c) {
+    return c.model.family.empty() && c.model.folder.empty() ? Json() : get(c);
+  };
+  keys.push_back(std::move(documents));
   add(
       "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 1000});
   add(
@@ -304,6 +309,8 @@ void model_keys(std::vector<Key>& keys) {
       "positions", [](auto& c) -> auto& { return c.model.positions; }, positive);
   add(
       "dropout", [](auto& c) -> auto& { return c.model.dropout; }, Limits{.low = 0, .high = 0.999});
+  add(
+      "layerdrop", [](auto& c) -> auto& { return c.model.layerdrop; }, Limits{.low = 0, .high = 0.999});
 }
 
 // A key of masked language models, which only a folder can hold.
@@ -336,10 +343,29 @@ void jsonl_keys(std::vector<Key>& keys) {
     keys.push_back(std::move(one));
   };
   add(choice_key("data.loss_on", [](auto& c) -> auto& { return c.data.loss_on; }, {"answers", "all"}));
-  add(key("data.packing", [](auto& c) -> auto& { return c.data.packing; }));
   Key chosen = key("data.chat_template", [](auto& c) -> auto& { return c.data.chat_template; });
   chosen.get = [get = chosen.get](const Config& c) { return c.data.chat_template.empty() ? Json() : get(c); };
   add(std::move(chosen));
+}
+
+// false, true or "isolated".
+Key packing_key() {
+  const std::string path = "data.packing";
+  auto set = [path](Config& config, const Json& given) {
+    std::string& packing = config.data.packing;
+    if (given.is_bool()) {
+      packing = given.boolean() ? "joined" : "none";
+    } else if (given.is_string() && given.string() == "isolated") {
+      packing = given.string();
+    } else {
+      raise(DS_ERROR_CONFIG, "{}: must be false, true or \"isolated\", got {}", KeyName(path), given.dump());
+    }
+  };
+  auto get = [](const Config& c) {
+    if (c.data.packing == "isolated") return Json(c.data.packing);
+    return c.data.format == "jsonl" ? Json(c.data.packing == "joined") : Json();
+  };
+  return {path, "", set, get};
 }
 
 void run_keys(std::vector<Key>& keys) {
@@ -347,6 +373,7 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(
       choice_key("data.format", [](auto& c) -> auto& { return c.data.format; }, {"text", "jsonl", "tokens"}));
   jsonl_keys(keys);
+  keys.push_back(packing_key());
   keys.push_back(key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }));
   keys.push_back(key(
       "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));

@@ -57,6 +57,13 @@ struct IdOperand {
   bool targets = false;  // of a loss: -100 selects nothing, and the result depends on all there is
 };
 
+// An operand that says where documents begin: in row r, r or what the row before has, and none is longer than
+// `most` rows.
+struct DocumentsOperand {
+  size_t operand;
+  int64_t most;
+};
+
 // An operand or a result. `type` is an element type and a shape, such as "T[n,C]": T is a floating type, the
 // same one for all operands of a node; A is f32, or f64 where T is f64. `least` 0: it may be absent.
 struct OperandDef {
@@ -114,6 +121,8 @@ struct OpDef {
   bool cheap = false;            // made again in less time than its result takes to keep and read
   bool follows_state = false;    // as InstrDef::follows_state
   std::optional<IdOperand> ids;  // absent: the operation has none
+  // Of a node with so many operands; empty, or nothing: it has none.
+  std::function<std::optional<DocumentsOperand>(size_t operands, const Attrs& attrs)> documents = {};
   // How a text is continued; empty: by the same operation where rows are the same, else not at all.
   std::function<ValueId(DecodeContext&)> decode;
   std::function<size_t(const Node& node)> decode_inputs;  // leading operands it reads; empty: all

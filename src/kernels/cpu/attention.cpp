@@ -40,15 +40,15 @@ struct AttentionChunk {
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
 
   AttentionChunk(const HeadsShape& shape, const AttentionDropout& dropout, std::span<const TensorView> in,
-                 std::span<std::byte> scratch, int64_t sequence, int64_t at_head)
+                 std::span<std::byte> scratch, Range sequence, int64_t at_head)
       : s(shape),
         drop(dropout),
         q_in(s.part<const T>(in, 0)),
         k_in(s.part<const T>(in, 1)),
         v_in(s.part<const T>(in, 2)),
         head(at_head),
-        begin(sequence * s.seq),
-        length(s.length(sequence)),
+        begin(sequence.begin),
+        length(sequence.size()),
         padded(round_up(s.depth, panel())),
         ld(s.columns()) {
     Carver carve(scratch);
@@ -193,12 +193,29 @@ void attention_of(const KernelContext& c) {
   T* y = c.out[0].as<T>();
   float* lse = c.out[1].as<float>();
   int64_t chunk = chunk_of(s), chunks = ceil_div(s.seq, chunk);
+  if (s.documents) {
+    // A task has the chunks that begin in its rows, at most one of each document.
+    for_tasks(c.team, ceil_div(s.rows, chunk) * s.heads, [&](int64_t task, int thread) HWY_ATTR {
+      int64_t row = task / s.heads * chunk, last = std::min(row + chunk, s.rows);
+      while (row < last) {
+        Range document = s.document_of(row);
+        int64_t q0 = round_up(row - document.begin, chunk);
+        if (document.begin + q0 < std::min(last, document.end)) {
+          AttentionChunk<T, kPairs>(s, drop, c.in, c.team.scratch(thread), document, task % s.heads)
+              .run(q0, y, lse);
+        }
+        row = document.end;
+      }
+    });
+    return;
+  }
   for_tasks(c.team, s.sequences * s.heads * chunks, [&](int64_t task, int thread) HWY_ATTR {
     // The longest chunks, those with the most keys, start first.
     int64_t q0 = (chunks - 1 - task / (s.sequences * s.heads)) * chunk;
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;
-    if (q0 >= s.length(sequence)) return;
-    AttentionChunk<T, kPairs>(s, drop, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
+    if (q0 >= s.sequence(sequence).size()) return;
+    AttentionChunk<T, kPairs>(s, drop, c.in, c.team.scratch(thread), s.sequence(sequence), head)
+        .run(q0, y, lse);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/cpu.h"
 
@@ -18,6 +19,7 @@ constexpr int64_t kStrip = 16;
 struct Range {
   int64_t begin, end;
   bool empty() const { return begin >= end; }
+  int64_t size() const { return end - begin; }
 };
 
 // Head h of row r of an operand or a gradient starts at data + r * row + h * head.
@@ -29,18 +31,21 @@ struct Part {
 };
 
 // The heads of one batch and what their attributes mean for blocks of scores. Sequence s is rows
-// [s * seq, min((s + 1) * seq, rows)); query head h reads key and value head h / group. Places of queries and
-// keys count from the start of their sequence, whose `length` is given where it matters.
+// [s * seq, min((s + 1) * seq, rows)), or, with documents, any rows that belong together; query head h reads
+// key and value head h / group. Places of queries and keys count from the start of their sequence, whose
+// `length` is given where it matters. So a document costs what a sequence of its length does, and has its
+// bits.
 struct HeadsShape {
   int64_t rows, heads, groups, group, depth, seq, sequences, window;
   bool packed, causal, per_head;
-  const int32_t* mask;  // null: every key counts
+  const int32_t* mask;       // null: every key counts
+  const int32_t* documents;  // null: none; equal in rows of the same document
   float scale;
   float factor;    // q is packed times this: products are then scores times log2 e, or scores / cap
   float limit;     // cap times log2 e; 0 without a cap
   float unfactor;  // scale / factor
 
-  // `in` is qkv or q, k, v, then perhaps a mask.
+  // `in` is qkv or q, k, v, then perhaps a mask or what tells documents apart.
   HeadsShape(std::span<const TensorView> in, const Attrs& attrs)
       : rows(in[0].dims[0]),
         heads(attrs.integer("heads")),
@@ -52,7 +57,9 @@ struct HeadsShape {
         packed(in.size() < 3),
         causal(attrs.integer_or("causal", 1) != 0),
         per_head(attrs.integer_or("per_head", 0) != 0),
-        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr) {
+        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr),
+        documents(nullptr) {
+    if (attrs.integer_or("documents", 0) != 0) std::swap(mask, documents);
     depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
     double given = attrs.real_or("scale", 0), cap = attrs.real_or("softcap", 0);
     double product = given == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : given;
@@ -73,7 +80,13 @@ struct HeadsShape {
     return {data + (which == 0 ? 0 : queries + (index - 1) * keys), queries + 2 * keys, depth};
   }
 
-  int64_t length(int64_t sequence) const { return std::min(seq, rows - sequence * seq); }
+  Range sequence(int64_t s) const { return {s * seq, std::min((s + 1) * seq, rows)}; }
+  Range document_of(int64_t row) const {
+    Range out{row, row + 1};
+    while (out.begin > 0 && documents[out.begin - 1] == documents[row]) --out.begin;
+    while (out.end < rows && documents[out.end] == documents[row]) ++out.end;
+    return out;
+  }
   // Keys that queries [first, first + count) see, all together.
   Range keys_of(int64_t first, int64_t count, int64_t length) const {
     return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1), causal ? first + count : length};

@@ -64,13 +64,13 @@ struct GradientBlock {
   bool whole;                // dq has room for all query heads of the sequence, else for one block
 
   GradientBlock(const HeadsShape& shape, const AttentionDropout& dropout, const GradientOperands<T>& operands,
-                std::span<std::byte> scratch, int64_t sequence, int64_t at_kv)
+                std::span<std::byte> scratch, Range sequence, int64_t at_kv)
       : s(shape),
         drop(dropout),
         g(operands),
         kv(at_kv),
-        begin(sequence * s.seq),
-        length(s.length(sequence)),
+        begin(sequence.begin),
+        length(sequence.size()),
         block(s.block()),
         padded(round_up(s.depth, panel())),
         ld(s.columns()) {
@@ -374,7 +374,13 @@ void attention_dx_of(const KernelContext& c) {
   AttentionDropout drop(c);
   GradientOperands<T> g(c, s);
   for_tasks(c.team, s.sequences * s.groups, [&](int64_t task, int thread) HWY_ATTR {
-    GradientBlock<T, kPairs>(s, drop, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
+    Range rows = s.sequence(task / s.groups), part = rows;
+    // With documents, those that begin in these rows.
+    for (int64_t row = rows.begin; row < rows.end; row = part.end) {
+      if (s.documents) part = s.document_of(row);
+      if (part.begin < row) continue;
+      GradientBlock<T, kPairs>(s, drop, g, c.team.scratch(thread), part, task % s.groups).run();
+    }
   });
 }
 

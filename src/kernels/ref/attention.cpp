@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "kernels/attention_dropout.h"
 #include "kernels/ref/ref.h"
@@ -19,8 +20,8 @@ struct Part {
   T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
 };
 
-// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); query head h reads key and
-// value head h / group.
+// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); with documents, a row's
+// begins at `first` of it. Query head h reads key and value head h / group.
 template <typename T>
 struct Heads {
   using A = Wide<T>;
@@ -28,10 +29,11 @@ struct Heads {
   bool packed, causal, per_head;
   A scale, cap;
   Part<const T> q, k, v;
-  const int32_t* mask;  // null: every key counts
+  const int32_t* mask;   // null: every key counts
+  const int32_t* first;  // null: no documents
   AttentionDropout dropout;
 
-  // `in` is qkv or q, k, v, then perhaps a mask.
+  // `in` is qkv or q, k, v, then perhaps a mask or, with documents, their first rows.
   Heads(const KernelContext& c, std::span<const TensorView> in, const Attrs& attrs)
       : rows(in[0].dims[0]),
         heads(attrs.integer("heads")),
@@ -44,7 +46,9 @@ struct Heads {
         per_head(attrs.integer_or("per_head", 0) != 0),
         cap(static_cast<A>(attrs.real_or("softcap", 0))),
         mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr),
+        first(nullptr),
         dropout(c) {
+    if (attrs.integer_or("documents", 0) != 0) std::swap(mask, first);
     depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
     double factor = attrs.real_or("scale", 0);
     scale = static_cast<A>(factor == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : factor);
@@ -63,7 +67,10 @@ struct Heads {
     return which == 0 ? Part<U>{a, queries, depth} : Part<U>{which == 1 ? b : c, keys, depth};
   }
 
-  int64_t begin(int64_t row) const { return row / seq * seq; }
+  int64_t begin(int64_t row) const {
+    if (!first) return row / seq * seq;
+    return std::clamp<int64_t>(first[row], std::max<int64_t>(0, row - seq + 1), row);
+  }
   int64_t end(int64_t row) const { return std::min(begin(row) + seq, rows); }
   bool sees(int64_t query, int64_t key) const {
     return begin(query) == begin(key) && (!causal || key <= query) && (window == 0 || key > query - window) &&

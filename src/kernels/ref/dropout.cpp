@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -25,9 +26,37 @@ void dropout(const KernelContext& c) {
   }
 }
 
+// Whether this micro-batch leaves the layer out: uniform01(word 0 of (seed, step, leaf, op)) < p.
+bool leaves_out(const KernelContext& c) {
+  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step), static_cast<uint32_t>(c.leaf),
+                      static_cast<uint32_t>(c.attrs.integer("op"))};
+  return c.scalars.train != 0 && uniform01(stream.block(0)[0]) < static_cast<float>(c.attrs.real("p"));
+}
+
+// z = x where the layer is left out, else y
+template <typename T>
+void layerdrop(const KernelContext& c) {
+  const T* chosen = c.in[leaves_out(c) ? 0 : 1].as<T>();
+  std::copy_n(chosen, c.in[0].numel(), c.out[0].as<T>());
+}
+
+// dx = dz and dy = 0 where the layer is left out, else the other way round
+template <typename T>
+void layerdrop_dx(const KernelContext& c) {
+  const TensorView &seen = c.out[leaves_out(c) ? 0 : 1], &unseen = c.out[leaves_out(c) ? 1 : 0];
+  std::copy_n(c.in[0].as<T>(), c.in[0].numel(), seen.as<T>());
+  std::fill_n(unseen.as<T>(), c.in[0].numel(), T(0));
+}
+
 }  // namespace
 
 void add_dropout(KernelRegistry& registry) {
+  add_kernel(registry, "layerdrop", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { layerdrop<decltype(t)>(c); });
+  });
+  add_kernel(registry, "layerdrop_dx", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { layerdrop_dx<decltype(t)>(c); });
+  });
   add_kernel(registry, "dropout", [](const KernelContext& c) {
     by_type(c.in[0].dtype, [&](auto t) { dropout<decltype(t)>(c); });
   });

@@ -37,7 +37,9 @@ ValueId LayerBuilder::embedding(std::string_view name, ValueId ids, int64_t rows
 
 ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev) {
   ValueId w = param(name, "weight", {rows, width(x)}, {"normal", stddev});
-  return graph_.add("position", {x, w}, {{"seq", seq}}, name);
+  if (!documents_.positions.exists()) return graph_.add("position", {x, w}, {{"seq", seq}}, name);
+  ValueId places = graph_.add("embedding", {w, documents_.positions}, {}, join(name, "rows"));
+  return graph_.add("add", {x, places}, {}, name);
 }
 
 ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs,
@@ -114,7 +116,9 @@ ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int6
     attrs.set("original", rope.original);
     if (!rope.truncate) attrs.set("truncate", int64_t{0});
   }
-  return graph_.add("rope", {x}, attrs, name);
+  std::vector<ValueId> in{x};
+  if (documents_.positions.exists()) in.push_back(documents_.positions);
+  return graph_.add("rope", in, attrs, name);
 }
 
 ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> operands,
@@ -131,6 +135,11 @@ ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> oper
     attrs.set("dropout", options.dropout);
     attrs.set("op", kFirstDropoutStream + dropouts_++);
   }
+  if (documents_.begin.exists()) {
+    ensure(!options.mask.exists() && options.causal, "attention '{}' has documents and a mask", name);
+    operands.push_back(documents_.begin);
+    attrs.set("documents", int64_t{1});
+  }
   return graph_.add("attention", operands, attrs, name);
 }
 
@@ -141,6 +150,11 @@ ValueId LayerBuilder::add(std::string_view name, ValueId a, ValueId b) {
 ValueId LayerBuilder::dropout(std::string_view name, ValueId x, double p) {
   if (p == 0) return x;
   return graph_.add("dropout", {x}, {{"p", p}, {"op", kFirstDropoutStream + dropouts_++}}, name);
+}
+
+ValueId LayerBuilder::layerdrop(std::string_view name, ValueId x, ValueId y, double p) {
+  if (p == 0) return y;
+  return graph_.add("layerdrop", {x, y}, {{"p", p}, {"op", kFirstDropoutStream + dropouts_++}}, name);
 }
 
 }  // namespace ds

@@ -40,17 +40,26 @@ struct AttentionOptions {
   double dropout = 0;  // of weights
 };
 
+// Inputs i32[n] of a graph whose rows are documents one behind the other: the first row of each row's
+// document
+// (`begin` of attention), and the place of each row in it (rows of a table of positions, from its first).
+struct Documents {
+  ValueId begin, positions;  // none: rows are sequences
+};
+
 // Builds layers into a graph. Every layer takes and gives [n, C] values of the element type of `dtype`; its
 // parameters are NAME.weight and NAME.bias. The graph outlives the builder.
 class LayerBuilder {
  public:
-  explicit LayerBuilder(Graph& graph, DType dtype = DS_DTYPE_F32) : graph_(graph), dtype_(dtype) {}
+  explicit LayerBuilder(Graph& graph, Documents documents = {}, DType dtype = DS_DTYPE_F32)
+      : graph_(graph), documents_(documents), dtype_(dtype) {}
 
   // ids i32[n] -> [n, width]; weight [rows, width] ~ normal(stddev). The weight's name is NAME.weight. Row
   // `padding` (-1: none) gets no gradient from here.
   ValueId embedding(std::string_view name, ValueId ids, int64_t rows, int64_t width, double stddev,
                     int64_t padding = -1);
-  // Adds row r mod seq of weight [rows, width] ~ normal(stddev) to row r of x.
+  // Adds row r mod seq of weight [rows, width] ~ normal(stddev) to row r of x; with documents, the row of its
+  // place.
   ValueId position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev);
   // x W^T + b; W [outputs, C].
   ValueId linear(std::string_view name, ValueId x, int64_t outputs, const LinearOptions& options);
@@ -67,17 +76,21 @@ class LayerBuilder {
   // Turns the first `rotated` of every `period` heads (0: all).
   ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
                int64_t period = 0, int64_t rotated = 0);
-  // qkv, or q, k and v. Each call with dropout gets a random stream of its own.
+  // qkv, or q, k and v; within documents where the graph has them, which excludes a mask. Each call with
+  // dropout gets a random stream of its own.
   ValueId attention(std::string_view name, std::vector<ValueId> operands, const AttentionOptions& options);
   ValueId add(std::string_view name, ValueId a, ValueId b);
   // x itself when p is 0. Each call gets a random stream of its own.
   ValueId dropout(std::string_view name, ValueId x, double p);
+  // y, the result of a layer whose input is x, or x where the layer is left out, with probability p.
+  ValueId layerdrop(std::string_view name, ValueId x, ValueId y, double p);
 
  private:
   int64_t width(ValueId x) const;
   ValueId param(std::string_view name, std::string_view part, Shape shape, Init init);
 
   Graph& graph_;
+  Documents documents_;
   DType dtype_;
   int64_t dropouts_ = 0;
 };

@@ -77,6 +77,10 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
 HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   Bert bert = read_bert(config, seq);
   int64_t layers = read_layers(config, "num_hidden_layers");
+  if (config.rows() == HfRows::documents) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "family bert cannot keep documents of a batch apart: its rows see later rows");
+  }
   HfModel model = begin_model(config, bound, true);
   model.causal = false;
   ValueId mask = model.graph.find_value("mask");

@@ -124,7 +124,7 @@ ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& conf
 HfModel build_decoder(const HfConfig& config, Decoder d, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
-  LayerBuilder build(model.graph);
+  LayerBuilder build(model.graph, documents_of(model));
   ValueId x = decoder_embedding(model, build, d);
   for (int64_t i = 0; i < d.layers; ++i) {
     std::string name = fmt::format("model.layers.{}", i);

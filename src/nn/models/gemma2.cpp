@@ -49,7 +49,7 @@ HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
   double cap = config.positive_or("final_logit_softcapping", 0);
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
-  LayerBuilder build(model.graph);
+  LayerBuilder build(model.graph, documents_of(model));
   double root = std::sqrt(static_cast<double>(d.hidden));
   ValueId x = model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
   for (int64_t i = 0; i < d.layers; ++i) x = block(build, d, i, x, seq);

@@ -20,6 +20,8 @@ void check_config(const ModelConfig& config, int64_t bound, int64_t seq) {
   require(config.vocab >= 2, "model.vocab must be at least 2, got {}", config.vocab);
   require(config.dropout >= 0 && config.dropout < 1, "model.dropout must be in [0, 1), got {}",
           config.dropout);
+  require(config.layerdrop >= 0 && config.layerdrop < 1, "model.layerdrop must be in [0, 1), got {}",
+          config.layerdrop);
   require(seq >= 1 && seq <= config.positions, "sequence must be from 1 to model.positions {}, got {}",
           config.positions, seq);
   require(bound >= 1, "bound must be at least 1, got {}", bound);
@@ -37,7 +39,7 @@ ValueId block(Graph& graph, LayerBuilder& build, const std::string& name, ValueI
   double branch_stddev = kStddev / std::sqrt(2.0 * static_cast<double>(config.layers));
   ValueId h = build.layer_norm(name + ".ln_1", x);
   h = build.linear(name + ".attn.qkv", h, 3 * config.hidden, {kStddev});
-  h = graph.add("attention", {h}, {{"heads", config.heads}, {"seq", seq}}, name + ".attn");
+  h = build.attention(name + ".attn", {h}, {config.heads, config.heads, seq});
   h = build.linear(name + ".attn.proj", h, config.hidden, {branch_stddev});
   x = residual(graph, build, name + ".attn", x, h, config.dropout);
   h = build.layer_norm(name + ".ln_2", x);
@@ -54,14 +56,17 @@ Graph build_gpt(const ModelConfig& config, int64_t bound, int64_t seq) {
   Graph graph;
   graph.name = "gpt";
   graph.bound = bound;
-  LayerBuilder build(graph);
-  ValueId tokens = graph.add_input("tokens", {DS_DTYPE_I32, {Dim::n()}});
-  ValueId targets = graph.add_input("targets", {DS_DTYPE_I32, {Dim::n()}});
+  auto ids = [&](const char* name) { return graph.add_input(name, {DS_DTYPE_I32, {Dim::n()}}); };
+  ValueId tokens = ids("tokens"), targets = ids("targets");
+  Documents documents;
+  if (config.documents) documents = {ids("begin"), ids("positions")};
+  LayerBuilder build(graph, documents);
   ValueId x = build.embedding("wte", tokens, config.vocab, config.hidden, kStddev);
   x = build.position("wpe", x, config.positions, seq, kStddev);
   x = build.dropout("dropout", x, config.dropout);
   for (int64_t i = 0; i < config.layers; ++i) {
-    x = block(graph, build, fmt::format("h.{}", i), x, config, seq);
+    std::string name = fmt::format("h.{}", i);
+    x = build.layerdrop(name + ".layerdrop", x, block(graph, build, name, x, config, seq), config.layerdrop);
   }
   x = build.layer_norm("ln_f", x);
   ValueId logits = build.tied_linear("logits", x, "wte.weight");

@@ -71,7 +71,7 @@ HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   int64_t positions = read_positions(config, seq);
   HfModel model = begin_model(config, bound);
   gpt.attention.mask = model.graph.find_value("mask");
-  LayerBuilder build(model.graph);
+  LayerBuilder build(model.graph, documents_of(model));
   double stddev = gpt.in.stddev;
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("transformer.wte", tokens, config.size("vocab_size"), gpt.hidden, stddev);

@@ -74,7 +74,7 @@ HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
   int64_t layers = read_layers(config, "num_hidden_layers");
   double stddev = neox.mlp.stddev;
   HfModel model = begin_model(config, bound);
-  LayerBuilder build(model.graph);
+  LayerBuilder build(model.graph, documents_of(model));
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
   x = build.dropout("gpt_neox.emb_dropout", x, neox.dropout);

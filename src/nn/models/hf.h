@@ -13,6 +13,10 @@ namespace ds {
 // model in evaluation mode.
 enum class HfMode { evaluation, training };
 
+// What the rows of a batch are: sequences; these with an input `mask` whatever the family; or documents one
+// behind the other.
+enum class HfRows { sequences, masked, documents };
+
 // A model of Hugging Face Transformers as a forward graph in f32.
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
@@ -22,6 +26,10 @@ enum class HfMode { evaluation, training };
 // tokens up to and including this one, and position_offset - 1 where mask is 0). Outputs: loss f32[] (mixtral
 // with output_router_logits: cross entropy + router_aux_loss_coef * balance), logits f32[n, vocab]. Rows are
 // packed sequences of `seq`; the last one may be shorter.
+//
+// With HfRows::documents rows are documents of at most `seq` tokens, one behind the other, which see nothing
+// of each other. Then there is no mask, but `begin`, the first row of the document that a row is in, and
+// `positions`, position_offset + the row - begin.
 struct HfModel {
   Graph graph;
   std::string family;                                     // model_type of config.json
@@ -33,10 +41,10 @@ struct HfModel {
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
 // DS_ERROR_UNSUPPORTED for an architecture or option that libds does not have, naming key and value, and
-// DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode layerdrop and the noise
-// of routers are refused unless they are 0. `masked`: with an input `mask` whatever the family.
+// DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode the noise of routers is
+// refused unless it is 0. A family that is not causal has no documents.
 HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation,
-                 bool masked = false);
+                 HfRows rows = HfRows::sequences);
 
 // The width of the residual stream. Errors as hf_model.
 int64_t hf_hidden(const Json& config);

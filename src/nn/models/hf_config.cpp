@@ -31,10 +31,10 @@ std::string family_of(const Json& document) {
 
 }  // namespace
 
-HfConfig::HfConfig(const Json& document, bool training, bool masked)
+HfConfig::HfConfig(const Json& document, bool training, HfRows rows)
     : document_(document),
       training_(training),
-      masked_(masked),
+      rows_(rows),
       family_(family_of(document)),
       keys_(hf_keys(family_)) {
   if (keys_ == nullptr) {

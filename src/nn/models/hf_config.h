@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "nn/models/hf.h"
 #include "nn/models/hf_keys.h"
 
 namespace ds {
@@ -17,10 +18,11 @@ namespace ds {
 // for one that libds lacks.
 class HfConfig {
  public:
-  explicit HfConfig(const Json& document, bool training = false, bool masked = false);  // borrowed
+  explicit HfConfig(const Json& document, bool training = false,
+                    HfRows rows = HfRows::sequences);  // borrowed
 
   const std::string& family() const { return family_; }  // model_type
-  bool masked() const { return masked_; }                // the caller wants an input `mask`
+  HfRows rows() const { return rows_; }                  // what the caller wants
   const Json* find(std::string_view key) const;          // nullptr: none
   bool has(std::string_view key) const;                  // the file has it, null counts
 
@@ -50,7 +52,8 @@ class HfConfig {
   const Json& needed(std::string_view key) const;
 
   const Json& document_;
-  bool training_, masked_;
+  bool training_;
+  HfRows rows_;
   std::string family_;
   const HfKeys* keys_;
   std::vector<std::string> unread_;

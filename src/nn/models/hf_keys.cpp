@@ -155,7 +155,7 @@ Keys opt() {
            {"tie_word_embeddings", true},
            {"dropout", 0.1},
            {"attention_dropout", 0.0},
-           {"layerdrop", 0.0, KeyUse::noise}};
+           {"layerdrop", 0.0}};
   return with(with(with_sizes(), causal()), own);
 }
 

@@ -132,8 +132,18 @@ HfModel begin_model(const HfConfig& config, int64_t bound, bool masked) {
   model.graph.bound = bound;
   add_ids(model, "tokens");
   add_ids(model, "targets");
-  if (masked || config.masked()) add_ids(model, "mask");
+  if (config.rows() == HfRows::documents) {
+    add_ids(model, "begin");
+    add_ids(model, "positions");
+  } else if (masked || config.rows() == HfRows::masked) {
+    add_ids(model, "mask");
+  }
   return model;
+}
+
+Documents documents_of(const HfModel& model) {
+  ValueId begin = model.graph.find_value("begin");
+  return begin.exists() ? Documents{begin, model.graph.find_value("positions")} : Documents();
 }
 
 int64_t read_positions(const HfConfig& config, int64_t seq) {

@@ -29,8 +29,10 @@ int64_t read_head_width(const HfConfig& config, int64_t hidden, int64_t heads);
 void check_heads(int64_t hidden, int64_t heads);
 
 // Inputs tokens and targets, name and bound; input mask where the family always has one (`masked`), or the
-// caller asked for it.
+// caller asked for it; with documents, begin and positions instead.
 HfModel begin_model(const HfConfig& config, int64_t bound, bool masked = false);
+// What a builder of the model's layers must know.
+Documents documents_of(const HfModel& model);
 // Rows of the table of learned positions, at least seq.
 int64_t read_positions(const HfConfig& config, int64_t seq);
 ValueId add_ids(HfModel& model, std::string_view name);  // an input i32[n]

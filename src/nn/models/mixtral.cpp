@@ -77,7 +77,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
   Graph& graph = model.graph;
-  LayerBuilder build(graph);
+  LayerBuilder build(graph, documents_of(model));
   std::vector<ValueId> routers;
   ValueId x = decoder_embedding(model, build, d);
   for (int64_t i = 0; i < d.layers; ++i) {

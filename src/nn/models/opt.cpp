@@ -21,6 +21,7 @@ struct Opt {
   std::string act;
   bool norm_before, affine;           // affine: norms have weight and bias
   double dropout, attention_dropout;  // of branches; of attention's weights
+  double layerdrop;                   // of whole layers
   LinearOptions linear;
 };
 
@@ -35,6 +36,7 @@ Opt read_opt(HfConfig& config) {
   opt.norm_before = config.flag("do_layer_norm_before");
   opt.dropout = config.dropout("dropout");
   opt.attention_dropout = config.dropout("attention_dropout");
+  opt.layerdrop = config.dropout("layerdrop");
   opt.linear = {config.positive("init_std"), config.flag("enable_bias")};
   opt.affine = config.flag("layer_norm_elementwise_affine");
   return opt;
@@ -79,8 +81,9 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   double stddev = opt.linear.stddev;
   HfModel model = begin_model(config, bound, true);
   model.position_offset = kOffset;
-  ValueId mask = model.graph.find_value("mask"), rows = add_ids(model, "positions");
-  LayerBuilder build(model.graph);
+  ValueId mask = model.graph.find_value("mask"), rows = model.graph.find_value("positions");
+  if (!rows.exists()) rows = add_ids(model, "positions");
+  LayerBuilder build(model.graph, documents_of(model));
   const std::string decoder = "model.decoder.";
   ValueId tokens = model.graph.find_value("tokens");
   int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab);
@@ -90,7 +93,8 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId place = build.embedding(decoder + "embed_positions", rows, positions + kOffset, opt.hidden, stddev);
   x = build.add(decoder + "embedding", x, place);
   for (int64_t i = 0; i < layers; ++i) {
-    x = block(build, opt, fmt::format("{}layers.{}", decoder, i), x, mask, seq);
+    std::string name = fmt::format("{}layers.{}", decoder, i);
+    x = build.layerdrop(name + ".layerdrop", x, block(build, opt, name, x, mask, seq), opt.layerdrop);
   }
   if (last_norm) x = build.layer_norm(decoder + "final_layer_norm", x, kEps, opt.affine);
   if (projected) x = build.linear(decoder + "project_out", x, opt.embedding, {stddev, false});

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps a mask.
+// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps i32[n], a mask or,
+// with the attribute `documents`, begin.
 struct Operands {
   bool packed, masked;
 
@@ -83,6 +85,10 @@ TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, c
     check.equal(first + 2, {dtype, {rows, groups * depth}});
   }
   if (kind.masked) check.equal(first + (kind.packed ? 1 : 3), {DS_DTYPE_I32, {rows}});
+  if (attrs.integer_or("documents", 0) == 0) return {dtype, {rows, heads * depth}};
+  require(kind.masked, "{}: operand 'mask' must be given, as begin, when 'documents' is 1, got none", op);
+  require(attrs.integer_or("causal", 1) != 0, "{}: attribute 'causal' must be 1 when 'documents' is 1, got 0",
+          op);
   return {dtype, {rows, heads * depth}};
 }
 
@@ -148,6 +154,11 @@ double product_flops(int64_t products, const TensorType& y, const Attrs& attrs, 
   double keys = mean_keys(static_cast<double>(attrs.integer("seq")), attrs);
   return 2.0 * static_cast<double>(products) * rows * keys * static_cast<double>(y.shape[1].extent);
 }
+std::optional<DocumentsOperand> attention_documents(size_t operands, const Attrs& attrs) {
+  if (attrs.integer_or("documents", 0) == 0) return {};
+  return DocumentsOperand{operands - 1, attrs.integer("seq")};
+}
+
 // q k^T and p v
 double attention_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(2, infer_attention(in, attrs)[0], attrs, n);
@@ -166,12 +177,13 @@ double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product
 Attrs cached_attrs(const Attrs& attrs) {
   Attrs out;
   for (const auto& [key, value] : attrs.items()) {
-    if (key != "seq" && key != "causal" && key != "dropout" && key != "op") out.set(key, value);
+    bool of_sequences = key == "seq" || key == "causal" || key == "documents";
+    if (!of_sequences && key != "dropout" && key != "op") out.set(key, value);
   }
   return out;
 }
 
-// All but the mask.
+// All but the mask or begin.
 size_t decode_attention_inputs(const Node& node) {
   return node.in.size() - (Operands(node.in.size()).masked ? 1 : 0);
 }
@@ -245,8 +257,12 @@ void add_attention_ops(std::vector<OpDef>& table) {
       per_head,
       number("dropout", "probability of dropping a weight in a step of training, in [0, 1)"),
       optional({"op", AttrKind::integer,
-                "number of the random stream of dropout, 0 to 65535; needed with dropout"})};
-  const OperandDef mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 are seen by none"}),
+                "number of the random stream of dropout, 0 to 65535; needed with dropout"}),
+      optional({"documents", AttrKind::flag,
+                "1: mask is begin: the first row of the document that a row is in, any number of which lie "
+                "one behind the other, none longer than seq; rows see only their document"},
+               int64_t{0})};
+  const OperandDef mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
                    y{"y", "T[n,HD]", "weighted sums of values"},
                    lse{"lse", "A[H,n]", "logarithm of the sum of exp of the scores"};
   table.push_back({.name = "attention",
@@ -257,6 +273,7 @@ void add_attention_ops(std::vector<OpDef>& table) {
                    .backward = attention_backward,
                    .flops = attention_flops,
                    .products = true,
+                   .documents = attention_documents,
                    .decode = decode_attention,
                    .decode_inputs = decode_attention_inputs});
   table.push_back({.name = "attention_dx",

@@ -21,14 +21,36 @@ Types infer_add(In in, const Attrs&) {
 
 std::vector<ValueId> add_backward(BackwardContext& c) { return {c.first_grad(), c.first_grad()}; }
 
-Types infer_dropout(In in, const Attrs& attrs) {
-  OperandCheck check("dropout", in);
-  check.floating(0);
+void check_draws(std::string_view op, const Attrs& attrs) {
   double p = attrs.real("p");
-  require(p >= 0 && p < 1, "dropout: attribute 'p' must be in [0, 1), got {}", p);
+  require(p >= 0 && p < 1, "{}: attribute 'p' must be in [0, 1), got {}", op, p);
   int64_t stream = attrs.integer("op");
-  require(stream >= 0 && stream < 65536, "dropout: attribute 'op' must be in [0, 65536), got {}", stream);
+  require(stream >= 0 && stream < 65536, "{}: attribute 'op' must be in [0, 65536), got {}", op, stream);
+}
+
+Types infer_dropout(In in, const Attrs& attrs) {
+  OperandCheck("dropout", in).floating(0);
+  check_draws("dropout", attrs);
   return {in[0]};
+}
+
+Types infer_layerdrop(In in, const Attrs& attrs) {
+  OperandCheck check("layerdrop", in);
+  check.floating(0);
+  check.equal(1, in[0]);
+  check_draws("layerdrop", attrs);
+  return {in[0]};
+}
+
+Types infer_layerdrop_dx(In in, const Attrs& attrs) {
+  OperandCheck("layerdrop_dx", in).floating(0);
+  check_draws("layerdrop_dx", attrs);
+  return {in[0], in[0]};
+}
+
+std::vector<ValueId> layerdrop_backward(BackwardContext& c) {
+  ValueId first = c.emit("layerdrop_dx", {c.first_grad()}, c.node.attrs, {0, 1});
+  return {first, first.exists() ? first + 1 : none};
 }
 
 std::vector<ValueId> dropout_backward(BackwardContext& c) {
@@ -60,6 +82,7 @@ std::vector<ValueId> cast_backward(BackwardContext& c) {
 
 // Nothing is dropped from a text.
 ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
+ValueId decode_layerdrop(DecodeContext& c) { return c.in[1]; }
 
 double one_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
 double no_flops(In, const Attrs&, int64_t) { return 0; }
@@ -90,6 +113,29 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
        .flops = one_per_element,
        .cheap = true,
        .decode = decode_dropout});
+  const std::vector<AttrDef> draw{
+      {"p", AttrKind::number, "probability of leaving the layer out, in [0, 1)"},
+      {"op", AttrKind::integer,
+       "number of the random stream, 0 to 65535, unlike those of dropouts and parameters"}};
+  table.push_back({.name = "layerdrop",
+                   .doc = "The result of a layer, or in a step of training with probability p its input, as "
+                          "one draw for all rows of the micro-batch says.",
+                   .forms = {{"",
+                              {{"x", "T[any]", "input of the layer"}, {"y", "T[any]", "its result"}},
+                              {{"z", "T[any]", "x where the layer is left out, else y"}}}},
+                   .attrs = draw,
+                   .infer = infer_layerdrop,
+                   .backward = layerdrop_backward,
+                   .flops = no_flops,
+                   .decode = decode_layerdrop});
+  table.push_back({.name = "layerdrop_dx",
+                   .doc = "The gradients of a layerdrop: of one operand dz, of the other 0.",
+                   .forms = {{"",
+                              {{"dz", "T[any]", "gradient of the result"}},
+                              {{"dx", "T[any]", "gradient of x"}, {"dy", "T[any]", "gradient of y"}}}},
+                   .attrs = draw,
+                   .infer = infer_layerdrop_dx,
+                   .flops = no_flops});
   table.push_back({.name = "fill",
                    .doc = "A scalar of a given value: the seed of gradients.",
                    .forms = {{"", {}, {{"y", "T[]", "the value"}}}},

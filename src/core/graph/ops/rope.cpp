@@ -160,7 +160,8 @@ void add_rope_ops(std::vector<OpDef>& table) {
        .backward = rope_backward,
        .flops = rope_flops,
        .rows = Rows::same,
-       .decode = decode_rope});
+       .decode = decode_rope,
+       .decode_inputs = [](const Node&) { return size_t{1}; }});
 }
 
 }  // namespace ds
