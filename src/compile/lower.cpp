@@ -99,6 +99,7 @@ void Lowering::node(NodeId id) {
   }
   Instr instr = make_instr(instruction(n.op), std::move(operands), n.attrs, micro_);
   instr.custom = n.custom;
+  instr.node = id;
   builder_.emit(std::move(instr));
 }
 

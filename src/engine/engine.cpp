@@ -67,6 +67,15 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   runtime_.guarded([&] { init->run(); });
   runtime_.forget_last_executor();
   store_.take_initial_values();
+  if (runtime_.config().run.async_save) count_copy();
+}
+
+// The copy of a save that goes on beside the steps lies in host memory, beside what is planned there.
+void Engine::count_copy() {
+  const int64_t limit = runtime_.config().memory_budget.host, copy = store_.copy_bytes();
+  const bool fits = limit < 0 || memory_plan(plan_).total(Tier::host) <= limit - copy;
+  copy_fits_ = agree_max(runtime_.comm(), fits ? 0 : 1, "checkpoint copy") == 0;
+  if (copy_fits_) runtime_.add_overhead("checkpoint copy", copy);
 }
 
 void Engine::make_all_executors() {
@@ -94,7 +103,7 @@ void Engine::recompile(const TrainedParams& trained) {
     runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
-    store_.forget_own();  // which lie otherwise for other tensors
+    store_.forget_momentum_errors();
   });
 }
 

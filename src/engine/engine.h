@@ -77,6 +77,9 @@ class Engine final : private StateStore::Owner {
   const Program& program() const { return step_of(plan_, form_); }
   // Of the step that comes next.
   const Program& next_program() const { return step_of(plan_, next_form()); }
+  // Whether memory_budget.host has room on every rank for the copy that an asynchronous save makes. Known for
+  // run.async_save, with which the copy is a part of the overhead row.
+  bool copy_fits() const { return copy_fits_; }
   // The programs of a step as compiled, and bytes per tier.
   std::string print_plan() const { return print_steps(plan_); }
   std::vector<TierMemory> memory() const;
@@ -107,6 +110,7 @@ class Engine final : private StateStore::Owner {
   std::string bad_tensor();
 
   void make_all_executors();
+  void count_copy();
 
   Graph forward_;
   Plan plan_;
@@ -121,6 +125,7 @@ class Engine final : private StateStore::Owner {
   bool momentum_in_parts_ = false;  // steps have updated this rank's part only: it is whole behind `refresh`
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
+  bool copy_fits_ = false;
 };
 
 }  // namespace ds

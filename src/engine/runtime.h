@@ -62,6 +62,7 @@ class Runtime {
   Trace* trace() const { return trace_.get(); }
   // Memory outside the plan; complete once the engine has its programs.
   const Overhead& overhead() const { return overhead_; }
+  void add_overhead(const std::string& part, int64_t bytes) { overhead_.add(part, bytes); }
   const Program& placed() const { return placed_.program; }
 
   // Runs body, which compiles; what it leaves in memory is measured. What it throws on one rank, all throw.

@@ -345,18 +345,41 @@ bool StateStore::whole_on_all(const std::string& kind) const {
   return optimizer_of(runtime_.config().optimizer).compresses() && state_index(kind) == 1;
 }
 
-void StateStore::forget_own() {
-  for (const BucketState& s : zero_.buckets) {
-    for (BufferId error : {s.worker_error, s.server_error}) {
-      if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
-    }
+void StateStore::forget(std::span<const BufferId> errors) {
+  for (BufferId error : errors) {
+    if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
   }
 }
 
+void StateStore::forget_momentum_errors() {
+  for (const BucketState& s : zero_.buckets) {
+    const BufferId errors[] = {s.worker_error, s.server_error};
+    forget(errors);
+  }
+}
+
+void StateStore::forget_own() {
+  forget_momentum_errors();
+  for (const BucketState& s : zero_.buckets) forget(s.errors);
+}
+
+// Names say what an error is of, and so does the number of elements. Errors of momentum are those of a
+// tensor. Those of gradients are a part of each tensor at each level of ranks: the same bytes in another
+// bucket are found again, those of another cut are not.
 std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
   std::vector<std::pair<std::string, StateRef>> out;
   for (BucketId b : zero_.buckets.ids()) {
     const BucketState& s = zero_.buckets[b];
+    for (size_t level = 0; level < s.errors.size(); ++level) {
+      const int64_t low = zero_.part_first(b, static_cast<int>(level)),
+                    high = low + zero_.part_numel(b, static_cast<int>(level));
+      for (const ParamPlace& p : zero_.layout.buckets[b].params) {
+        const int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+        if (begin >= end) continue;
+        out.push_back({fmt::format("{}.gradient_error.{}.{}", names_[p.param], level, begin - p.begin),
+                       {s.errors[level], begin - low, end - begin}});
+      }
+    }
     if (!s.worker_error.exists()) continue;
     int64_t ranks = zero_.levels(b).ranks();
     std::vector<ParamPlace> trained = zero_.trained_params(b);
@@ -370,19 +393,28 @@ std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
 }
 
 std::vector<OwnState> StateStore::own_states() {
+  own_ = errors();
   std::vector<OwnState> out;
-  for (const auto& [name, ref] : errors()) out.push_back({name, ref.numel});
+  for (const auto& [name, ref] : own_) out.push_back({name, ref.numel});
   return out;
 }
 
 void StateStore::read_own(size_t index, int64_t begin, int64_t count, float* out) {
-  StateRef ref = errors().at(index).second;
+  const StateRef& ref = own_.at(index).second;
   read(ref.buffer, ref.first + begin, count, out);
 }
 
 void StateStore::write_own(size_t index, int64_t begin, int64_t count, const float* in) {
-  StateRef ref = errors().at(index).second;
+  const StateRef& ref = own_.at(index).second;
   write(ref.buffer, ref.first + begin, count, in);
+}
+
+int64_t StateStore::copy_bytes() {
+  int64_t elements = 0;
+  for (BucketId b : zero_.buckets.ids())
+    elements += std::ssize(state_kinds_) * zero_.layout.buckets[b].shard();
+  for (const OwnState& own : own_states()) elements += own.numel;
+  return elements * int64_t{sizeof(float)};
 }
 
 void StateStore::refresh_params() {

@@ -110,11 +110,15 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
-  // Errors of compressed momentum, of each tensor that is trained.
+  // Errors of compressed momentum, of each tensor that is trained, or of gradients that are reduced as codes.
   std::vector<OwnState> own_states() override;
   void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
   void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
   void forget_own() override;
+  // Those of compressed momentum alone, which lie otherwise when other tensors are trained.
+  void forget_momentum_errors();
+  // Bytes of what this rank writes of a checkpoint, f32: a copy of it takes so many.
+  int64_t copy_bytes();
 
  private:
   // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be multiplied by
@@ -132,7 +136,8 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
-  std::vector<std::pair<std::string, StateRef>> errors() const;  // own_states(), and where they are
+  std::vector<std::pair<std::string, StateRef>> errors() const;  // of own_states(), and where they are
+  void forget(std::span<const BufferId> errors);
   bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
@@ -155,6 +160,7 @@ class StateStore final : public StateAccess {
   std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
   int64_t version_ = 0;
   Writes writes_;
+  std::vector<std::pair<std::string, StateRef>> own_;  // as own_states() has found them
 };
 
 }  // namespace ds

@@ -114,6 +114,7 @@ void EventFile::write(const StepRecord& r) {
   scalar("train/lr", r.step, r.lr);
   scalar("train/grad_norm", r.step, r.grad_norm);
   if (!std::isnan(r.loss_scale)) scalar("train/loss_scale", r.step, r.loss_scale);
+  if (r.save_seconds > 0) scalar("train/save_seconds", r.step, r.save_seconds);
   scalar("speed/tokens_per_second", r.step, r.tokens_per_second);
   scalar("speed/seconds_per_step", r.step, r.seconds);
   scalar("memory/device", r.step, static_cast<double>(r.bytes.device));

@@ -85,6 +85,21 @@ std::string memory_tile(const RunSummary& summary) {
   return tile("Peak memory", bytes_text(peak.device + peak.host + summary.overhead), detail);
 }
 
+std::string skipped_tile(const RunSummary& summary) {
+  if (summary.skipped == 0) return "";
+  std::string detail = "NaN or infinity in loss or gradients: nothing was updated";
+  if (!std::isnan(summary.loss_scale))
+    detail += fmt::format("; loss scale {} behind the last step", summary.loss_scale);
+  return tile("Skipped steps", grouped(summary.skipped), detail);
+}
+
+std::string saves_tile(const RunSummary& summary) {
+  if (summary.saves == 0) return "";
+  return tile("Checkpoints", grouped(summary.saves),
+              fmt::format("steps waited {} for them{}", time_text(summary.save_seconds),
+                          summary.saves_started ? "; a thread wrote all but the last" : ""));
+}
+
 std::string machine_tile(const RunSummary& summary) {
   if (summary.ranks <= 0) return "";
   std::string value = counted(summary.ranks, "rank");
@@ -110,7 +125,8 @@ std::string fact_tiles(const RunSummary& summary) {
     html +=
         tile("Parameters", count_text(static_cast<double>(summary.parameters)), grouped(summary.parameters));
   }
-  html += pace_tiles(summary) + memory_tile(summary) + machine_tile(summary);
+  html += pace_tiles(summary) + skipped_tile(summary) + memory_tile(summary) + saves_tile(summary) +
+          machine_tile(summary);
   if (!summary.end.empty()) {
     html += tile("Steps", summary.steps.empty() ? "0" : grouped(summary.steps.back().step), summary.end);
   }

@@ -21,20 +21,20 @@ namespace {
 
 constexpr std::string_view header =
     "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,loss_"
-    "scale";
-// Runs of versions before fp16 have no last column; it is added where such a run goes on.
-constexpr std::string_view old_header = header.substr(0, header.rfind(','));
-constexpr size_t columns = 11;
+    "scale,save_seconds";
+// Runs of older versions lack the last column or both; they are added where such a run goes on.
+constexpr size_t columns = 12, fewest_columns = 10;
 constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
 
 // fmt prints the shortest text that parses back to the same bits, whatever the locale.
 std::string line_of(const StepRecord& r) {
-  return fmt::format("{},{},,{},{},{},{},{},{},{},{}\n", r.step, r.loss, r.lr, r.grad_norm,
+  return fmt::format("{},{},,{},{},{},{},{},{},{},{},{}\n", r.step, r.loss, r.lr, r.grad_norm,
                      r.tokens_per_second, r.seconds, r.bytes.device, r.bytes.host, r.bytes.nvme,
-                     std::isnan(r.loss_scale) ? "" : fmt::format("{}", r.loss_scale));
+                     std::isnan(r.loss_scale) ? "" : fmt::format("{}", r.loss_scale),
+                     r.save_seconds == 0 ? "" : fmt::format("{}", r.save_seconds));
 }
 
-std::string line_of(const EvalRecord& r) { return fmt::format("{},,{},,,,,,,,\n", r.step, r.loss); }
+std::string line_of(const EvalRecord& r) { return fmt::format("{},,{},,,,,,,,,\n", r.step, r.loss); }
 
 template <typename T>
 T number(std::string_view field, const std::string& path, size_t line) {
@@ -70,6 +70,7 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
   StepRecord step{
       integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}};
   if (!field[10].empty()) step.loss_scale = real(10);
+  if (!field[11].empty()) step.save_seconds = real(11);
   return {step, {}};
 }
 
@@ -87,9 +88,12 @@ void for_lines(std::string_view text, F each) {
 
 // The columns of a file with this header.
 size_t check_header(std::string_view line, const std::string& path) {
-  if (line == old_header) return columns - 1;
-  if (line != header) raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
-  return columns;
+  std::string_view known = header;
+  for (size_t width = columns; width >= fewest_columns; --width) {
+    if (line == known) return width;
+    known = known.substr(0, known.rfind(','));
+  }
+  raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
 }
 
 // The good lines of a file up to a step.
@@ -102,7 +106,9 @@ struct Salvage {
     if (row.step) metrics.steps.push_back(*row.step);
     if (row.eval) metrics.evals.push_back(*row.eval);
     text += line;
-    if (static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1 < columns) text += ',';
+    for (auto have = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1; have < columns;
+         ++have)
+      text += ',';
     text += '\n';
   }
 };

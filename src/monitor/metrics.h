@@ -17,10 +17,10 @@ struct Metrics {
 // metrics.csv: one line per step, and behind it one per evaluation with only step and heldout_loss set.
 // Columns:
 //   step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,
-//   loss_scale
-// in one line. loss_scale is empty in a run without one.
-// Numbers parse back to the same bits. A line is in the file when write returns, unless the file system
-// refuses it (AppendFile).
+//   loss_scale,save_seconds
+// in one line. loss_scale is empty in a run without one, save_seconds where the step waited for no
+// checkpoint. Numbers parse back to the same bits. A line is in the file when write returns, unless the file
+// system refuses it (AppendFile).
 class MetricsCsv {
  public:
   // Goes on behind the lines of an existing file up to and with step `keep_until`. A file with lines that are

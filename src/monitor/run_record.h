@@ -28,6 +28,7 @@ struct StepRecord {
   double seconds = 0;                                            // wall time of the step
   TierBytes bytes;                                               // allocated after it
   double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
+  double save_seconds = 0;  // that the step waited for checkpoints, before it began
 };
 
 struct EvalRecord {
@@ -55,9 +56,14 @@ using RankSpans = std::vector<std::pair<int, std::vector<Trace::Span>>>;
 
 // Everything a report shows. Empty parts are left out.
 struct RunSummary {
-  std::string title;           // "runs/007"
-  std::string end;             // "finished", "stopped by its caller", ...
-  int64_t first_step = 1;      // of this process; earlier steps are of the run that it resumed
+  std::string title;       // "runs/007"
+  std::string end;         // "finished", "stopped by its caller", ...
+  int64_t first_step = 1;  // of this process; earlier steps are of the run that it resumed
+  int64_t skipped = 0;     // steps of this process that updated nothing: NaN or infinity
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // behind the last step; NaN: there is none
+  int64_t saves = 0;                                             // checkpoints of this process
+  double save_seconds = 0;                                       // in which steps waited for them
+  bool saves_started = false;  // written by a thread while steps went on, but for the last
   int64_t parameters = 0;      // elements; 0: not known
   int ranks = 0, threads = 0;  // threads: that compute, of one rank
   std::string processor;       // of rank 0

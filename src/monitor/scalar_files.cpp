@@ -105,6 +105,7 @@ void MetricsJsonl::write(const StepRecord& r) {
   line.set("tokens_per_second", number_or_null(r.tokens_per_second));
   line.set("seconds", number_or_null(r.seconds));
   line.set("loss_scale", number_or_null(r.loss_scale));
+  line.set("save_seconds", r.save_seconds);
   line.set("device_bytes", r.bytes.device);
   line.set("host_bytes", r.bytes.host);
   line.set("nvme_bytes", r.bytes.nvme);

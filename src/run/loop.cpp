@@ -9,7 +9,9 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
@@ -107,7 +109,9 @@ RunReport Loop::run() {
     }
     if (done || !this->step()) break;
   }
-  if (report_.step != saved_) save(report_.step);
+  tried([&] { finish_save(); });
+  if (report_.step != saved_) save(report_.step, false);
+  report_.saves = saves_;
   if (report_.end == RunEnd::finished) sample();
   return report_;
 }
@@ -175,38 +179,74 @@ double Loop::evaluate() {
 
 // The step's row is recorded before, and on disk before the commit: what a resumed run goes on behind is
 // there.
-void Loop::save(int64_t step) {
+void Loop::save(int64_t step, bool started) {
   agree(engine_.runtime().comm(), "run folder", [&] {
     folder_.lock.check();
     data_.check_files();
   });
   if (log_) log_->sync();
+  // What the run goes on from is known to be whole; newer ones may have been damaged.
+  std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
+  const Keep keep{config_.run.keep, spared};
+  timed_save(step, [&] {
+    if (started) {
+      engine_.checkpoints().start_save(folder_.checkpoints(), data_.record(), keep);
+      started_ = step;
+      return;
+    }
+    report_.checkpoint = engine_.checkpoints().save(folder_.checkpoints(), data_.record(), keep);
+    saved_ = step;
+  });
+  ++saves_;
+}
+
+void Loop::finish_save() {
+  const int64_t step = std::exchange(started_, -1);
+  if (step < 0) return;
+  timed_save(step, [&] {
+    report_.checkpoint = engine_.checkpoints().wait();
+    saved_ = step;
+  });
+}
+
+// An error says of which step, and the time counts as what saves have cost the steps.
+void Loop::timed_save(int64_t step, const std::function<void()>& body) {
+  const int64_t begin = now_ns();
+  auto count = [&] {
+    const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+    save_seconds_ += seconds;
+    report_.save_seconds += seconds;
+  };
   try {
-    // What the run goes on from is known to be whole; newer ones may have been damaged.
-    std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
-    report_.checkpoint =
-        engine_.checkpoints().save(folder_.checkpoints(), data_.record(), {config_.run.keep, spared});
+    body();
+    count();
   } catch (const Error& error) {
+    count();
     raise(error.status(), "step {} is not saved: {}; {}", step, error.what(),
           report_.checkpoint.empty() ? "there is no checkpoint"
                                      : fmt::format("the last checkpoint is '{}'", report_.checkpoint));
   }
-  saved_ = step;
-  ++saves_;
 }
 
-// Every rank has the same error, and none has changed any state.
-void Loop::try_save(int64_t step) {
+// Where a later save may still succeed, a file system that refuses is a warning. Every rank has the same
+// error, and none has changed any state.
+void Loop::tried(const std::function<void()>& body) {
   try {
-    save(step);
+    body();
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_IO) throw;
     if (log_) log_line(LogLevel::warning, fmt::format("{}; the run goes on", error.what()));
   }
 }
 
+void Loop::try_save(int64_t step) {
+  tried([&] { finish_save(); });
+  tried([&] { save(step, config_.run.async_save && engine_.copy_fits()); });
+}
+
 void Loop::observe(const StepResult& result, double heldout, double seconds) {
   report_.step = result.step;
+  if (config_.compute == DS_DTYPE_F16) report_.loss_scale = engine_.control().scaler().scale;
   if (result.skipped) {
     ++report_.skipped;
   } else {
@@ -224,6 +264,7 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
   StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};
+  record.save_seconds = std::exchange(save_seconds_, 0);
   if (config_.scales_loss()) record.loss_scale = result.loss_scale;
   log_->step(record);
   if (!std::isnan(heldout)) log_->eval({result.step, heldout});

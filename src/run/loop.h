@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,9 +56,14 @@ class Loop {
   bool step();
   // Keeps and shows what the model writes now.
   void sample();
-  void save(int64_t step);
-  // The same where a later save may still succeed: a file system that refuses is a warning.
+  // started: a thread writes, and the next save or the run's end waits for it.
+  void save(int64_t step, bool started);
+  // Waits for the save that was started, if there is one.
+  void finish_save();
+  // Between steps: asynchronously where the run does so.
   void try_save(int64_t step);
+  void tried(const std::function<void()>& body);
+  void timed_save(int64_t step, const std::function<void()>& body);
   void observe(const StepResult& result, double heldout, double seconds);
   // Gives all ranks the rate that a callback of rank 0 has set.
   void take_rate();
@@ -83,7 +89,9 @@ class Loop {
   std::vector<Trace::Span> spans_;
   int64_t first_ = 0;  // step the run begins at
   int64_t saved_ = -1;
-  int64_t skips_ = 0;  // steps skipped in a row
+  int64_t started_ = -1;     // step whose save goes on; -1: none
+  double save_seconds_ = 0;  // since the last row
+  int64_t skips_ = 0;        // steps skipped in a row
   bool callback_ended_ = false;
   bool asks_rate_ = false;          // rank 0 has a callback, as all know
   std::optional<double> set_rate_;  // by the callback, behind this step

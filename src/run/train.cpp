@@ -337,6 +337,18 @@ class Run {
         bytes_text(plan.nvme), bytes_text(engine_->runtime().overhead().total())));
     for (const std::string& line : engine_->plan().notes) log_->note(line);
     note_short_run();
+    note_saves();
+  }
+
+  bool saves_started() const { return config_.run.async_save && engine_->copy_fits(); }
+
+  void note_saves() {
+    if (!config_.run.async_save || engine_->copy_fits()) return;
+    log_->note(fmt::format(
+        "run.async_save: memory_budget.host {} has no room for a copy of the state ({}) beside the "
+        "plan's {}: steps wait for saves",
+        bytes_text(config_.memory_budget.host), bytes_text(engine_->store().copy_bytes()),
+        bytes_text(planned().host)));
   }
 
   void note_short_run() {
@@ -352,6 +364,7 @@ class Run {
 
   RunReport steps(const std::string& loaded) {
     int64_t first = engine_->control().steps() + 1;
+    first_ = first - 1;
     Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, log_.get());
     RunReport report = aborting([&] { return loop.run(); });
     report.folder = folder_.path;
@@ -419,6 +432,18 @@ class Run {
     if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
       log_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
     }
+    if (report.skipped > 0) {
+      std::string line = fmt::format("{} of {} steps were skipped for NaN or infinity in loss or gradients",
+                                     report.skipped, report.step - first_);
+      if (!std::isnan(report.loss_scale))
+        line += fmt::format("; the loss scale is {} now", report.loss_scale);
+      log_->note(line);
+    }
+    if (config_.run.save_every > 0 && report.saves > 0) {
+      log_->note(fmt::format("checkpoints: {}, for which steps waited {}{}", report.saves,
+                             time_text(report.save_seconds),
+                             saves_started() ? "; a thread wrote all but the last" : ""));
+    }
     log_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
@@ -432,6 +457,11 @@ class Run {
     out.end = ends[static_cast<int>(report.end)];
     if (!report.failure.empty()) out.end += ": " + report.failure;
     out.first_step = first;
+    out.skipped = report.skipped;
+    out.loss_scale = report.loss_scale;
+    out.saves = report.saves;
+    out.save_seconds = report.save_seconds;
+    out.saves_started = saves_started();
     const Graph& graph = engine_->plan().graph;
     for (const Parameter& p : graph.params) out.parameters += graph.type(p.value).shape.numel(1);
     out.ranks = comm_.size();
@@ -470,6 +500,7 @@ class Run {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunLog> log_;
+  int64_t first_ = 0;  // steps made before this process
 };
 
 }  // namespace

@@ -50,6 +50,9 @@ struct RunReport {
   std::string failure;                                   // what the engine says of a skipped step
   int64_t step = 0;                                      // steps made, also by the calls before this one
   int64_t skipped = 0;                                   // of those that this call made: by NaN or infinity
+  double loss_scale = kNoLoss;                           // after the last step, with fp16
+  int64_t saves = 0;                                     // by this call
+  double save_seconds = 0;                               // in which steps waited for these
   double loss = kNoLoss;                                 // of the last step that was not skipped; NaN: none
   double heldout_loss = kNoLoss;                         // of the last evaluation; NaN: none
   double unigram_loss = kNoLoss, bigram_loss = kNoLoss;  // held-out, of counted models; NaN without data

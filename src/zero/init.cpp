@@ -62,6 +62,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
     for (BufferId error : {s.worker_error, s.server_error}) {
       if (error.exists()) zero_all(error);
     }
+    for (BufferId error : s.errors) zero_all(error);
   }
   emit_refresh(builder, plan);
   builder.program().segments.back().phase = Phase::init;
@@ -77,9 +78,6 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
     }
     emit_param_gather(builder, plan, b);
     if (s.worker_error.exists()) emit_momentum_gather(builder, plan, b);
-    std::vector<Operand> errors;
-    for (BufferId e : s.errors) errors.push_back(flat_operand(builder, all_of(builder, e), Access::write));
-    if (!errors.empty()) builder.emit(Op::zero, std::move(errors));
   }
   builder.end_segment(Phase::refresh);
 }

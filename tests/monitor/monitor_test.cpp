@@ -113,6 +113,7 @@ TEST(MetricsCsv, ARunOfAnOlderVersionGoesOnWithALossScale) {
     MetricsCsv csv(path, 1);
     StepRecord scaled = record(2);
     scaled.loss_scale = 65536;
+    scaled.save_seconds = 0.25;
     csv.write(scaled);
     csv.write(record(3));
   }
@@ -121,10 +122,13 @@ TEST(MetricsCsv, ARunOfAnOlderVersionGoesOnWithALossScale) {
   EXPECT_TRUE(std::isnan(back.steps[0].loss_scale));
   EXPECT_EQ(back.steps[1].loss_scale, 65536);
   EXPECT_TRUE(std::isnan(back.steps[2].loss_scale));
+  EXPECT_EQ(back.steps[1].save_seconds, 0.25);
+  EXPECT_EQ(back.steps[2].save_seconds, 0);
   ASSERT_EQ(back.evals.size(), 1u);
   EXPECT_EQ(back.evals[0].loss, 2.25);
   std::string text = content(path);
-  EXPECT_EQ(text.substr(0, text.find('\n')).substr(text.find("nvme_bytes")), "nvme_bytes,loss_scale");
+  EXPECT_EQ(text.substr(0, text.find('\n')).substr(text.find("nvme_bytes")),
+            "nvme_bytes,loss_scale,save_seconds");
   EXPECT_FALSE(std::ifstream(path + ".damaged").good());
   EXPECT_NE(progress_line(back.steps[1], nan, 0, {}).find("  scale 65536  "), std::string::npos);
   EXPECT_EQ(progress_line(back.steps[0], nan, 0, {}).find("scale"), std::string::npos);
@@ -135,8 +139,8 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   std::string path = folder / "metrics.csv";
   { MetricsCsv csv(path); }
   std::string header = content(path);
-  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0,0\n",
-                                 header + "1,1,,0,0,0,0,0,0,0,0,0\n", header + "\n"}) {
+  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0,0,0\n",
+                                 header + "1,1,,0,0,0,0,0,0,0,0,0,0\n", header + "\n"}) {
     std::ofstream(path, std::ios::trunc) << bad;
     EXPECT_THROW(read_metrics(path), Error) << bad;
   }

@@ -4,14 +4,12 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "core/base/error.h"
 #include "engine/delegate.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
-#include "support/temp_folder.h"
 #include "training/granule_values.h"
 
 namespace ds::test {
@@ -204,26 +202,6 @@ TEST(QuantizedGradients, BitsDependOnNothingElse) {
     exact.err_beta = -1;
     EXPECT_NE(train_threads(exact, 4).hash, want.hash);
   }
-}
-
-// Errors are no part of a checkpoint: what follows a load does not depend on what came before it.
-TEST(QuantizedGradients, ErrorsBeginAgainAfterALoad) {
-  Point p{.stage = 3, .gradient_bits = 4, .err_beta = 0.8};
-  TempFolder folder;
-  run_ranks(p.world, [&](Communicator& comm) {
-    Engine engine(config_of(p), graph_of(p), comm, {});
-    train_step(p, engine, 0);
-    std::string saved = engine.checkpoints().save(folder.path());
-    std::string fed = (train_step(p, engine, 1), state_hash(engine.store()));
-    std::set<std::string> loaded;
-    for (int i = 0; i < 2; ++i) {
-      engine.checkpoints().load(saved);
-      train_step(p, engine, 1);
-      loaded.insert(state_hash(engine.store()));
-    }
-    EXPECT_EQ(loaded.size(), 1u);
-    EXPECT_FALSE(loaded.count(fed)) << "there are no errors";
-  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <utility>
 
@@ -29,6 +30,16 @@ void Trace::span(std::string_view track, std::string_view name, int64_t begin_ns
 std::vector<Trace::Span> Trace::take() {
   std::lock_guard lock(mutex_);
   return std::exchange(spans_, {});
+}
+
+size_t Trace::count() {
+  std::lock_guard lock(mutex_);
+  return spans_.size();
+}
+
+std::vector<Trace::Span> Trace::from(size_t first) {
+  std::lock_guard lock(mutex_);
+  return {spans_.begin() + static_cast<std::ptrdiff_t>(std::min(first, spans_.size())), spans_.end()};
 }
 
 namespace {

@@ -22,7 +22,9 @@ class Trace {
     std::string track, name;
     int64_t begin_ns, end_ns, bytes;
   };
-  std::vector<Span> take();  // moves the spans out
+  std::vector<Span> take();              // moves the spans out
+  size_t count();                        // of spans now
+  std::vector<Span> from(size_t first);  // a copy of those from number `first` on
   int rank() const { return rank_; }
   int64_t dropped() const { return dropped_; }
 

@@ -77,6 +77,7 @@ struct RunConfig {
       1;                     // in a row: the run ends then; of a dynamic loss scale, those at its minimum
   int64_t sample_every = 0;  // steps between samples, the first before step 1; 0: at the end only
   std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
+  bool async_save = false;        // saves every save_every steps are written by a thread while steps go on
   uint64_t seed = 0;
 };
 
@@ -184,6 +185,17 @@ struct MonitorConfig {
   std::string job_name = "DeepSpeedJobName";
 };
 
+// Section flops_profiler: a report of one step by module (engine/module_report.h).
+struct FlopsProfilerConfig {
+  bool enabled = false;
+  int64_t profile_step = 1;         // the step that is reported, counted from 1
+  int64_t module_depth = -1;        // of the lists of the longest modules; -1: the deepest
+  int64_t top_modules = 1;          // of each list
+  bool detailed = true;             // with the tree of modules
+  std::string output_file = {};     // "": the log
+  double recompute_fwd_factor = 0;  // forward passes that recomputing adds to a step's operations
+};
+
 struct MemoryBudget {
   int64_t device = -1, host = -1, nvme = -1;  // bytes per rank; -1: none
 };
@@ -237,6 +249,8 @@ struct Config {
   int64_t steps_per_print = 10;  // kNeverPrint: no lines
   MonitorConfig tensorboard{.enabled = true}, csv_monitor{.enabled = true}, jsonl_monitor;
   CommsLoggerConfig comms_logger;
+  FlopsProfilerConfig flops_profiler;
+  bool wall_clock_breakdown = false;  // times by module every steps_per_print steps
 
   // Every value with where it came from ("config", "default", "derived").
   Json effective() const;

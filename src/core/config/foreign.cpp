@@ -52,11 +52,10 @@ class Rows {
 constexpr const char* kOneOrder = "libds runs one order of tensors, data before experts";
 
 void top_level(Rows& keys) {
-  keys.no_effect(
-      "", {"dump_state", "memory_breakdown", "wall_clock_breakdown", "disable_allgather", "allgather_size",
-           "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
-           "dataloader_drop_last", "graph_harvesting", "prescale_gradients", "gradient_predivide_factor",
-           "seq_parallel_communication_data_type"});
+  keys.no_effect("", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
+                      "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level",
+                      "vocabulary_size", "dataloader_drop_last", "graph_harvesting", "prescale_gradients",
+                      "gradient_predivide_factor", "seq_parallel_communication_data_type"});
   keys.no_effect("timers.throughput.", {"enabled", "synchronized"});
   keys.only(
       "", {{"managed_gradient_accumulation", true,
@@ -169,10 +168,6 @@ void other_sections(Rows& keys) {
                from_python);
   keys.only("comms_logger.", {{"verbose", false, "the flight recorder has the last collectives"}});
   keys.no_effect("comms_logger.", {"debug"});
-  keys.section(
-      "flops_profiler",
-      {"recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"},
-      "use `libds profile`");
   keys.section("nebula",
                {"nebula_load_path", "enable_nebula_load", "persistent_storage_path",
                 "persistent_time_interval", "num_of_version_in_retention"},

@@ -145,6 +145,28 @@ void monitor_keys(std::vector<Key>& keys, const std::string& section, MonitorCon
   keys.push_back(key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; }));
 }
 
+void flops_profiler_keys(std::vector<Key>& keys) {
+  const std::string section = "flops_profiler.";
+  keys.push_back(key(section + "enabled", [](auto& c) -> auto& { return c.flops_profiler.enabled; }));
+  auto add = [&](const std::string& name, auto field, Limits limits) {
+    Key one = key(section + name, field, limits);
+    one.get = [get = one.get](const Config& c) { return c.flops_profiler.enabled ? get(c) : Json(); };
+    keys.push_back(std::move(one));
+  };
+  add(
+      "profile_step", [](auto& c) -> auto& { return c.flops_profiler.profile_step; }, positive);
+  add(
+      "module_depth", [](auto& c) -> auto& { return c.flops_profiler.module_depth; },
+      Limits{.low = -1, .high = kMost});
+  add(
+      "top_modules", [](auto& c) -> auto& { return c.flops_profiler.top_modules; }, positive);
+  add("detailed", [](auto& c) -> auto& { return c.flops_profiler.detailed; }, {});
+  add("output_file", [](auto& c) -> auto& { return c.flops_profiler.output_file; }, {});
+  add(
+      "recompute_fwd_factor", [](auto& c) -> auto& { return c.flops_profiler.recompute_fwd_factor; },
+      Limits{.low = 0, .high = 100});
+}
+
 void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
@@ -155,6 +177,8 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
   keys.push_back(key("comms_logger.prof_all", [](auto& c) -> auto& { return c.comms_logger.all; }));
   keys.push_back(key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; }));
+  keys.push_back(key("wall_clock_breakdown", [](auto& c) -> auto& { return c.wall_clock_breakdown; }));
+  flops_profiler_keys(keys);
   keys.push_back(key(
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
   keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));
@@ -391,6 +415,7 @@ void run_keys(std::vector<Key>& keys) {
       Limits{.low = 1, .high = 1 << 20}));
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
+  keys.push_back(key("run.async_save", [](auto& c) -> auto& { return c.run.async_save; }));
   keys.push_back(key(
       "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
   keys.push_back(key(

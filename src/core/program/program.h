@@ -100,6 +100,7 @@ struct Instr {
   Attrs attrs;                                       // the kernel's
   std::shared_ptr<const CustomOp> custom = nullptr;  // of an operation by callback
   RankGroup group{0, 0};                             // of a collective: who takes part
+  NodeId node;                                       // of the step's graph, that it computes; or none
   BucketId bucket;                                   // whose parameters it gathers, encodes or decodes
   EventId event;                                     // of a delegate host: which of its calls
   std::vector<ElementRun>
