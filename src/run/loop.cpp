@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -246,7 +246,7 @@ void Loop::try_save(int64_t step) {
 
 void Loop::observe(const StepResult& result, double heldout, double seconds) {
   report_.step = result.step;
-  if (config_.compute == DS_DTYPE_F16) report_.loss_scale = engine_.control().scaler().scale;
+  if (config_.scales_loss()) report_.loss_scale = engine_.control().scaler().scale;
   if (result.skipped) {
     ++report_.skipped;
   } else {
