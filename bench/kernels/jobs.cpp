@@ -112,6 +112,9 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
                         {"silu", "silu", {}},
                         {"tanh", "tanh", {}},
                         {"laplace", "laplace", {}},
+                        {"sigmoid", "sigmoid", {}},
+                        {"quick_gelu", "quick_gelu", {}},
+                        {"softplus", "softplus", {}},
                         {"softcap", "softcap", {{"cap", 30.0}}}}) {
     std::string name = c.name, op = c.op;
     std::string dx = op + "_dx" + name.substr(op.size());

@@ -60,6 +60,11 @@ TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("tanh", {}, -9, 9, [](double x) { return std::tanh(x); }), 8);
   EXPECT_LT(worst("relu2", {}, -3, 9, [](double x) { return x > 0 ? x * x : 0; }), 2);
   EXPECT_LT(worst("laplace", {}, 0, 3, laplace), 32);
+  EXPECT_LT(worst("sigmoid", {}, -80, 30, [](double x) { return 1 / (1 + std::exp(-x)); }), 8);
+  EXPECT_LT(worst("quick_gelu", {}, -8, 20, [](double x) { return x / (1 + std::exp(-1.702 * x)); }), 24);
+  EXPECT_LT(worst("softplus", {}, -80, 30,
+                  [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }),
+            8);
   EXPECT_LT(worst("softcap", {{"cap", 30.0}}, -300, 300, softcap_30), 8);
   EXPECT_LT(worst("softcap", {{"cap", 30.0}}, -1e-3, 1e-3, softcap_30), 8);
 }

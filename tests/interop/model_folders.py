@@ -8,7 +8,7 @@ import torch
 import transformers
 
 ACTIVATIONS = ["gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate",
-               "gelu_10", "relu", "relu2", "silu", "swish", "tanh", "laplace"]
+               "gelu_10", "relu", "relu2", "silu", "swish", "tanh", "laplace", "sigmoid", "quick_gelu"]
 # Keys that published files have and that Transformers does not read.
 IDLE = {"n_special": 0, "predict_special_tokens": True, "output_past": True, "is_llama_config": True,
         "rope_interleaved": False, "sliding_window_size": 4096, "full_attn_mod": 1, "interpolate_factor": 1,

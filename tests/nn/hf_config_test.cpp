@@ -550,6 +550,8 @@ TEST(HfConfig, ActivationsByTheirNamesInTransformers) {
                               {"tanh", "tanh"},
                               {"relu2", "relu2"},
                               {"laplace", "laplace"},
+                              {"sigmoid", "sigmoid"},
+                              {"quick_gelu", "quick_gelu"},
                               {"gelu_10", "gelu_10"}}) {
     auto named = [&, &name = theirs](Json& c) { c.set("hidden_act", name); };
     expect_names(graph_of("llama", named), {fmt::format("act=\"{}\"", ours)});

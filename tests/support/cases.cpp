@@ -107,7 +107,7 @@ class CaseBuilder {
     add("gelu_dx", {{"form", "erf"}}, {dy, x});
     add("gelu", {{"form", "10"}}, {x});
     add("gelu_dx", {{"form", "10"}}, {dy, x});
-    for (const char* op : {"silu", "relu", "tanh", "relu2", "laplace"}) {
+    for (const char* op : {"silu", "relu", "tanh", "relu2", "laplace", "sigmoid", "quick_gelu", "softplus"}) {
       add(op, {}, {x});
       add(std::string(op) + "_dx", {}, {dy, x});
     }
@@ -124,7 +124,8 @@ class CaseBuilder {
   void gates() {
     Tensor x = real({s_.n, s_.width()}), y = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     Tensor packed = real({s_.n, 2 * s_.width()});
-    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"}) {
+    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
+                            "sigmoid", "quick_gelu", "softplus"}) {
       Attrs attrs{{"act", act}};
       add("glu", attrs, {x, y});
       add("glu", attrs, {packed});

@@ -1,5 +1,6 @@
 // Recorded numbers of DeepSpeed and PyTorch.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,18 @@ namespace ds::test {
 std::string semantics_path(const std::string& file);
 Json read_semantics(const std::string& file);
 
-// The tensors of a safetensors file, as f32.
+// The tensors of a safetensors file.
 class RecordedTensors {
  public:
   explicit RecordedTensors(const std::string& path) : path_(path), header_(read_safetensors_header(path)) {}
   const SafetensorEntry* find(const std::string& name) const { return header_.find(name); }
+  // As f32.
   std::vector<float> read(const std::string& name) const;
+  // Of a tensor of f32, f64 or i32, exactly.
+  std::vector<double> numbers(const std::string& name) const;
 
  private:
+  std::vector<std::byte> bytes_of(const std::string& name, DType& dtype) const;
   std::string path_;
   SafetensorHeader header_;
 };

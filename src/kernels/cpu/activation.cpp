@@ -28,6 +28,12 @@ void tanh(const KernelContext& c) { forward<Tanh>(c); }
 void tanh_dx(const KernelContext& c) { backward<Tanh>(c); }
 void relu2(const KernelContext& c) { forward<Relu2>(c); }
 void relu2_dx(const KernelContext& c) { backward<Relu2>(c); }
+void sigmoid(const KernelContext& c) { forward<Sigmoid>(c); }
+void sigmoid_dx(const KernelContext& c) { backward<Sigmoid>(c); }
+void quick_gelu(const KernelContext& c) { forward<QuickGelu>(c); }
+void quick_gelu_dx(const KernelContext& c) { backward<QuickGelu>(c); }
+void softplus(const KernelContext& c) { forward<Softplus>(c); }
+void softplus_dx(const KernelContext& c) { backward<Softplus>(c); }
 void laplace(const KernelContext& c) { forward<Laplace>(c); }
 void laplace_dx(const KernelContext& c) { backward<Laplace>(c); }
 
@@ -55,6 +61,12 @@ HWY_EXPORT(tanh);
 HWY_EXPORT(tanh_dx);
 HWY_EXPORT(relu2);
 HWY_EXPORT(relu2_dx);
+HWY_EXPORT(sigmoid);
+HWY_EXPORT(sigmoid_dx);
+HWY_EXPORT(quick_gelu);
+HWY_EXPORT(quick_gelu_dx);
+HWY_EXPORT(softplus);
+HWY_EXPORT(softplus_dx);
 HWY_EXPORT(laplace);
 HWY_EXPORT(laplace_dx);
 
@@ -67,6 +79,14 @@ void add_activation(KernelRegistry& registry) {
   add_kernel(registry, "tanh_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(tanh_dx)(c); });
   add_kernel(registry, "relu2", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(relu2)(c); });
   add_kernel(registry, "relu2_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(relu2_dx)(c); });
+  add_kernel(registry, "sigmoid", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sigmoid)(c); });
+  add_kernel(registry, "sigmoid_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sigmoid_dx)(c); });
+  add_kernel(registry, "quick_gelu", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(quick_gelu)(c); });
+  add_kernel(registry, "quick_gelu_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(quick_gelu_dx)(c);
+  });
+  add_kernel(registry, "softplus", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softplus)(c); });
+  add_kernel(registry, "softplus_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softplus_dx)(c); });
   add_kernel(registry, "laplace", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(laplace)(c); });
   add_kernel(registry, "laplace_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(laplace_dx)(c); });
 }

@@ -174,6 +174,43 @@ struct Laplace {
   }
 };
 
+// 1 / (1 + exp(-x))
+struct Sigmoid {
+  static HWY_INLINE Vec value(Vec x) { return Silu::parts(x).s; }
+  // s (1 - s), neither of which cancels
+  static HWY_INLINE Vec slope(Vec x) {
+    Silu::Parts p = Silu::parts(x);
+    return hn::Mul(p.s, p.rest);
+  }
+};
+
+// x s, s = 1 / (1 + exp(-1.702 x))
+struct QuickGelu {
+  static HWY_INLINE Vec steep(Vec x) { return hn::Mul(x, hn::Set(Lanes(), 1.702f)); }
+  static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, Silu::parts(steep(x)).s); }
+  // s (1 + 1.702 x (1 - s))
+  static HWY_INLINE Vec slope(Vec x) {
+    Vec t = steep(x);
+    Silu::Parts p = Silu::parts(t);
+    return hn::MulAdd(hn::Mul(t, p.rest), p.s, p.s);
+  }
+};
+
+// log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|). With z = e / (2 + e) <= 1/3 the logarithm is 2
+// atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...); what follows the term z^14 / 15 is below 2^-30 of it.
+struct Softplus {
+  static HWY_INLINE Vec value(Vec x) {
+    const Lanes d;
+    Vec e = exp_negative(hn::Neg(hn::Abs(x))), z = hn::Div(e, hn::Add(hn::Set(d, 2.0f), e)),
+        zz = hn::Mul(z, z);
+    Vec sum = hn::Set(d, 1.0f / 15);
+    for (int term = 13; term > 0; term -= 2)
+      sum = hn::MulAdd(sum, zz, hn::Set(d, 1.0f / static_cast<float>(term)));
+    return hn::Add(hn::Max(hn::Zero(d), x), hn::Mul(hn::Add(z, z), sum));
+  }
+  static HWY_INLINE Vec slope(Vec x) { return Sigmoid::value(x); }
+};
+
 // y = Act(x)
 template <typename T, typename Act>
 void activate(const KernelContext& c) {

@@ -69,6 +69,9 @@ void by_activation(const KernelContext& c, const F& f) {
   if (act == "gelu_10") return f(Gelu10());
   if (act == "tanh") return f(Tanh());
   if (act == "relu2") return f(Relu2());
+  if (act == "sigmoid") return f(Sigmoid());
+  if (act == "quick_gelu") return f(QuickGelu());
+  if (act == "softplus") return f(Softplus());
   if (act == "laplace") return f(Laplace());
   ensure(act == "relu", "activation '{}' is not known", act);
   f(Relu());

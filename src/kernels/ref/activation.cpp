@@ -49,6 +49,9 @@ void add_activation(KernelRegistry& registry) {
   add<Tanh>(registry, "tanh");
   add<Relu2>(registry, "relu2");
   add<Laplace>(registry, "laplace");
+  add<Sigmoid>(registry, "sigmoid");
+  add<QuickGelu>(registry, "quick_gelu");
+  add<Softplus>(registry, "softplus");
   add_kernel(registry, "gelu", [](const KernelContext& c) {
     by_type(c.in[0].dtype,
             [&](auto t) { by_form(c, [&](auto act) { activate<decltype(t), decltype(act)>(c); }); });

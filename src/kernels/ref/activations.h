@@ -130,6 +130,48 @@ struct Laplace {
   }
 };
 
+// 1 / (1 + exp(-x))
+struct Sigmoid {
+  template <typename A>
+  static A value(A x) {
+    return 1 / (1 + std::exp(-x));
+  }
+  // e / (1 + e)^2, e = exp(-|x|)
+  template <typename A>
+  static A slope(A x) {
+    A e = std::exp(-std::abs(x)), sum = 1 + e;
+    return e / (sum * sum);
+  }
+};
+
+// x s, s = 1 / (1 + exp(-1.702 x))
+struct QuickGelu {
+  static constexpr double kSteep = 1.702;
+
+  template <typename A>
+  static A value(A x) {
+    return x / (1 + std::exp(A(-kSteep) * x));
+  }
+  // s (1 + 1.702 x (1 - s))
+  template <typename A>
+  static A slope(A x) {
+    A s = 1 / (1 + std::exp(A(-kSteep) * x));
+    return s * (1 + A(kSteep) * x * (1 - s));
+  }
+};
+
+// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
+struct Softplus {
+  template <typename A>
+  static A value(A x) {
+    return (x > 0 ? x : A(0)) + std::log1p(std::exp(-std::abs(x)));
+  }
+  template <typename A>
+  static A slope(A x) {
+    return Sigmoid::value(x);
+  }
+};
+
 // Calls f with the activation that attribute `act` of glu names.
 template <typename F>
 void by_activation(std::string_view act, F f) {
@@ -140,6 +182,9 @@ void by_activation(std::string_view act, F f) {
   if (act == "tanh") return f(Tanh{});
   if (act == "relu2") return f(Relu2{});
   if (act == "laplace") return f(Laplace{});
+  if (act == "sigmoid") return f(Sigmoid{});
+  if (act == "quick_gelu") return f(QuickGelu{});
+  if (act == "softplus") return f(Softplus{});
   ensure(act == "relu", "activation '{}' is not known", act);
   f(Relu{});
 }

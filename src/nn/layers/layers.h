@@ -69,8 +69,8 @@ class LayerBuilder {
   ValueId layer_norm(std::string_view name, ValueId x, double eps = 1e-5, bool affine = true);
   // Every `width` columns by themselves (0: whole rows). weight [width] 1; `offset`: 0, and 1 is added to it.
   ValueId rms_norm(std::string_view name, ValueId x, double eps, int64_t width = 0, bool offset = false);
-  // "gelu_tanh", "gelu_erf", "gelu_10", "relu", "relu2", "silu", "tanh", "laplace"; also of a gated pair,
-  // act(gate) * up, or of both in one [gate, up].
+  // "gelu_tanh", "gelu_erf", "gelu_10", "relu", "relu2", "silu", "tanh", "laplace", "sigmoid", "quick_gelu",
+  // "softplus"; also of a gated pair, act(gate) * up, or of both in one [gate, up].
   ValueId activation(std::string_view name, ValueId x, const std::string& act);
   ValueId gated(std::string_view name, const std::vector<ValueId>& gate_and_up, const std::string& act);
   // Turns the first `rotated` of every `period` heads (0: all).

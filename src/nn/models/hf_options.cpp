@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxLayers = 4096;
 constexpr double kMaxParameters = 1e13;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> activations{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> activations{
     {{"gelu", "gelu_erf"},
      {"gelu_python", "gelu_erf"},
      {"gelu_new", "gelu_tanh"},
@@ -29,6 +29,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> activati
      {"tanh", "tanh"},
      {"relu2", "relu2"},
      {"laplace", "laplace"},
+     {"sigmoid", "sigmoid"},
+     {"quick_gelu", "quick_gelu"},
      {"relu", "relu"},
      {"silu", "silu"},
      {"swish", "silu"}}};

@@ -207,8 +207,8 @@ TEST(Ops, RefusesWhatModelsGetWrong) {
   EXPECT_EQ(refusal("glu", {{f32, {n, 7}}}, {{"act", "silu"}}),
             "glu: operand 'x' must have an even number of columns, got f32[n,7]");
   EXPECT_EQ(refusal("glu", {x}, {{"act", "swish"}}),
-            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf gelu_10 relu tanh relu2 laplace, "
-            "got text 'swish'");
+            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf gelu_10 relu tanh relu2 laplace "
+            "sigmoid quick_gelu softplus, got text 'swish'");
   EXPECT_EQ(refusal("softcap", {x}, {{"cap", 0.0}}), "softcap: attribute 'cap' must be > 0, got 0");
   EXPECT_EQ(refusal("top_gates", {{f32, {n, 4}}}, {{"k", int64_t{5}}}),
             "top_gates: attribute 'k' must be at most the columns of operand 'logits' f32[n,4], got 5");

@@ -80,6 +80,9 @@ void add_activation_ops(std::vector<OpDef>& table) {
   add_activation(table, {"silu", 7, 11, "x / (1 + exp(-x))"});
   add_activation(table, {"tanh", 4, 7, "tanh(x)"});
   add_activation(table, {"relu2", 2, 3, "max(x, 0)^2"});
+  add_activation(table, {"sigmoid", 5, 8, "1 / (1 + exp(-x))"});
+  add_activation(table, {"quick_gelu", 8, 12, "x / (1 + exp(-1.702 x))"});
+  add_activation(table, {"softplus", 8, 6, "log(1 + exp(x))"});
   add_activation(table, {"laplace", 12, 9, "0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2))))"});
 }
 

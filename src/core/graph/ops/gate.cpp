@@ -58,6 +58,9 @@ double glu_flops_per_element(const Attrs& attrs, bool backward) {
   if (act == "silu") forward = 7, slope = 11;
   if (act == "tanh") forward = 4, slope = 7;
   if (act == "relu2") forward = 2, slope = 3;
+  if (act == "sigmoid") forward = 5, slope = 8;
+  if (act == "quick_gelu") forward = 8, slope = 12;
+  if (act == "softplus") forward = 8, slope = 6;
   if (act == "laplace") forward = 12, slope = 9;
   return backward ? forward + slope + 2 : forward + 1;
 }
@@ -125,7 +128,8 @@ void add_gate_ops(std::vector<OpDef>& table) {
       "act",
       AttrKind::one_of,
       "the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations",
-      {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"}},
+      {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace", "sigmoid",
+       "quick_gelu", "softplus"}},
       cap{"cap", AttrKind::number, "the bound, > 0"};
   const OperandDef gate{"gate", "T[n,F]", "what is activated"}, up{"up", "T[n,F]", "what is gated"},
       both{"x", "T[n,2F]", "gate and up, side by side"}, x{"x", "T[any]", "any tensor"},

@@ -1,0 +1,210 @@
+// Layer functions, forward and backward, against the f64 numbers that torch recorded (activations.json). The
+// file says how far f32 may be off. Every kernel that takes the operands is tried.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/conformance.h"
+#include "support/semantics.h"
+
+namespace ds::test::recorded_layers {
+namespace {
+
+// Cases that no operation of libds computes. The softmax of rows is a part of attention and cross_entropy, a
+// loss is a mean, and rows of attention are queries and keys both.
+const std::set<std::string> kAbsent{"softmax",          "log_softmax", "softmax_causal",
+                                    "ce_sum",           "ce_none",     "ce_smooth",
+                                    "ce_smooth_ignore", "ce_zloss",    "attention_2"};
+
+// Operations of one operand by the names of the cases.
+const std::map<std::string, std::pair<std::string, Attrs>> kElementwise{
+    {"gelu", {"gelu", {{"form", "erf"}}}},
+    {"gelu_tanh", {"gelu", {{"form", "tanh"}}}},
+    {"silu", {"silu", {}}},
+    {"relu", {"relu", {}}},
+    {"tanh", {"tanh", {}}},
+    {"relu_squared", {"relu2", {}}},
+    {"sigmoid", {"sigmoid", {}}},
+    {"softplus", {"softplus", {}}},
+    {"quick_gelu", {"quick_gelu", {}}}};
+
+std::vector<int64_t> dims_of(const Json& list) {
+  std::vector<int64_t> out;
+  for (const Json& extent : list.array()) out.push_back(extent.integer());
+  return out;
+}
+
+class RecordedLayers : public testing::Test {
+ protected:
+  // A recorded tensor of a case. One with four dimensions, [batch, heads, rows, depth], becomes the rows that
+  // attention takes, [batch * rows, heads * depth].
+  Tensor tensor(const std::string& name, std::vector<int64_t> dims, DType dtype = DS_DTYPE_F32) const {
+    const std::vector<double> values = tensors_.numbers(name_ + "." + name);
+    if (dims.size() < 4) {
+      Tensor out(dtype, dims);
+      for (int64_t e = 0; e < out.numel(); ++e) out.set(e, values.at(static_cast<size_t>(e)));
+      return out;
+    }
+    const int64_t heads = dims[1], rows = dims[2], depth = dims[3];
+    Tensor out(dtype, {dims[0] * rows, heads * depth});
+    for (int64_t e = 0; e < out.numel(); ++e) {
+      int64_t d = e % depth, h = e / depth % heads, r = e / (depth * heads) % rows,
+              b = e / (depth * heads * rows);
+      out.set(e, values.at(static_cast<size_t>(((b * heads + h) * rows + r) * depth + d)));
+    }
+    return out;
+  }
+  Tensor exact(const std::string& name, const std::vector<int64_t>& dims) const {
+    return tensor(name + ".f64", dims, DS_DTYPE_F64);
+  }
+
+  // Runs every kernel that takes the operands and compares its first results with `want`. Gives the results
+  // of the reference.
+  std::vector<Tensor> compare(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
+                              const std::vector<Tensor>& out, const std::vector<Tensor>& want) {
+    std::vector<DType> from, to;
+    for (const Tensor& t : in) from.push_back(t.dtype());
+    for (const Tensor& t : out) to.push_back(t.dtype());
+    std::vector<Tensor> got;
+    for (const KernelImpl& impl : registry_.all()) {
+      if (impl.op != op || (impl.refuse && !impl.refuse({op, from, to, attrs}).empty())) continue;
+      got = out;
+      for (Tensor& t : got) t.poison();
+      got = run_case(impl, InstructionCase{op, attrs, in, got}, team_);
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_LE(distance(got[i], want[i]), 1)
+            << name_ << ": " << op << " of " << impl.name << ", result " << i;
+      }
+      ++compared_;
+    }
+    EXPECT_FALSE(got.empty()) << op;
+    return got;
+  }
+
+  // The largest error as a share of its tolerance.
+  double distance(const Tensor& got, const Tensor& want) const {
+    EXPECT_EQ(got.numel(), want.numel());
+    double worst = 0;
+    for (int64_t e = 0; e < want.numel(); ++e) {
+      double off = std::abs(got.at(e) - want.at(e)) / (absolute_ + relative_ * std::abs(want.at(e)));
+      if (!(off <= worst)) worst = off;  // NaN is the worst
+    }
+    return worst;
+  }
+
+  void elementwise(const std::string& op, const Attrs& attrs) {
+    const std::vector<int64_t> dims = dims_of(case_->at("output"));
+    const Tensor x = tensor("x", dims), dy = tensor("dy", dims);
+    compare(op, attrs, {x}, {x}, {exact("y", dims)});
+    compare(op + "_dx", attrs, {dy, x}, {x}, {exact("dx", dims)});
+  }
+
+  void swiglu() {
+    const std::vector<int64_t> dims{1, case_->at("output").array()[0].integer()};
+    const Tensor g = tensor("g", dims), u = tensor("u", dims), dy = tensor("dy", dims);
+    const Attrs attrs{{"act", "silu"}};
+    compare("glu", attrs, {g, u}, {g}, {exact("y", dims)});
+    compare("glu_dx", attrs, {dy, g, u}, {g, u}, {exact("dg", dims), exact("du", dims)});
+  }
+
+  void norm(bool layer) {
+    const std::vector<int64_t> dims = dims_of(case_->at("output")), width{dims[1]};
+    const Tensor x = tensor("x", dims), dy = tensor("dy", dims), w = tensor("w", width);
+    const Attrs eps{{"eps", case_->at("eps").number()}};
+    if (layer) {
+      const Tensor of_rows(DS_DTYPE_F32, {dims[0]});
+      const std::vector<Tensor> y =
+          compare("layer_norm", eps, {x, w, tensor("b", width)}, {x, of_rows, of_rows}, {exact("y", dims)});
+      compare("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, {x}, {exact("dx", dims)});
+      compare("layer_norm_dw", {}, {dy, x, y[1], y[2]}, {w, w}, {exact("dw", width), exact("db", width)});
+      return;
+    }
+    const Tensor of_runs(DS_DTYPE_F32, {dims[0], 1});
+    const std::vector<Tensor> y = compare("rms_norm", eps, {x, w}, {x, of_runs}, {exact("y", dims)});
+    compare("rms_norm_dx", {}, {dy, x, w, y[1]}, {x}, {exact("dx", dims)});
+    compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
+  }
+
+  void rope() {
+    const std::vector<int64_t> dims = dims_of(case_->at("shape"));
+    const Tensor x = tensor("x", dims), dy = tensor("dy", dims);
+    const int64_t neighbours = name_ == "rope_interleaved" ? 1 : 0;
+    Attrs attrs{{"heads", dims[1]},
+                {"seq", dims[2]},
+                {"theta", case_->at("theta").number()},
+                {"interleaved", neighbours}};
+    compare("rope", attrs, {x}, {x}, {exact("y", dims)});
+    attrs.set("inverse", int64_t{1});
+    compare("rope", attrs, {dy}, {x}, {exact("dx", dims)});
+  }
+
+  void cross_entropy() {
+    const std::vector<int64_t> dims = dims_of(case_->at("inputs").at("x"));
+    const Tensor x = tensor("x", dims), targets = tensor("target", {dims[0]}, DS_DTYPE_I32);
+    const Tensor loss(DS_DTYPE_F32, {}), stats(DS_DTYPE_F32, {dims[0], 2});
+    const std::vector<Tensor> y = compare("cross_entropy", {}, {x, targets}, {loss, stats}, {exact("y", {})});
+    compare("cross_entropy_dx", {}, {tensor("dy", {}), x, targets, y[1]}, {x}, {exact("dx", dims)});
+  }
+
+  void attention() {
+    const Json& inputs = case_->at("inputs");
+    const std::vector<int64_t> of_q = dims_of(inputs.at("q")), of_k = dims_of(inputs.at("k"));
+    const Tensor q = tensor("q", of_q), k = tensor("k", of_k), v = tensor("v", of_k), dy = tensor("dy", of_q);
+    const Attrs attrs{{"heads", of_q[1]}, {"kv_heads", of_k[1]}, {"seq", of_q[2]}};
+    const Tensor lse(DS_DTYPE_F32, {of_q[1], q.dims()[0]});
+    const std::vector<Tensor> y = compare("attention", attrs, {q, k, v}, {q, lse}, {exact("y", of_q)});
+    compare("attention_dx", attrs, {dy, q, k, v, y[0], y[1]}, {q, k, v},
+            {exact("dq", of_q), exact("dk", of_k), exact("dv", of_k)});
+  }
+
+  void run_all() {
+    const Json document = read_semantics("activations.json");
+    for (const Json& given : document.at("cases").array()) {
+      case_ = &given;
+      name_ = given.at("name").string();
+      if (kAbsent.contains(name_)) continue;
+      const bool statistics = name_.starts_with("attention") || name_.find("norm") != name_.npos;
+      const Json& tolerance = document.at("tolerance").at(statistics ? "attention and norms" : "against f64");
+      relative_ = tolerance.at("rtol").number();
+      absolute_ = tolerance.at("atol").number();
+      if (auto row = kElementwise.find(name_); row != kElementwise.end()) {
+        elementwise(row->second.first, row->second.second);
+      } else if (name_ == "swiglu") {
+        swiglu();
+      } else if (name_.find("norm") != name_.npos) {
+        norm(name_.starts_with("layer"));
+      } else if (name_.starts_with("rope")) {
+        rope();
+      } else if (name_.starts_with("ce_")) {
+        cross_entropy();
+      } else if (name_.starts_with("attention")) {
+        attention();
+      } else {
+        ADD_FAILURE() << "case '" << name_ << "' is not known here";
+      }
+      ++cases_;
+    }
+  }
+
+  KernelRegistry registry_ = built_in_kernels();
+  ThreadTeam team_{2};
+  RecordedTensors tensors_{semantics_path("activations.safetensors")};
+  const Json* case_ = nullptr;
+  std::string name_;
+  double relative_ = 0, absolute_ = 0;
+  int64_t compared_ = 0, cases_ = 0;
+};
+
+TEST_F(RecordedLayers, AreThoseOfTorch) {
+  run_all();
+  EXPECT_GE(cases_, 1);
+  EXPECT_GE(compared_, 4 * cases_);  // forward and backward, by two kernels at least
+}
+
+}  // namespace
+}  // namespace ds::test::recorded_layers
