@@ -16,9 +16,10 @@
 //     full size, with its header, and syncs files and folder; before the first commit also the folders
 //     above.
 //  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
-//     the way, and syncs the files: a sync by rank 0 would not reach what another host has still in its
-//     memory. A rank that holds a slice of a tensor writes at the slice's places in the whole one; of ranks
-//     that hold copies one writes. What a rank has for itself goes into a file of its own (own_files.h).
+//     the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not reach what another host
+//     has still in its memory. A rank that holds a slice of a tensor writes at the slice's places in the
+//     whole one; of ranks that hold copies one writes. What a rank has for itself goes into a file of its own
+//     (own_files.h).
 //  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
@@ -77,6 +78,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
+#include "io/direct_writer.h"
 #include "io/file.h"
 #include "io/owner.h"
 #include "io/safetensors.h"
@@ -233,7 +235,7 @@ class Writer {
 
   // This rank's cut of every bucket, without padding.
   void write_kind(size_t kind) {
-    File file(file_path(kind), File::Mode::write);
+    DirectWriter file(file_path(kind));
     const Layout& layout = state_.layout();
     for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
@@ -244,11 +246,11 @@ class Writer {
           write_piece(file, kind, b, p, block);
       }
     }
-    file.sync();
+    file.finish();
   }
 
   // A block of the parameter at `place` in the bucket.
-  void write_piece(File& file, size_t kind, BucketId bucket, const ParamPlace& place,
+  void write_piece(DirectWriter& file, size_t kind, BucketId bucket, const ParamPlace& place,
                    const SliceBlock& block) {
     const SafetensorEntry& entry = entries_[kind][place.param];
     Hash128 hash;

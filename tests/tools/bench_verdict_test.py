@@ -43,10 +43,20 @@ def updates(ours=1.0, rival=0.7):
     return sizes, rivals, rates, triad
 
 
+def disk(ours=1.8, torch=1.0, safetensors=1.5, fio=2.0):
+    """Bytes per second of 1.5 GB by side."""
+    rates = {"libds": ours, "torch": torch, "safetensors": safetensors, "fio": 1.2, "fio direct": fio}
+    return {side: rate * 1e9 for side, rate in rates.items()}
+
+
 # (bench, judge, figures that hold, figures that each miss one bar)
 CASES = [
     ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
     ("before", "judge_rows", ("comm", {"a": 1.0, "b": 1.04}), [("comm", {"a": 1.0, "b": 1.2})]),
+    ("checkpoint", "judge", (1.5e9, disk(), disk()),
+     [(1.5e9, disk(ours=1.6), disk()), (1.5e9, disk(), disk(ours=1.6)), (1.5e9, disk(torch=1.9), disk()),
+      (1.5e9, disk(), disk(safetensors=1.9))]),
+    ("checkpoint", "judge_steps", ([1000.0, 1010.0], [980.0, 990.0]), [([1000.0], [960.0])]),
     ("comm", "judge", (2, comm_times()), [(2, comm_times(gloo=29.0)), (2, comm_times(mpi=9.9))]),
     ("comm", "judge", (4, comm_times(mpi=8.5)), [(4, comm_times(mpi=8.0))]),
     ("decode", "judge", ("share           68.0 % (of STREAM)\n",), [("share           49.9 % (of STREAM)\n",)]),

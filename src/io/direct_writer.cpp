@@ -1,0 +1,182 @@
+// Problem. A save that goes through the page cache copies every byte once more and then waits for the kernel
+// to write it back, at about half of what a disk takes. O_DIRECT wants whole pages at page boundaries, while
+// the tensors of a safetensors file begin anywhere and neighbouring elements may belong to another rank.
+//
+// Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file. Of a block
+// the whole pages go out with O_DIRECT; a page of which it has only a part, at either end of a contiguous
+// run, goes through the cache. The two never touch the same page, so that none waits for the other's. Full
+// blocks are handed to a thread; with kBlocks of them the caller fills one while others are written. A file
+// without a full block never has a thread.
+#include "io/direct_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/round.h"
+#include "core/base/signals.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+struct Free {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+
+// Bytes [first, last) of memory that stands for the file from `base`, a page boundary, on.
+struct Block {
+  std::unique_ptr<std::byte, Free> memory;
+  int64_t base = 0, first = 0, last = 0;
+};
+
+}  // namespace
+
+class DirectWriter::Work {
+ public:
+  explicit Work(const std::string& path) : cached_(path, File::Mode::write) {
+    try {
+      direct_.emplace(path, File::Mode::write, true);
+    } catch (const Error&) {  // tmpfs, for example, has no O_DIRECT
+      direct_.reset();
+    }
+  }
+
+  ~Work() {
+    {
+      std::lock_guard lock(mutex_);
+      ends_ = true;
+      queue_.clear();
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void write(const std::byte* data, int64_t bytes, int64_t offset) {
+    while (bytes > 0) {
+      if (now_ && offset != now_->base + now_->last) hand_over(false);
+      if (!now_) begin(offset);
+      const int64_t n = std::min(bytes, static_cast<int64_t>(kBlockBytes) - now_->last);
+      std::memcpy(now_->memory.get() + now_->last, data, static_cast<size_t>(n));
+      now_->last += n;
+      data += n, offset += n, bytes -= n;
+      if (now_->last == static_cast<int64_t>(kBlockBytes)) hand_over(true);
+    }
+  }
+
+  void finish() {
+    if (now_) hand_over(false);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || error_; });
+    if (error_) std::rethrow_exception(error_);
+    cached_.sync();
+  }
+
+ private:
+  void begin(int64_t offset) {
+    Block block;
+    std::unique_lock lock(mutex_);
+    if (spare_.empty() && made_ < kBlocks) {
+      ++made_;
+      block.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBlockBytes)));
+      if (!block.memory) throw std::bad_alloc();
+    } else {
+      changed_.wait(lock, [&] { return !spare_.empty() || error_; });
+      if (error_) std::rethrow_exception(error_);
+      block = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    block.base = offset / kPage * kPage;
+    block.first = block.last = offset - block.base;
+    now_.emplace(std::move(block));
+  }
+
+  // full: worth a thread.
+  void hand_over(bool full) {
+    Block block = std::move(*now_);
+    now_.reset();
+    if (full && !thread_.joinable()) {
+      SignalsBlocked blocked(SignalsBlocked::Which::all);
+      thread_ = std::thread([this] { run(); });
+    }
+    if (!thread_.joinable()) {
+      put(block);
+      spare_.push_back(std::move(block));
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    queue_.push_back(std::move(block));
+    changed_.notify_all();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !queue_.empty() || ends_; });
+      if (queue_.empty()) return;
+      Block block = std::move(queue_.front());
+      queue_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        put(block);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      busy_ = false;
+      if (error) error_ = error;
+      spare_.push_back(std::move(block));
+      changed_.notify_all();
+    }
+  }
+
+  void put(const Block& block) {
+    const std::byte* at = block.memory.get();
+    int64_t low = round_up(block.first, kPage), high = block.last / kPage * kPage;
+    if (!direct_ || low >= high) low = high = block.last;
+    auto part = [&](File& file, int64_t from, int64_t to) {
+      if (from < to) file.write(at + from, static_cast<size_t>(to - from), block.base + from);
+    };
+    part(cached_, block.first, low);
+    if (low < high) part(*direct_, low, high);
+    part(cached_, high, block.last);
+  }
+
+  File cached_;
+  std::optional<File> direct_;
+  std::optional<Block> now_;  // which the caller fills
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Block> queue_;
+  std::vector<Block> spare_;
+  int made_ = 0;
+  bool busy_ = false, ends_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+DirectWriter::DirectWriter(const std::string& path) : work_(std::make_unique<Work>(path)) {}
+DirectWriter::~DirectWriter() = default;
+
+void DirectWriter::write(const void* data, size_t bytes, int64_t offset) {
+  work_->write(static_cast<const std::byte*>(data), static_cast<int64_t>(bytes), offset);
+}
+
+void DirectWriter::finish() { work_->finish(); }
+
+}  // namespace ds
