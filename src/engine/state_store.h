@@ -71,7 +71,8 @@ class StateStore final : public StateAccess {
   void refresh_params();  // collective
 
   // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error" (of
-  // quantization). A buffer counts once: a parameter that is its own master is a parameter.
+  // quantization and signs), "own_steps", "coefficients". A buffer counts once: a parameter that is its own
+  // master is a parameter.
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
   // For the other parts of an engine.
@@ -110,7 +111,8 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
-  // Errors of compressed momentum, of each tensor that is trained.
+  // Of what is compressed: errors of each tensor that is trained, or of all as one, and coefficients of each
+  // parameter. Of steps of this rank alone: their sum, the rates in it, and the momentum.
   std::vector<OwnState> own_states() override;
   void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
   void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
@@ -132,7 +134,12 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
-  std::vector<std::pair<std::string, StateRef>> errors() const;  // own_states(), and where they are
+  // own_states(), and where they are; nowhere: rates in StepControl.
+  struct Own {
+    OwnState state;
+    StateRef ref;
+  };
+  std::vector<Own> own() const;
   bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
