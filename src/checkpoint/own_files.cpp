@@ -88,19 +88,37 @@ bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {
          });
 }
 
-void read_own_file(StateAccess& state, const std::string& path, size_t rank) {
+namespace {
+
+// What the file of a rank has of the states that `wants` says, by their numbers.
+void read_states(StateAccess& state, const std::string& path, size_t rank,
+                 const std::function<bool(size_t, const SafetensorEntry*)>& wants) {
   const std::string name = path + "/" + own_file(rank);
   const SafetensorHeader header = read_safetensors_header(name);
   File file(name, File::Mode::read);
   std::vector<float> block(static_cast<size_t>(kBlock));
-  const std::vector<SafetensorEntry> wanted = entries_of(state);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const SafetensorEntry& entry = *header.find(wanted[i].name);
-    by_blocks(entry.bytes / kUnit, [&](int64_t first, int64_t count) {
-      file.read(block.data(), static_cast<size_t>(count * kUnit), entry.begin + first * kUnit);
+  const std::vector<SafetensorEntry> entries = entries_of(state);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const SafetensorEntry* entry = header.find(entries[i].name);
+    if (!wants(i, entry)) continue;
+    by_blocks(entry->bytes / kUnit, [&](int64_t first, int64_t count) {
+      file.read(block.data(), static_cast<size_t>(count * kUnit), entry->begin + first * kUnit);
       state.write_own(i, first, count, block.data());
     });
   }
+}
+
+}  // namespace
+
+void read_common(StateAccess& state, const std::string& path) {
+  const std::vector<OwnState> all = state.own_states();
+  read_states(state, path, 0, [&](size_t i, const SafetensorEntry* e) {
+    return all[i].common && e && e->dtype == DS_DTYPE_F32 && e->shape == std::vector{all[i].numel};
+  });
+}
+
+void read_own_file(StateAccess& state, const std::string& path, size_t rank) {
+  read_states(state, path, rank, [](size_t, const SafetensorEntry*) { return true; });
 }
 
 }  // namespace ds

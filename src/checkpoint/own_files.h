@@ -20,6 +20,8 @@ void check_own_file(const Manifest& manifest, const std::string& path, size_t ra
 
 // Whether the file has what the engine's rank of that number has, by name and number of elements.
 bool own_file_fits(StateAccess& state, const std::string& path, size_t rank);
+// Takes over what the file of rank 0 has of common states.
+void read_common(StateAccess& state, const std::string& path);
 // Takes over what it has; it fits.
 void read_own_file(StateAccess& state, const std::string& path, size_t rank);
 

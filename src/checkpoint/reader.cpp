@@ -83,11 +83,17 @@ class Reader {
       return;
     }
     state_.forget_own();
+    if (!manifest().own.empty()) {
+      agree(state_.comm(), "checkpoint own", [&] {
+        check_own_file(manifest(), path_, 0, true);
+        read_common(state_, path_);
+      });
+    }
     if (rank() == 0)
       log_line(
           LogLevel::info,
-          fmt::format("checkpoint '{}' has no errors of compression for {} ranks and these parameters: they "
-                      "begin at 0",
+          fmt::format("checkpoint '{}' has nothing that {} ranks had for themselves with these parameters: "
+                      "errors of compression begin at 0, and steps since ranks last agreed are lost",
                       path_, state_.comm().size()));
   }
 

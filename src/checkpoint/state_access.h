@@ -16,10 +16,12 @@ namespace ds {
 enum class StateKind : int32_t { master = 0 };
 inline constexpr const char* kMasterName = "master";
 
-// State that every rank has for itself: errors of compression. `name` is that of a tensor.
+// State that every rank has for itself: errors of compression, steps that others do not know of. `name` is
+// that of a tensor.
 struct OwnState {
   std::string name;
   int64_t numel = 0;
+  bool common = false;  // equal on all ranks: true on another number of them, too
 };
 
 // What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
@@ -46,7 +48,7 @@ class StateAccess {
                            const float* in) = 0;
 
   // Elements of state i of own_states(). A checkpoint that was saved by another number of ranks has none that
-  // would fit: they begin again at 0.
+  // would fit but the common ones: others begin again at 0.
   virtual std::vector<OwnState> own_states() { return {}; }
   virtual void read_own(size_t, int64_t, int64_t, float*) {}
   virtual void write_own(size_t, int64_t, int64_t, const float*) {}

@@ -145,7 +145,7 @@ std::string certificate(std::span<const std::vector<const Program*>> ranks) {
 
 std::vector<const Program*> programs_of(const Plan& plan) {
   std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.step, &plan.eval};
-  if (!plan.compressed.instrs.empty()) out.push_back(&plan.compressed);
+  for (const auto& [form, program] : plan.other_forms) out.push_back(&program);
   if (!plan.infer.instrs.empty()) out.push_back(&plan.infer);
   if (plan.decode) out.push_back(&plan.decode->program);
   return out;

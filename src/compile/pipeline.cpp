@@ -44,7 +44,9 @@ class Compiler {
     init();
     refresh();
     step(plan_.step, StepForm::reduced);
-    if (optimizer_of(config_.optimizer).compresses()) step(plan_.compressed, StepForm::compressed);
+    if (const Optimizer& optimizer = optimizer_of(config_.optimizer); optimizer.compresses()) {
+      for (StepForm form : optimizer.compression->forms) step(plan_.other_forms[form], form);
+    }
     evaluate(plan_.eval, Phase::eval, plan_.eval_graph,
              {{plan_.eval_graph.outputs[0].value, plan_.eval_loss}});
     if (plan_.logits.exists()) {
@@ -85,10 +87,9 @@ class Compiler {
 
   bool write_step(Program& out, StepForm form, int32_t micros, int32_t repeated) {
     StepBuffers buffers;
-    bool compressed = form == StepForm::compressed;
-    ProgramBuilder builder =
-        begin_program(plan_.zero, compressed ? "compressed" : "step", plan_.graph.bound, buffers);
-    if (compressed) {
+    ProgramBuilder builder = begin_program(plan_.zero, form_name(form), plan_.graph.bound, buffers);
+    const bool own = form != StepForm::reduced;
+    if (own) {
       Tier near = builder.buffer(plan_.zero.norms).tier;
       buffers.own_norms = builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan_.zero), near);
     }
@@ -97,8 +98,8 @@ class Compiler {
     check_schedule(schedule, micros);
     lowering.run(schedule, micros);
     emit_losses(builder, plan_.zero);
-    if (compressed) {
-      emit_compressed_update(builder, plan_.zero, config_, buffers.own_norms);
+    if (own) {
+      emit_compressed_update(builder, plan_.zero, config_, form, buffers.own_norms);
     } else {
       emit_update(builder, plan_.zero, config_);
     }
@@ -216,24 +217,26 @@ std::string plan_hash(const Plan& plan, const Config& config) {
     for (const std::string& axis : p.reduced_over) hash.update(fmt::format("{} over {}", p.name, axis));
   }
   hash_collectives(plan.step, hash);
-  hash_collectives(plan.compressed, hash);
+  for (const auto& [form, program] : plan.other_forms) hash_collectives(program, hash);
   return hash.hex();
 }
 
 }  // namespace
 
 const Program& step_of(const Plan& plan, StepForm form) {
-  return form == StepForm::compressed ? plan.compressed : plan.step;
+  return form == StepForm::reduced ? plan.step : plan.other_forms.at(form);
 }
 
 std::string print_steps(const Plan& plan) {
-  return plan.step.print() + (plan.compressed.instrs.empty() ? "" : plan.compressed.print());
+  std::string text = plan.step.print();
+  for (const auto& [form, program] : plan.other_forms) text += program.print();
+  return text;
 }
 
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.compressed, &plan.eval, &plan.infer})
-    memory.add(*p);
+  for (const auto& [form, program] : plan.other_forms) memory.add(program);
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) memory.add(*p);
   if (plan.decode) memory.add(plan.decode->program);
   return memory;
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +37,10 @@ struct Plan {
   Program init;        // draws parameters
   Program refresh;     // parameters from masters
   Program step;        // forward[0] backward[0] ... update
-  Program compressed;  // the same of StepForm::compressed; empty unless the optimizer has that form
-  Program eval;        // forward without dropout
-  Program infer;       // outputs[1] of the graph; empty without one
+  // The same of the optimizer's other forms of a step.
+  std::map<StepForm, Program> other_forms;
+  Program eval;   // forward without dropout
+  Program infer;  // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
   int64_t written_out = 0;  // PlanPrograms::written_out, schedule
   std::vector<Action> schedule;
@@ -49,7 +51,7 @@ struct Plan {
 
 // The program of a step of that form.
 const Program& step_of(const Plan& plan, StepForm form);
-// The text of `step`, and of `compressed` behind it where there is one.
+// The text of `step`, and of its other forms behind it.
 std::string print_steps(const Plan& plan);
 
 // Of all its programs, which share their arenas.

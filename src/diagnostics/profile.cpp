@@ -156,8 +156,8 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
     if (&engine.next_program() != &profiled) {
-      raise(DS_ERROR_CONFIG, "{}: a profile is of steps of one form, {} steps cross it, got {}",
-            KeyName("optimizer.params.freeze_step"), request.steps, config.optimizer.freeze_step);
+      raise(DS_ERROR_CONFIG, "{}: a profile is of steps of one form, that of {} behind update {} is another",
+            KeyName("optimizer.type"), config.optimizer.type, engine.control().updates());
     }
     engine.runtime().trace()->take();
     int64_t begin = now_ns();

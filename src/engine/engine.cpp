@@ -82,8 +82,8 @@ void Engine::make_all_executors() {
   runtime_.make_executors([&] {
     refresh_ = runtime_.executor(plan_.refresh, control_);
     step_ = runtime_.executor(plan_.step, control_);
-    if (optimizer_of(runtime_.config().optimizer).compresses())
-      compressed_ = runtime_.executor(plan_.compressed, control_);
+    for (const auto& [form, program] : plan_.other_forms)
+      other_forms_[form] = runtime_.executor(program, control_);
     eval_ = runtime_.executor(plan_.eval, control_);
     if (plan_.logits.exists()) infer_ = runtime_.executor(plan_.infer, control_);
     if (plan_.decode) decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
@@ -98,12 +98,14 @@ void Engine::recompile(const TrainedParams& trained) {
   runtime_.guarded([&] {
     runtime_.end_executors([&] {
       decoding_.reset();
-      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &compressed_, &eval_, &infer_}) e->reset();
+      other_forms_.clear();
+      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
     });
     runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
-    store_.forget_momentum_errors();
+    store_.forget_own_momenta();  // which lie otherwise for other tensors
+    if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
   });
 }
 
@@ -129,8 +131,7 @@ void Engine::require_idle(const char* call) {
 
 StepForm Engine::next_form() const {
   const OptimizerConfig& config = runtime_.config().optimizer;
-  const Optimizer& optimizer = optimizer_of(config);
-  return optimizer.compresses() ? optimizer.form(config, control_.updates()) : StepForm::reduced;
+  return optimizer_of(config).form(config, control_.updates());
 }
 
 void Engine::begin_step() {
@@ -138,8 +139,8 @@ void Engine::begin_step() {
   store_.changed();
   control_.begin_step();
   form_ = next_form();
-  if (!optimizer_of(runtime_.config().optimizer).compresses()) return;
-  if (form_ == StepForm::compressed && momentum_in_parts_) runtime_.guarded([&] { store_.renew_params(); });
+  if (!optimizer_of(runtime_.config().optimizer).whole_momentum()) return;
+  if (form_ != StepForm::reduced && momentum_in_parts_) runtime_.guarded([&] { store_.renew_params(); });
   momentum_in_parts_ = form_ == StepForm::reduced;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,11 +92,11 @@ class Engine final : private StateStore::Owner {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   Executor& refresh() override { return *refresh_; }
-  bool own_gradients() const override { return form_ == StepForm::compressed; }
+  bool own_gradients() const override { return form_ != StepForm::reduced; }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
 
   // What runs the program().
-  Executor& stepper() { return form_ == StepForm::compressed ? *compressed_ : *step_; }
+  Executor& stepper() { return form_ == StepForm::reduced ? *step_ : *other_forms_.at(form_); }
 
   StepForm next_form() const;
   void recompile(const TrainedParams& trained);
@@ -119,7 +120,8 @@ class Engine final : private StateStore::Owner {
   StateStore store_;
   TrainedSet trained_;
   Checkpoints checkpoints_;
-  std::unique_ptr<Executor> refresh_, step_, compressed_, eval_, infer_;
+  std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
+  std::map<StepForm, std::unique_ptr<Executor>> other_forms_;
   std::unique_ptr<Decoding> decoding_;
   StepForm form_ = StepForm::reduced;  // of the step that runs, or has run last
   bool momentum_in_parts_ = false;  // steps have updated this rank's part only: it is whole behind `refresh`

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <type_traits>
 
@@ -239,10 +240,10 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
           "gradient of '{}' must be written between the last backward of a step and its update",
           TensorName(name));
   } else if (owner_.own_gradients()) {
-    raise(
-        DS_ERROR_UNSUPPORTED,
-        "gradient of '{}' is this rank's own behind freeze_step, where none is written: optimizer.type is {}",
-        TensorName(name), runtime_.config().optimizer.type);
+    raise(DS_ERROR_UNSUPPORTED,
+          "gradient of '{}' is this rank's own in a step without a reduction, where none is written: "
+          "optimizer.type is {}",
+          TensorName(name), runtime_.config().optimizer.type);
   } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
   }
@@ -342,32 +343,37 @@ void StateStore::write_local(ParamId param, const std::string& kind, std::span<c
 // Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to the
 // others.
 bool StateStore::whole_on_all(const std::string& kind) const {
-  return optimizer_of(runtime_.config().optimizer).compresses() && state_index(kind) == 1;
+  return optimizer_of(runtime_.config().optimizer).whole_momentum() && state_index(kind) == 1;
 }
 
-void StateStore::forget(std::span<const BufferId> errors) {
-  for (BufferId error : errors) {
-    if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
+void StateStore::forget(std::initializer_list<BufferId> buffers) {
+  for (BufferId b : buffers) {
+    if (b.exists()) runtime_.fill(runtime_.buffer(b), 0, 0, runtime_.buffer(b).bytes());
   }
 }
 
-void StateStore::forget_momentum_errors() {
-  for (const BucketState& s : zero_.buckets) {
-    const BufferId errors[] = {s.worker_error, s.server_error};
-    forget(errors);
-  }
+void StateStore::forget_own_momenta() {
+  for (const BucketState& s : zero_.buckets) forget({s.worker_error, s.server_error, s.own_steps});
+  forget({zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding});
+  control_.forget_rate_sums();
 }
 
 void StateStore::forget_own() {
-  forget_momentum_errors();
-  for (const BucketState& s : zero_.buckets) forget(s.errors);
+  forget_own_momenta();
+  for (const BucketState& s : zero_.buckets) {
+    for (BufferId error : s.errors) forget({error});
+  }
 }
 
-// Names say what an error is of, and so does the number of elements. Errors of momentum are those of a
+// Names say what a state is of, and so does the number of elements. Errors of momentum are those of a
 // tensor. Those of gradients are a part of each tensor at each level of ranks: the same bytes in another
 // bucket are found again, those of another cut are not.
-std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
-  std::vector<std::pair<std::string, StateRef>> out;
+std::vector<StateStore::Own> StateStore::own() const {
+  std::vector<Own> out;
+  auto add = [&](std::string name, const StateRef& ref, bool common = false) {
+    out.push_back({{std::move(name), ref.numel, common}, ref});
+  };
+  auto all_of = [&](BufferId b) { return StateRef{b, 0, runtime_.buffer(b).numel}; };
   for (BucketId b : zero_.buckets.ids()) {
     const BucketState& s = zero_.buckets[b];
     for (size_t level = 0; level < s.errors.size(); ++level) {
@@ -376,37 +382,57 @@ std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
       for (const ParamPlace& p : zero_.layout.buckets[b].params) {
         const int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin >= end) continue;
-        out.push_back({fmt::format("{}.gradient_error.{}.{}", names_[p.param], level, begin - p.begin),
-                       {s.errors[level], begin - low, end - begin}});
+        add(fmt::format("{}.gradient_error.{}.{}", names_[p.param], level, begin - p.begin),
+            {s.errors[level], begin - low, end - begin});
       }
+    }
+    std::vector<ParamPlace> trained = zero_.trained_params(b);
+    for (const ParamPlace& p : trained) {
+      if (!s.own_steps.exists()) break;
+      add(names_[p.param] + ".own_steps", {s.own_steps, p.begin, p.numel});
+      add(names_[p.param] + "." + state_kinds_.at(1), s.states.at(0).slice(p.begin, p.numel));
     }
     if (!s.worker_error.exists()) continue;
     int64_t ranks = zero_.levels(b).ranks();
-    std::vector<ParamPlace> trained = zero_.trained_params(b);
     for_sign_tensors(places_of(trained), ranks, 1, [&](const SignTensor& t) {
       const std::string& name = names_[trained[static_cast<size_t>(t.index)].param];
-      out.push_back({name + ".worker_error", {s.worker_error, ranks * t.first, ranks * t.chunk}});
-      out.push_back({name + ".server_error", {s.server_error, t.first, t.chunk}});
+      add(name + ".worker_error", {s.worker_error, ranks * t.first, ranks * t.chunk});
+      add(name + ".server_error", {s.server_error, t.first, t.chunk});
     });
   }
+  const JoinedMomenta& joined = zero_.joined;
+  if (joined.worker_error.exists()) add("worker_error", all_of(joined.worker_error));
+  if (joined.server_error.exists()) add("server_error", all_of(joined.server_error));
+  if (joined.padding.exists()) add("padding", all_of(joined.padding));
+  if (joined.coefficients.exists()) add("coefficients", all_of(joined.coefficients), true);
+  if (trains() && optimizer_of(runtime_.config().optimizer).steps_locally())
+    add("rate_sums", {BufferId(), 0, std::ssize(control_.rate_sums())});
   return out;
 }
 
 std::vector<OwnState> StateStore::own_states() {
-  own_ = errors();
+  own_ = own();
   std::vector<OwnState> out;
-  for (const auto& [name, ref] : own_) out.push_back({name, ref.numel});
+  for (const Own& o : own_) out.push_back(o.state);
   return out;
 }
 
 void StateStore::read_own(size_t index, int64_t begin, int64_t count, float* out) {
-  const StateRef& ref = own_.at(index).second;
-  read(ref.buffer, ref.first + begin, count, out);
+  const StateRef& ref = own_.at(index).ref;
+  if (!ref.buffer.exists()) {
+    std::copy_n(control_.rate_sums().begin() + begin, count, out);
+  } else {
+    read(ref.buffer, ref.first + begin, count, out);
+  }
 }
 
 void StateStore::write_own(size_t index, int64_t begin, int64_t count, const float* in) {
-  const StateRef& ref = own_.at(index).second;
-  write(ref.buffer, ref.first + begin, count, in);
+  const StateRef& ref = own_.at(index).ref;
+  if (!ref.buffer.exists()) {
+    control_.take_rate_sums(begin, {in, static_cast<size_t>(count)});
+  } else {
+    write(ref.buffer, ref.first + begin, count, in);
+  }
 }
 
 int64_t StateStore::copy_bytes() {
@@ -531,7 +557,12 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     for (BufferId error : {s.worker_error, s.server_error}) {
       if (error.exists()) add(error, "error");
     }
+    if (s.own_steps.exists()) add(s.own_steps, "own_steps");
   }
+  for (BufferId error : {zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding}) {
+    if (error.exists()) add(error, "error");
+  }
+  if (zero_.joined.coefficients.exists()) add(zero_.joined.coefficients, "coefficients");
   return out;
 }
 

@@ -71,7 +71,8 @@ class StateStore final : public StateAccess {
   void refresh_params();  // collective
 
   // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error" (of
-  // quantization). A buffer counts once: a parameter that is its own master is a parameter.
+  // quantization and signs), "own_steps", "coefficients". A buffer counts once: a parameter that is its own
+  // master is a parameter.
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
   // For the other parts of an engine.
@@ -110,13 +111,15 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
-  // Errors of compressed momentum, of each tensor that is trained, or of gradients that are reduced as codes.
+  // Of gradients that are reduced as codes: errors. Of momentum that is compressed: errors of each tensor that
+  // is trained, or of all as one, and coefficients of each parameter. Of steps of this rank alone: their sum,
+  // the rates in it, and the momentum.
   std::vector<OwnState> own_states() override;
   void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
   void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
   void forget_own() override;
-  // Those of compressed momentum alone, which lie otherwise when other tensors are trained.
-  void forget_momentum_errors();
+  // The same but for errors of gradients: of momenta, which lie otherwise when other tensors are trained.
+  void forget_own_momenta();
   // Bytes of what this rank writes of a checkpoint, f32: a copy of it takes so many.
   int64_t copy_bytes();
 
@@ -136,8 +139,13 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
-  std::vector<std::pair<std::string, StateRef>> errors() const;  // of own_states(), and where they are
-  void forget(std::span<const BufferId> errors);
+  void forget(std::initializer_list<BufferId> buffers);  // zeros, where they exist
+  // own_states(), and where they are; nowhere: rates in StepControl.
+  struct Own {
+    OwnState state;
+    StateRef ref;
+  };
+  std::vector<Own> own() const;
   bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
@@ -160,7 +168,7 @@ class StateStore final : public StateAccess {
   std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
   int64_t version_ = 0;
   Writes writes_;
-  std::vector<std::pair<std::string, StateRef>> own_;  // as own_states() has found them
+  std::vector<Own> own_;  // as own_states() has found them
 };
 
 }  // namespace ds

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 #include "core/config/values.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -24,6 +26,7 @@ StepControl::StepControl(const Config& config, int world) : config_(config) {
   for (const ParamGroup& group : config.optimizer.groups)
     configured_.push_back(group_scalars(config.optimizer, group));
   set_.resize(configured_.size());
+  rate_sums_.resize(configured_.size());
   if (config.scales_loss()) scaler_ = first_scaler(config.loss_scale);
   choose_groups();
 }
@@ -62,6 +65,7 @@ void StepControl::choose_groups() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     apply_schedule(config_.scheduler, g, scalars_.updates, groups_[g]);
     for (const auto& [name, value] : set_[g]) groups_[g].*find_group_number(numbers, name)->value = value;
+    groups_[g].rate_sum = static_cast<double>(rate_sums_[g] + static_cast<float>(groups_[g].lr));
   }
   scalars_.group = groups_[0];
 }
@@ -106,8 +110,15 @@ std::optional<double> StepControl::get(std::string_view name) const {
 void StepControl::add_group(const ParamGroup& values) {
   configured_.push_back(group_scalars(config_.optimizer, values));
   set_.emplace_back();
+  rate_sums_.emplace_back();
   choose_groups();
 }
+
+void StepControl::take_rate_sums(int64_t first, std::span<const float> sums) {
+  std::copy(sums.begin(), sums.end(), rate_sums_.begin() + first);
+}
+
+void StepControl::forget_rate_sums() { std::fill(rate_sums_.begin(), rate_sums_.end(), 0.0f); }
 
 void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
   const std::vector<GroupNumber> known = group_numbers(config_.optimizer);
@@ -143,7 +154,13 @@ void StepControl::gradient_written(const std::string& param, bool finite) {
 
 const StepResult& StepControl::finish(std::string reason) {
   ++scalars_.step;
-  if (!skips()) ++scalars_.updates;
+  if (!skips()) {
+    const Optimizer& optimizer = optimizer_of(config_.optimizer);
+    const bool local = optimizer.form(config_.optimizer, scalars_.updates) == StepForm::local;
+    for (size_t g = 0; g < rate_sums_.size(); ++g)
+      rate_sums_[g] = local ? static_cast<float>(groups_[g].rate_sum) : 0.0f;
+    ++scalars_.updates;
+  }
   const bool f16 = config_.scales_loss();
   // A step without any data says nothing of the scale.
   const bool overflow = skips() && leaves() > 0,

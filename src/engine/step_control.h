@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,11 @@ class StepControl {
   // In place of it that of a run that goes on. A scale that the configuration fixes stays.
   void take_scaler(const LossScaler& scaler);
 
+  // Of each group: rates of the steps since ranks last agreed (GroupScalars::rate_sum), in f32.
+  const std::vector<float>& rate_sums() const { return rate_sums_; }
+  void take_rate_sums(int64_t first, std::span<const float> sums);
+  void forget_rate_sums();
+
   // Counters and seed of a run that goes on.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
   // What runs next is a step; or evaluation, which has no dropout.
@@ -88,6 +94,7 @@ class StepControl {
   StepScalars scalars_;
   std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
   std::vector<SetNumbers> set_;
+  std::vector<float> rate_sums_;
   std::set<std::string> bad_gradients_;
   LossScaler scaler_;
   StepResult last_;

@@ -98,6 +98,13 @@ constexpr Accuracy kTable[] = {
     {"lamb", one, kOneResult},
     {"momentum", one, kOneResult},
     {"frozen_adam", one, kOneResult},
+    {"own_gradient", one, kOneResult},
+    {"local_adam", one, kOneResult},
+    {"synced_adam", one, kOneResult},
+    {"scale_momentum", one, kOneResult},
+    {"lamb_scales", one, kOneResult},
+    {"frozen_lamb_moments", one, kOneResult},
+    {"frozen_lamb_ratios", one, kOneResult},
     {"losses", one, kOneResult},
     {"clip", one, kOneResult},
     // Functions of single elements.

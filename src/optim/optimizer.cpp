@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -28,6 +29,44 @@ Attrs onebit_adam_attrs(const OptimizerConfig&) {
 
 StepForm onebit_form(const OptimizerConfig& o, int64_t updates) {
   return updates < o.freeze_step ? StepForm::reduced : StepForm::compressed;
+}
+
+StepForm onebit_lamb_form(const OptimizerConfig& o, int64_t updates) {
+  return updates == o.freeze_step ? StepForm::freezing : onebit_form(o, updates);
+}
+
+// Intervals of 0/1 Adam look at step numbers as DeepSpeed counts them, whose first step is a dry run: the
+// first update is step 2.
+constexpr int64_t kFirstStep = 2;
+
+// Whether the variance is updated: the steps are multiples of an interval that doubles after every
+// var_update_scaler of them.
+bool updates_variance(const OptimizerConfig& o, int64_t step) {
+  int64_t from = kFirstStep;
+  for (int64_t interval = 1; interval <= step; interval *= 2) {
+    int64_t first = ceil_div(from, interval) * interval;
+    if (step < first) return false;
+    int64_t before = (step - first) / interval, behind = (step - first) % interval;
+    if (before < o.var_update_scaler && behind == 0) return true;
+    if (before < o.var_update_scaler - 1) return false;
+    from = first + (o.var_update_scaler - 1) * interval + 1;
+  }
+  return false;
+}
+
+// Behind the freeze the interval doubles every local_step_scaler steps.
+bool synchronises(const OptimizerConfig& o, int64_t updates) {
+  int64_t doubled = (updates - o.var_freeze_step) / o.local_step_scaler;
+  int64_t interval =
+      doubled >= 50 ? o.local_step_clipper : std::min(o.local_step_clipper, int64_t{1} << doubled);
+  return (updates + kFirstStep) % interval == 0;
+}
+
+StepForm zero_one_form(const OptimizerConfig& o, int64_t updates) {
+  if (updates < o.var_freeze_step)
+    return updates_variance(o, updates + kFirstStep) ? StepForm::reduced : StepForm::gradients;
+  if (updates == o.var_freeze_step) return StepForm::freezing;  // the interval is 1
+  return synchronises(o, updates) ? StepForm::compressed : StepForm::local;
 }
 
 Attrs sgd_attrs(const OptimizerConfig& o) {
@@ -62,7 +101,23 @@ Attrs lamb_ratio_attrs(const OptimizerConfig& o) {
   return {{"min_coeff", o.min_coeff}, {"max_coeff", o.max_coeff}};
 }
 
+// As DeepSpeed has it: never corrected.
+Attrs onebit_lamb_attrs(const OptimizerConfig&) {
+  return {{"eps_inside_sqrt", int64_t{0}}, {"bias_correction", int64_t{0}}};
+}
+
+Attrs onebit_lamb_ratio_attrs(const OptimizerConfig& o) {
+  Attrs attrs = lamb_ratio_attrs(o);
+  attrs.set("coeff_beta", o.coeff_beta);
+  return attrs;
+}
+
 }  // namespace
+
+const char* form_name(StepForm form) {
+  constexpr const char* names[] = {"step", "gradients", "freezing", "compressed", "local"};
+  return names[static_cast<size_t>(form)];
+}
 
 const std::vector<Optimizer>& optimizers() {
   static const std::vector<Optimizer> rows{
@@ -75,7 +130,26 @@ const std::vector<Optimizer>& optimizers() {
        {"exp_avg", "exp_avg_sq"},
        lamb_attrs,
        NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
-      {{"OneBitAdam"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, onebit_adam_attrs, std::nullopt, onebit_form},
+      {{"OneBitAdam"},
+       Op::adamw,
+       {"exp_avg", "exp_avg_sq"},
+       onebit_adam_attrs,
+       std::nullopt,
+       Compression{Compression::Of::momentum, {StepForm::compressed}, onebit_form}},
+      {{"ZeroOneAdam"},
+       Op::adamw,
+       {"exp_avg", "exp_avg_sq"},
+       onebit_adam_attrs,
+       std::nullopt,
+       Compression{Compression::Of::steps,
+                   {StepForm::gradients, StepForm::freezing, StepForm::compressed, StepForm::local},
+                   zero_one_form}},
+      {{"OneBitLamb"},
+       Op::lamb,
+       {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+       onebit_lamb_attrs,
+       NormRatios{Op::lamb_moments, Op::lamb_ratios, onebit_lamb_ratio_attrs},
+       Compression{Compression::Of::momenta, {StepForm::freezing, StepForm::compressed}, onebit_lamb_form}},
   };
   return rows;
 }

@@ -12,9 +12,26 @@ namespace ds {
 
 // What becomes of a step's gradients. The optimizers of most rows have one form.
 //   reduced: they are summed over all ranks, and each rank updates its part with the sum.
-//   compressed: they stay where they are. Every rank updates the whole momentum with its own mean gradient;
-//   what is exchanged is the momentum, as signs (docs/adr/0039).
-enum class StepForm : int8_t { reduced = 0, compressed };
+// In all others they stay where they are, and what is exchanged goes as signs (docs/adr/0039, docs/adr/0033):
+//   gradients: each rank's own mean gradient.
+//   freezing: as `compressed`, in the first step behind the freeze.
+//   compressed: what Compression::of says.
+//   local: nothing. Every rank steps by itself.
+enum class StepForm : int8_t { reduced = 0, gradients, freezing, compressed, local };
+const char* form_name(StepForm form);
+
+// What ranks exchange behind the freeze of an optimizer that compresses.
+struct Compression {
+  enum class Of {
+    momentum,  // every rank updates the whole momentum with its own mean gradient; tensor by tensor
+    momenta,   // the same, all tensors as one, each scaled to one size
+    steps      // the sum of this rank's own steps since ranks last agreed
+  };
+  Of of;
+  std::vector<StepForm> forms;  // that there are beside `reduced`
+  // The form of the step behind so many updates.
+  StepForm (*form)(const OptimizerConfig& config, int64_t updates);
+};
 
 // What an update needs whose step of a parameter depends on norms of the whole parameter.
 struct NormRatios {
@@ -37,11 +54,19 @@ struct Optimizer {
   std::vector<std::string> states;  // per-element states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
   std::optional<NormRatios> by_norms = std::nullopt;
-  // The form of the step behind so many updates; null: always `reduced`.
-  StepForm (*form)(const OptimizerConfig& config, int64_t updates) = nullptr;
+  std::optional<Compression> compression = std::nullopt;  // none: every step is `reduced`
 
-  // Every rank keeps the whole of its first state, the momentum, and errors of what it compresses.
-  bool compresses() const { return form != nullptr; }
+  bool compresses() const { return compression.has_value(); }
+  // Every rank keeps the whole of the first state, the momentum.
+  bool whole_momentum() const { return compresses() && compression->of != Compression::Of::steps; }
+  // Between synchronisations ranks differ: each has a sum of steps of its own beside masters that are those
+  // of all ranks.
+  bool steps_locally() const { return compresses() && compression->of == Compression::Of::steps; }
+  // Momenta of all parameters go as one tensor, and coefficients of each parameter are kept.
+  bool joins_momenta() const { return compresses() && compression->of == Compression::Of::momenta; }
+  StepForm form(const OptimizerConfig& config, int64_t updates) const {
+    return compresses() ? compression->form(config, updates) : StepForm::reduced;
+  }
 };
 
 const std::vector<Optimizer>& optimizers();

@@ -37,6 +37,23 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const P
          std::move(attrs));
 }
 
+// What parameters are rounded from: masters, with this rank's own steps since ranks last agreed.
+StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b) {
+  const BucketState& s = plan.buckets[b];
+  if (!s.own_steps.exists()) return s.master;
+  StateRef sum{
+      builder.transient(plan.layout.buckets[b].name + ".own", DS_DTYPE_F32, s.master.numel, Tier::device), 0,
+      s.master.numel};
+  builder.emit(Op::accumulate,
+               {flat_operand(builder, s.master, Access::read), flat_operand(builder, sum, Access::write)},
+               {{"beta", int64_t{0}}});
+  builder.emit(Op::accumulate,
+               {flat_operand(builder, all_of(builder, s.own_steps), Access::read),
+                flat_operand(builder, sum, Access::update)},
+               {{"beta", int64_t{1}}});
+  return sum;
+}
+
 }  // namespace
 
 void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Parameter>& params) {
@@ -59,10 +76,15 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
       builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
-    for (BufferId error : {s.worker_error, s.server_error}) {
-      if (error.exists()) zero_all(error);
+    for (BufferId own : {s.worker_error, s.server_error, s.own_steps}) {
+      if (own.exists()) zero_all(own);
     }
     for (BufferId error : s.errors) zero_all(error);
+  }
+  for (BufferId joined :
+       {plan.joined.worker_error, plan.joined.server_error, plan.joined.padding, plan.joined.coefficients}) {
+    if (joined.exists())
+      builder.emit(Op::zero, {flat_operand(builder, all_of(builder, joined), Access::write)});
   }
   emit_refresh(builder, plan);
   builder.program().segments.back().phase = Phase::init;
@@ -72,12 +94,14 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
   for (BucketId b : plan.buckets.ids()) {
     const BucketState& s = plan.buckets[b];
     if (s.master.buffer != s.param.buffer) {
-      builder.emit(cast_instr(
-          {flat_operand(builder, s.master, Access::read), flat_operand(builder, s.param, Access::write)},
-          plan.compute));
+      builder.emit(cast_instr({flat_operand(builder, computed_with(builder, plan, b), Access::read),
+                               flat_operand(builder, s.param, Access::write)},
+                              plan.compute));
     }
     emit_param_gather(builder, plan, b);
-    if (s.worker_error.exists()) emit_momentum_gather(builder, plan, b);
+    const bool whole_momentum =
+        !s.states.empty() && builder.buffer(s.states[0].buffer).numel > s.states[0].numel;
+    if (whole_momentum) emit_momentum_gather(builder, plan, b);
   }
   builder.end_segment(Phase::refresh);
 }

@@ -137,19 +137,45 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
       .runs = norm_runs(plan, all.numel);
 }
 
-StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;
-  StateRef all = gather_norms(builder, plan, plan.update_norms, 2, "all_update_norms");
-  int64_t granules = all.numel / 2;
+namespace {
+
+// `each` norms of each granule become a ratio each; `kept`: what stands between them among the operands.
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, Op op, int64_t each,
+                     const std::vector<Operand>& kept, Attrs attrs) {
+  StateRef all = gather_norms(builder, plan, plan.update_norms, each, "all_update_norms");
+  int64_t granules = all.numel / each;
   StateRef ratios{builder.transient("ratios", DS_DTYPE_F32, granules, builder.buffer(plan.update_norms).tier),
                   0, granules};
-  builder
-      .emit(by_norms.ratios,
-            {flat_operand(builder, all, Access::read), flat_operand(builder, ratios, Access::write)},
-            by_norms.attrs(config.optimizer))
-      .runs = norm_runs_by_param(plan);
+  std::vector<Operand> operands{flat_operand(builder, all, Access::read)};
+  operands.insert(operands.end(), kept.begin(), kept.end());
+  operands.push_back(flat_operand(builder, ratios, Access::write));
+  builder.emit(op, std::move(operands), std::move(attrs)).runs = norm_runs_by_param(plan);
   bool gathered = all.buffer != plan.update_norms;
   return ratios.slice(gathered ? plan.mesh.leaf(0, plan.rank) * plan.norms_used : 0, plan.norms_used);
+}
+
+// Numbers of all parameters, of one kind (JoinedMomenta).
+Operand coefficients(const ProgramBuilder& builder, const ZeroPlan& plan, int64_t kind, Access access) {
+  return flat_operand(builder, plan.joined.kind(kind, static_cast<int64_t>(plan.layout.bucket_of.size())),
+                      access);
+}
+
+}  // namespace
+
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;
+  std::vector<Operand> kept;
+  if (plan.joined.coefficients.exists()) kept.push_back(coefficients(builder, plan, 1, Access::update));
+  return emit_ratios(builder, plan, by_norms.ratios, 2, kept, by_norms.attrs(config.optimizer));
+}
+
+StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  const OptimizerConfig& o = config.optimizer;
+  return emit_ratios(
+      builder, plan, Op::frozen_lamb_ratios, 3,
+      {flat_operand(builder, all_of(builder, plan.scalars), Access::read),
+       coefficients(builder, plan, 1, Access::read), coefficients(builder, plan, 2, Access::update)},
+      {{"factor_min", o.factor_min}, {"factor_max", o.factor_max}, {"factor_threshold", o.factor_threshold}});
 }
 
 void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,

@@ -15,8 +15,10 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
 // For an optimizer with NormRatios, behind the norms of all its updates: the ratio of each granule that this
 // rank updates, in the order of ZeroPlan::norms.
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
-// The same of a step whose gradients stay on their rank: each rank adds up the squares of its own, and all
-// ranks get as norm the root of the mean square of the norms of their mean gradients.
+// The same of 1-bit LAMB behind its freeze.
+StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+// As emit_clip, of a step whose gradients stay on their rank: each rank adds up the squares of its own, and
+// all ranks get as norm the root of the mean square of the norms of their mean gradients.
 void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                       BufferId own_norms);
 

@@ -151,19 +151,22 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   int64_t part = plan.part_numel(index);
   BucketState& s = plan.buckets[index];
   // In the type of masters on the device the parameter is its own master.
-  bool own_master = plan.compute == config.masters && policy.state_tier == Tier::device &&
-                    plan.buffers[s.param.buffer].tier == Tier::device;
+  bool own_master = plan.compute == config.masters && !optimizer.steps_locally() &&
+                    policy.state_tier == Tier::device && plan.buffers[s.param.buffer].tier == Tier::device;
   if (!own_master) {
     s.master = {plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier), 0,
                 part};
   }
   for (const std::string& state : optimizer.states) {
-    bool whole = optimizer.compresses() && s.states.empty();
+    bool whole = optimizer.whole_momentum() && s.states.empty();
     BufferId held = plan.add(Holds::state, bucket.name + "." + state, config.states,
                              whole ? bucket.numel : part, whole ? Tier::device : policy.state_tier);
     s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
   }
-  if (optimizer.compresses() && plan.levels(index).ranks() > 1) {
+  if (optimizer.steps_locally())
+    s.own_steps =
+        plan.add(Holds::state, bucket.name + ".own_steps", DS_DTYPE_F32, bucket.numel, Tier::device);
+  if (optimizer.compresses() && !optimizer.joins_momenta() && plan.levels(index).ranks() > 1) {
     int64_t ranks = plan.levels(index).ranks();
     int64_t chunks = sign_sizes(places_of(bucket.params), ranks, 1).chunks;
     auto error = [&](const char* name, int64_t numel) {
@@ -204,7 +207,24 @@ void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
                      each * (first ? granules : all), near);
   };
   place(plan.norms, "norms", 1);
-  if (optimizer.by_norms) place(plan.update_norms, "update_norms", 2);
+  if (optimizer.by_norms) place(plan.update_norms, "update_norms", optimizer.joins_momenta() ? 3 : 2);
+}
+
+void add_joined(ZeroPlan& plan) {
+  const auto params = static_cast<int64_t>(plan.layout.bucket_of.size());
+  int64_t numel = 0, ranks = plan.classes.front().levels.ranks();
+  for (const Bucket& b : plan.layout.buckets) {
+    for (const ParamPlace& p : b.params) numel += p.numel;
+  }
+  auto add = [&](Holds holds, const char* name, int64_t count) {
+    return plan.add(holds, name, DS_DTYPE_F32, count, Tier::device);
+  };
+  plan.joined.coefficients = add(Holds::state, "coefficients", 3 * params);
+  if (ranks == 1) return;
+  const int64_t chunk = sign_chunk(numel, ranks);
+  plan.joined.worker_error = add(Holds::error, "worker_error", ranks * chunk);
+  plan.joined.server_error = add(Holds::error, "server_error", chunk);
+  plan.joined.padding = add(Holds::state, "padding", ranks * sign_chunk(1, ranks));
 }
 
 // The class of `data`, then one for each other list of axes.
@@ -304,7 +324,9 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
   for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, config.optimizer, b);
   }
-  place_norms(plan, optimizer_of(config.optimizer));
+  const Optimizer& optimizer = optimizer_of(config.optimizer);
+  if (optimizer.joins_momenta() && !plan.joined.coefficients.exists()) add_joined(plan);
+  place_norms(plan, optimizer);
 }
 
 }  // namespace ds

@@ -72,11 +72,25 @@ struct BucketState {
       grad;  // accumulators of type ZeroPlan::sums: one; with tree order one per binary-counter level
   // f32 on the device, with feedback: of what this rank quantizes at each level.
   std::vector<BufferId> errors;
-  // The same of momentum that is compressed (core/program/signs.h); none on a single rank.
+  // The same of what is compressed tensor by tensor (core/program/signs.h); none on a single rank.
   BufferId worker_error, server_error;
+  // f32, whole, on the device: this rank's own steps since ranks last agreed (Optimizer::steps_locally). What
+  // it computes with is master and this.
+  BufferId own_steps;
   BufferId sum() const { return grad.back(); }  // the finished one of grad
   int64_t grad_first = 0;  // element of grad where the part that this rank updates begins
   int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule
+};
+
+// Of momenta that are compressed as one tensor (Optimizer::joins_momenta), f32 on the device.
+struct JoinedMomenta {
+  BufferId worker_error, server_error;  // none on a single rank
+  // What fills the one tensor up to whole chunks: as in DeepSpeed it goes with the momenta and comes back.
+  BufferId padding;
+  // Three numbers of each parameter, kind behind kind: what its momentum is multiplied by on its way; the
+  // mean of its ratios; the last factor of this (docs/reference/ops.md, "frozen_lamb_ratios").
+  BufferId coefficients;
+  StateRef kind(int64_t k, int64_t params) const { return {coefficients, k * params, params}; }
 };
 
 // How each parameter is trained now.
@@ -109,8 +123,9 @@ struct ZeroPlan {
   BufferId norms;          // f64, one per granule that this rank updates: sums of squares of the step; none
                            // without training
   int64_t norms_used = 0;  // elements of it: of buckets that have states
-  BufferId update_norms;   // f64, two per granule, for optimizers with NormRatios; else none
-  BufferId loss;           // f32[accumulation]: loss of each micro-step of this rank
+  BufferId update_norms;   // f64, two or three per granule, for optimizers with NormRatios; else none
+  JoinedMomenta joined;
+  BufferId loss;  // f32[accumulation]: loss of each micro-step of this rank
   TrainedParams trained;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.

@@ -60,8 +60,14 @@ class StretchEmitter {
   Operand master(Access access) const { return of(state_.master, access); }
   Operand param() const { return of(state_.param, written()); }
   Access written() const { return s_.written(); }
-  void add_states(std::vector<Operand>& operands, Access access) const {
-    for (const StateRef& state : state_.states) operands.push_back(of(state, access));
+  // As many as the instruction takes: others are of other forms of a step.
+  void add_states(Op op, std::vector<Operand>& operands, Access access) const {
+    size_t count = 0;
+    for (const OperandRule& rule : instruction(op).operands) {
+      if (rule.role == Role::state) count += static_cast<size_t>(rule.most);
+    }
+    for (size_t i = 0; i < std::min(count, state_.states.size()); ++i)
+      operands.push_back(of(state_.states[i], access));
   }
   // Of a buffer with `each` elements for each granule that this rank updates.
   Operand of_granules(const StateRef& all, int64_t each, Access access) const {
@@ -85,7 +91,7 @@ class StretchEmitter {
 
 void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
   std::vector<Operand> operands{s.grad(true), s.scalars(), s.master(Access::update)};
-  s.add_states(operands, Access::update);
+  s.add_states(optimizer.op, operands, Access::update);
   operands.push_back(s.param());
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
 }
@@ -93,7 +99,7 @@ void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const
 void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
                 const StateRef& norms) {
   std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::read)};
-  s.add_states(operands, Access::update);
+  s.add_states(optimizer.by_norms->norms, operands, Access::update);
   operands.push_back(s.of_granules(norms, 2, s.written()));
   s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config.optimizer));
 }
@@ -101,7 +107,7 @@ void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Confi
 void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
                     const StateRef& ratios) {
   std::vector<Operand> operands;
-  s.add_states(operands, Access::read);
+  s.add_states(optimizer.op, operands, Access::read);
   operands.push_back(s.of_granules(ratios, 1, Access::read));
   operands.insert(operands.end(), {s.scalars(), s.master(Access::update), s.param()});
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));

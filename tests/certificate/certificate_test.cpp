@@ -89,10 +89,15 @@ std::vector<Point> cover() {
   rows.tied = false;
   rows.sparse = true;
   points.push_back(rows);
-  for (int stage : {0, 1}) {  // two programs of a step
+  for (int stage : {0, 1}) {  // several programs of a step
     for (Tier tier : {Tier::device, Tier::nvme}) {
       points.push_back(point(stage, tier, 3));
       points.back().optimizer = "OneBitAdam";
+      points.push_back(point(stage, tier, 3));
+      points.back().optimizer = "OneBitLamb";
+      if (stage > 0) continue;
+      points.push_back(point(stage, tier, 3));
+      points.back().optimizer = "ZeroOneAdam";
     }
   }
   for (int stage : {0, 2, 3}) {  // of many micro-steps, of which one is repeated

@@ -113,6 +113,38 @@ Case with_policy(Case c, uint32_t stream) {
   return c;
 }
 
+// The same with an optimizer whose ranks exchange signs from the second update on or soon behind it.
+Case compressed_case(uint64_t seed) {
+  Case c = plain_case(seed);
+  Dice dice(seed, 7);
+  OptimizerConfig& o = c.config.optimizer;
+  o.type = dice.pick({"OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
+  o.bias_correction = false;
+  o.adam_w_mode = true;
+  o.lr = 0.01;
+  o.weight_decay = dice.pick({0.0, 0.1});
+  o.freeze_step = o.var_freeze_step = 1 + dice.below(2);
+  o.var_update_scaler = o.local_step_scaler = 1;
+  o.local_step_clipper = dice.pick<int64_t>({1, 2, 4});
+  return c;
+}
+
+// Of stages 0 and 1, and of as many ranks.
+Case with_compressed_policy(const Case& c, uint32_t stream) {
+  Case out = with_policy(c, stream);
+  ZeroConfig& z = out.config.zero;
+  z.stage = c.config.optimizer.type == "ZeroOneAdam" ? 0 : z.stage % 2;
+  z.param_tier = Tier::device;
+  z.mics_shard_size = -1;
+  z.hpz_partition_size = 1;
+  z.mics_hierarchical_gather = false;
+  out.world = c.world;
+  out.config.accumulation = c.config.accumulation;
+  out.config.nodes = c.world > 1 && c.seed % 2 == 0 ? c.world / 2 : 0;
+  out.config.sparse_gradients = false;
+  return out;
+}
+
 // One graph input over the micro-steps of a call.
 struct Input {
   DType dtype = DS_DTYPE_NONE;
@@ -234,10 +266,10 @@ std::string difference(const Payload& got, const Payload& want) {
   return "";
 }
 
-// "" or what is wrong. Every third case changes its policy on the way.
-std::string check(const Case& plain, const Case& policy) {
+// "" or what is wrong. Every third case changes its policy on the way to `later`.
+std::string check(const Case& plain, const Case& policy, const Case& later) {
   bool two = plain.seed % 3 == 0;
-  Case other = two ? with_policy(plain, 5) : plain;
+  const Case& other = two ? later : plain;
   std::string what =
       "\n" + policy.text() + (two ? "\nthen " + other.text() : "") + "\n" + policy.graph.print();
   try {
@@ -314,7 +346,7 @@ TEST(Property, AnyPolicyIsPolicyNone) {
     Case plain = plain_case(static_cast<uint64_t>(seed)), policy = with_policy(plain, 4);
     malloc_trim(0);  // engines measure the heap, which takes as long as its free list is
     used.add(plain, policy);
-    std::string wrong = check(plain, policy);
+    std::string wrong = check(plain, policy, with_policy(plain, 5));
     bad += !wrong.empty();
     EXPECT_TRUE(wrong.empty()) << wrong;
   }
@@ -326,6 +358,22 @@ TEST(Property, AnyPolicyIsPolicyNone) {
                          "accumulate", "zero", "dropout", "attention", "embedding_dw"}) {
     EXPECT_GT(used.ops[op], 20) << op;
   }
+}
+
+// What a rank reads of its own (gradients, and between synchronisations of 0/1 Adam parameters and momentum)
+// is that of rank 0 on both sides.
+TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
+  int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
+  std::map<std::string, int> types;
+  for (int64_t seed = first; seed < first + cases; ++seed) {
+    Case plain = compressed_case(static_cast<uint64_t>(seed));
+    ++types[plain.config.optimizer.type];
+    malloc_trim(0);
+    std::string wrong = check(plain, with_compressed_policy(plain, 4), with_compressed_policy(plain, 5));
+    EXPECT_TRUE(wrong.empty()) << plain.config.optimizer.type << ": " << wrong;
+    if (!wrong.empty()) return;
+  }
+  EXPECT_TRUE(cases < 20 || types.size() == 3);
 }
 
 }  // namespace

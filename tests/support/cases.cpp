@@ -402,6 +402,42 @@ InstructionCase lamb_case(int64_t count, DType param, int64_t inside, int64_t sk
           moments.scalars};
 }
 
+// Operands of 0/1 Adam and 1-bit LAMB behind their freeze: variances are not negative, some of them 0.
+Tensor variance(int64_t count, uint64_t seed) {
+  Tensor v = random_tensor(DS_DTYPE_F32, {count}, seed);
+  for (int64_t e = 0; e < count; ++e) v.set(e, e % 5 == 0 ? 0 : std::abs(v.at(e)));
+  return v;
+}
+
+InstructionCase frozen_case(const char* op, Attrs attrs, std::vector<Tensor> in, std::vector<Tensor> out,
+                            int64_t skip) {
+  InstructionCase c{op, std::move(attrs), std::move(in), std::move(out)};
+  c.scalars.group = {
+      .lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .rate_sum = 0.11};
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  return c;
+}
+
+void add_frozen_cases(int64_t count, std::vector<InstructionCase>& cases) {
+  const Tensor x = random_tensor(DS_DTYPE_F32, {count}, 1), y = random_tensor(DS_DTYPE_F32, {count}, 2),
+               z = random_tensor(DS_DTYPE_F32, {count}, 3), v = variance(count, 4),
+               scale = random_tensor(DS_DTYPE_F32, {1}, 5);
+  const Attrs ranks{{"ranks", int64_t{3}}};
+  auto add = [&](const char* op, const Attrs& attrs, std::vector<Tensor> in, std::vector<Tensor> out) {
+    for (int64_t skip : {0, 1}) cases.push_back(frozen_case(op, attrs, in, out, skip));
+  };
+  add("own_gradient", ranks, {x}, {Tensor(DS_DTYPE_F32, {count})});
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
+    const Tensor p(param, {count});
+    add("local_adam", {{"ranks", int64_t{3}}, {"sum", int64_t{0}}}, {x, v, y}, {z, x, p});
+    add("synced_adam", {}, {v}, {x, y, z, p});
+  }
+  add("local_adam", {{"ranks", int64_t{3}}, {"sum", int64_t{1}}}, {x, v, y}, {z, x});
+  for (int64_t inverse : {0, 1}) add("scale_momentum", {{"inverse", inverse}}, {x, scale}, {y});
+  add("frozen_lamb_moments", {}, {x, y, v, z}, {variance(count, 6), Tensor(DS_DTYPE_F64, {3 * count / 256})});
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -457,6 +493,7 @@ std::vector<InstructionCase> instruction_cases() {
     cases.push_back(one_state_case("adagrad", {}, count, DS_DTYPE_BF16, 0, 1));
     cases.push_back(lamb_moments_case(count, 0, 1));
     cases.push_back(lamb_case(count, DS_DTYPE_F32, 0, 1));
+    add_frozen_cases(count, cases);
   }
   return cases;
 }

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "engine/engine.h"
+#include "optim/optimizer.h"
 #include "support/ranks.h"
 #include "support/semantics.h"
 
@@ -140,6 +142,53 @@ TEST(OneBitRecorded, AdamFollowsDeepSpeed) {
       Json params = params_of(c);
       params.set("freeze_step", c.at("freeze_step").integer() - 1);
       replay(c, Json::Object{{"type", "OneBitAdam"}, {"params", params}}, stage);
+    }
+  }
+}
+
+Json zero_one_params(const Json& c) {
+  Json params = params_of(c);
+  for (const char* key : {"var_freeze_step", "var_update_scaler", "local_step_scaler", "local_step_clipper"})
+    params.set(key, c.at(key));
+  return params;
+}
+
+TEST(OneBitRecorded, ZeroOneAdamFollowsDeepSpeed) {
+  const Json all = recorded();
+  for (const Json& c : all.at("zero_one_adam").array())
+    replay(c, Json::Object{{"type", "ZeroOneAdam"}, {"params", zero_one_params(c)}}, 0);
+}
+
+// Which steps reduce gradients and which synchronise, as DeepSpeed's own counters say.
+TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
+  const Json all = recorded();
+  std::set<StepForm> seen;
+  for (const Json& c : all.at("zero_one_adam").array()) {
+    Json document;
+    document.set("train_batch_size", 2);
+    document.set("optimizer", Json::Object{{"type", "ZeroOneAdam"}, {"params", zero_one_params(c)}});
+    const OptimizerConfig config = parse_config(document, 2).optimizer;
+    const Json::Array& trace = c.at("trace").array();
+    for (size_t k = 1; k < trace.size(); ++k) {
+      const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
+      seen.insert(form);
+      const bool frozen = trace[k - 1].at("frozen").boolean();
+      EXPECT_EQ(form == StepForm::reduced, trace[k].at("engine_reduced_gradients").boolean()) << k;
+      EXPECT_EQ(form != StepForm::reduced && form != StepForm::gradients, frozen) << k;
+      const bool agreed = trace[k].at("lrs").number() == 0;
+      EXPECT_EQ(form == StepForm::local, frozen && !agreed) << k;
+    }
+  }
+  EXPECT_EQ(seen.size(), 5u);
+}
+
+TEST(OneBitRecorded, LambFollowsDeepSpeed) {
+  const Json all = recorded();
+  for (const Json& c : all.at("onebit_lamb").array()) {
+    for (int stage : {0, 1}) {
+      Json params = params_of(c);
+      params.set("freeze_step", c.at("freeze_step").integer() - 1);
+      replay(c, Json::Object{{"type", "OneBitLamb"}, {"params", params}}, stage);
     }
   }
 }

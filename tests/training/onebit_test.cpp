@@ -18,6 +18,7 @@
 #include "support/flip_byte.h"
 #include "support/models.h"
 #include "support/ranks.h"
+#include "support/run_engines.h"
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
 
@@ -39,24 +40,6 @@ Config config_with(const Point& p, int64_t freeze_step = kFreeze) {
   Config c = config_of(p);
   c.optimizer.freeze_step = freeze_step;
   return c;
-}
-
-using Body = std::function<void(Engine&)>;
-
-// The hash after `body` on all ranks, which must agree.
-std::string run_engines(const Point& p, const Config& config, const Body& body) {
-  std::vector<std::string> hashes(static_cast<size_t>(p.world));
-  run_ranks(p.world, [&](Communicator& comm) {
-    EngineOptions options;
-    options.threads = p.threads;
-    options.programs.written_out = p.written_out;
-    set_device(options, p);
-    Engine engine(config, graph_of(p), comm, options);
-    body(engine);
-    hashes[static_cast<size_t>(comm.rank())] = hash_of_states(engine);
-  });
-  for (const std::string& h : hashes) EXPECT_EQ(h, hashes[0]) << p.name();
-  return hashes[0];
 }
 
 std::string train(const Point& p, int64_t freeze_step = kFreeze, int steps = 7) {

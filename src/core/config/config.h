@@ -113,9 +113,17 @@ struct OptimizerConfig {
   bool stochastic = false;                  // rounding of masters and states in bf16; else to nearest
   bool fp32_states = true;                  // fp32_optimizer_states; false: of the type of masters
   int64_t freeze_step = 100000;             // updates until the variance stands and momenta are compressed
-  std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
-  // Whether ranks exchange compressed momenta in place of gradients, at some time.
-  bool compressed() const { return type == "OneBitAdam"; }
+  // 0/1 Adam: updates until the variance stands for good; updates of the variance after which the steps
+  // between two of them double; behind the freeze, steps after which the steps between two synchronisations
+  // double, and the most that there can be.
+  int64_t var_freeze_step = 100000, var_update_scaler = 16;
+  int64_t local_step_scaler = 32678, local_step_clipper = 16;
+  // 1-bit LAMB: decay of the trust ratio's mean; bounds of what its mean is multiplied by behind the freeze,
+  // and how far this moves in a step.
+  double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
+  std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
+  // Whether ranks exchange signs in place of gradients, at some time.
+  bool compressed() const { return type == "OneBitAdam" || type == "OneBitLamb" || type == "ZeroOneAdam"; }
 };
 
 // Section fp16: how the loss scale of a run begins and moves (core/config/loss_scaler.h).

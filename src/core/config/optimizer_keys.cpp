@@ -40,7 +40,7 @@ Key optimizer_type_key() {
   auto set = [](Config& c, const Json& given) {
     std::vector<std::string> names;
     for (const OptimizerType& type : optimizer_types()) names.push_back(type.name);
-    std::string name = choose("optimizer.type", given, names, {"OneBitLamb", "ZeroOneAdam", "Muon"});
+    std::string name = choose("optimizer.type", given, names, {"Muon"});
     for (const OptimizerType& type : optimizer_types()) {
       if (type.name == name) c.optimizer = type.defaults;
     }
@@ -154,6 +154,23 @@ void optimizer_keys(std::vector<Key>& keys) {
   add(
       "freeze_step", [](auto& c) -> auto& { return c.optimizer.freeze_step; },
       Limits{.low = 1, .high = kMostElements});
+  const Limits count{.low = 1, .high = kMostElements};
+  add(
+      "var_freeze_step", [](auto& c) -> auto& { return c.optimizer.var_freeze_step; }, count);
+  add(
+      "var_update_scaler", [](auto& c) -> auto& { return c.optimizer.var_update_scaler; }, count);
+  add(
+      "local_step_scaler", [](auto& c) -> auto& { return c.optimizer.local_step_scaler; }, count);
+  add(
+      "local_step_clipper", [](auto& c) -> auto& { return c.optimizer.local_step_clipper; }, count);
+  add(
+      "coeff_beta", [](auto& c) -> auto& { return c.optimizer.coeff_beta; }, decay);
+  add(
+      "factor_max", [](auto& c) -> auto& { return c.optimizer.factor_max; }, not_negative);
+  add(
+      "factor_min", [](auto& c) -> auto& { return c.optimizer.factor_min; }, not_negative);
+  add(
+      "factor_threshold", [](auto& c) -> auto& { return c.optimizer.factor_threshold; }, not_negative);
   add(
       "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative);
   add("dampening", [](auto& c) -> auto& { return c.optimizer.dampening; });

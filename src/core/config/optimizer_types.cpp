@@ -12,7 +12,8 @@ OptimizerType adam(std::string name) {
 }  // namespace
 
 // Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
-// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam.
+// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam,
+// ZeroOneAdam, OnebitLamb.
 const std::vector<OptimizerType>& optimizer_types() {
   static const std::vector<OptimizerType> types{
       adam("Adam"),
@@ -28,6 +29,14 @@ const std::vector<OptimizerType>& optimizer_types() {
       {"OneBitAdam",
        {"betas", "eps", "bias_correction", "freeze_step"},
        {.type = "OneBitAdam", .bias_correction = false}},
+      {"ZeroOneAdam",
+       {"betas", "eps", "bias_correction", "var_freeze_step", "var_update_scaler", "local_step_scaler",
+        "local_step_clipper"},
+       {.type = "ZeroOneAdam", .bias_correction = false}},
+      {"OneBitLamb",
+       {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "coeff_beta",
+        "factor_max", "factor_min", "factor_threshold"},
+       {.type = "OneBitLamb", .bias_correction = false}},
   };
   return types;
 }

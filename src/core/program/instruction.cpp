@@ -19,7 +19,9 @@ constexpr OperandRule reads(Role role, int8_t least = 1, int8_t most = 1) {
   return {role, Access::read, false, least, most};
 }
 constexpr OperandRule writes(Role role, int8_t most = 1) { return {role, Access::write, false, 1, most}; }
-constexpr OperandRule writes_or_updates(Role role) { return {role, Access::write, true}; }
+constexpr OperandRule writes_or_updates(Role role, int8_t least = 1) {
+  return {role, Access::write, true, least};
+}
 constexpr OperandRule updates(Role role, int8_t least = 1, int8_t most = 1) {
   return {role, Access::update, false, least, most};
 }
@@ -145,8 +147,8 @@ std::vector<InstrDef> build_table() {
              {reads(Role::grad), reads(Role::scalars), reads(Role::master), updates(Role::state, 2, 2),
               writes_or_updates(Role::norms)},
              flops<18>),
-      following(
-          kernel("lamb_ratios", lamb_ratios, state, {reads(Role::norms), writes(Role::target)}, flops<1>)),
+      following(kernel("lamb_ratios", lamb_ratios, state,
+                       {reads(Role::norms), updates(Role::state, 0), writes(Role::target)}, flops<1>)),
       kernel("lamb", lamb, update,
              {reads(Role::state), reads(Role::state), reads(Role::source), reads(Role::scalars),
               updates(Role::master), writes_or_updates(Role::param)},
@@ -157,6 +159,31 @@ std::vector<InstrDef> build_table() {
              {reads(Role::state, 2, 2), reads(Role::scalars), updates(Role::master),
               writes_or_updates(Role::param)},
              flops<6>),
+      // Of 0/1 Adam: what is compressed before the freeze, and steps behind it.
+      following(kernel("own_gradient", own_gradient, state,
+                       {reads(Role::grad), reads(Role::scalars), writes(Role::target)}, flops<1>)),
+      kernel("local_adam", local_adam, update,
+             {reads(Role::grad), reads(Role::state), reads(Role::scalars), reads(Role::master),
+              updates(Role::state, 2, 2), writes_or_updates(Role::param, 0)},
+             flops<12>),
+      kernel("synced_adam", synced_adam, update,
+             {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2), updates(Role::master),
+              writes_or_updates(Role::param)},
+             flops<5>),
+      // Of 1-bit LAMB behind the freeze.
+      kernel(
+          "scale_momentum", scale_momentum, state,
+          {reads(Role::source), reads(Role::scalars), reads(Role::source), writes_or_updates(Role::target)},
+          flops<1>),
+      kernel("lamb_scales", lamb_scales, state, {reads(Role::norms), writes(Role::target, 2)}, flops<1>),
+      kernel("frozen_lamb_moments", frozen_lamb_moments, update,
+             {reads(Role::state, 3, 3), reads(Role::scalars), reads(Role::master), updates(Role::state),
+              writes_or_updates(Role::norms)},
+             flops<18>),
+      following(kernel("frozen_lamb_ratios", frozen_lamb_ratios, state,
+                       {reads(Role::norms), reads(Role::scalars), reads(Role::source), updates(Role::state),
+                        writes(Role::target)},
+                       flops<1>)),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
       reduction(move("all_reduce", all_reduce, collective, Queue::comm)),

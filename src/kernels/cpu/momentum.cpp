@@ -9,6 +9,7 @@
 #include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/momentum.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -17,7 +18,7 @@ void momentum(const KernelContext& c) {
   if (c.scalars.skip != 0) return;
   const float* grad = c.in[0].as<float>();
   float* m = c.out[0].as<float>();
-  const auto scale = static_cast<float>(c.scalars.grad_scale * static_cast<double>(c.attrs.integer("ranks")));
+  const auto scale = static_cast<float>(momentum_scale(c));
   const auto b1 = static_cast<float>(c.scalars.group.beta1);
   const auto one_b1 = static_cast<float>(1 - c.scalars.group.beta1);
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {

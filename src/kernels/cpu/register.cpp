@@ -12,8 +12,9 @@ namespace {
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
-      bool sums = query.op == "granule_norms" || query.op == "lamb_moments" || query.op == "add_error" ||
-                  query.op == "mean_signs" || query.op == "pack_signs";
+      bool sums = query.op == "granule_norms" || query.op == "lamb_moments" ||
+                  query.op == "frozen_lamb_moments" || query.op == "add_error" || query.op == "mean_signs" ||
+                  query.op == "pack_signs";
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
     }
   }
@@ -66,6 +67,8 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_signs(registry);
   cpu::add_momentum(registry);
   cpu::add_frozen_adam(registry);
+  cpu::add_local_adam(registry);
+  cpu::add_frozen_lamb(registry);
 }
 
 }  // namespace ds

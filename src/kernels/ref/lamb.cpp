@@ -50,8 +50,9 @@ void lamb_moments(const KernelContext& c) {
 
 void lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
-  float* ratios = c.out[0].as<float>();
-  std::fill_n(ratios, c.out[0].numel(), 0.0f);
+  float* ratios = c.out.back().as<float>();
+  float* means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;  // of each parameter's ratios
+  std::fill_n(ratios, c.out.back().numel(), 0.0f);
   double least = c.attrs.real("min_coeff"), most = c.attrs.real("max_coeff");
   for (size_t first = 0, last = 0; first < c.runs.size(); first = last) {
     BlockedSum param, step;
@@ -63,6 +64,11 @@ void lamb_ratios(const KernelContext& c) {
     }
     double p = std::sqrt(param.finish()), u = std::sqrt(step.finish());
     float ratio = p > 0 && u > 0 ? static_cast<float>(std::clamp(p / u, least, most)) : 1.0f;
+    if (means && ratio != 1) {
+      double beta = c.attrs.real("coeff_beta");
+      float& mean = means[c.runs[first].group];
+      mean = static_cast<float>(beta * static_cast<double>(mean) + (1 - beta) * static_cast<double>(ratio));
+    }
     for (size_t r = first; r < last; ++r) std::fill(ratios + c.runs[r].begin, ratios + c.runs[r].end, ratio);
   }
 }

@@ -1,3 +1,5 @@
+#include "kernels/momentum.h"
+
 #include <cstdint>
 
 #include "core/base/group_scalars.h"
@@ -11,7 +13,7 @@ void momentum(const KernelContext& c) {
   if (c.scalars.skip != 0) return;
   const float* grad = c.in[0].as<float>();
   float* m = c.out[0].as<float>();
-  float scale = static_cast<float>(c.scalars.grad_scale * static_cast<double>(c.attrs.integer("ranks")));
+  float scale = static_cast<float>(momentum_scale(c));
   float b1 = static_cast<float>(c.scalars.group.beta1);
   float one_b1 = static_cast<float>(1 - c.scalars.group.beta1);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) m[e] = b1 * m[e] + one_b1 * (grad[e] * scale);

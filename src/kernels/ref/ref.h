@@ -90,5 +90,7 @@ void add_lamb(KernelRegistry& registry);
 void add_signs(KernelRegistry& registry);
 void add_momentum(KernelRegistry& registry);
 void add_frozen_adam(KernelRegistry& registry);
+void add_local_adam(KernelRegistry& registry);
+void add_frozen_lamb(KernelRegistry& registry);
 
 }  // namespace ds::ref

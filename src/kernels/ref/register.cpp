@@ -53,6 +53,8 @@ void register_ref(KernelRegistry& registry) {
   ref::add_signs(registry);
   ref::add_momentum(registry);
   ref::add_frozen_adam(registry);
+  ref::add_local_adam(registry);
+  ref::add_frozen_lamb(registry);
 }
 
 }  // namespace ds

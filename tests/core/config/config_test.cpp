@@ -305,7 +305,7 @@ TEST(Config, all_refusals_at_once) {
   EXPECT_EQ(refusals.errors.size(), 5u) << "a key is refused once";
   EXPECT_NE(refusal(document).find("(and 4 more: `libds config` lists all)"), std::string::npos);
   ConfigRefusals of_type;
-  parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "OneBitLamb",
+  parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "Muon",
                                                                      "params": {"freeze_step": 3, "factor_max": 4}}})"),
                1, of_type);
   ASSERT_EQ(of_type.errors.size(), 1u) << "parameters of a type that is refused are no further refusals";
@@ -464,7 +464,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"muon\"}"),
       "optimizer.type: Muon is unsupported by this version; supported: Adam, AdamW, SGD, Lion, Adagrad, "
-      "Lamb, OneBitAdam");
+      "Lamb, OneBitAdam, ZeroOneAdam, OneBitLamb");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");
