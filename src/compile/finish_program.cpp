@@ -5,6 +5,7 @@
 #include <iterator>
 #include <vector>
 
+#include "zero/stretch.h"
 #include "compile/simulate.h"
 #include "core/base/dtype.h"
 #include "offload/tiers.h"

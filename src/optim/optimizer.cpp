@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 
 #include "core/base/error.h"
@@ -18,6 +19,13 @@ Attrs adam_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
   if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
   add_rounding(o, attrs);
+  return attrs;
+}
+
+// Of what is no matrix.
+Attrs muon_adam_attrs(const OptimizerConfig& o) {
+  Attrs attrs = adam_attrs(o);
+  attrs.set("own_rate", int64_t{1});
   return attrs;
 }
 
@@ -66,7 +74,7 @@ Attrs lamb_ratio_attrs(const OptimizerConfig& o) {
 
 const std::vector<Optimizer>& optimizers() {
   static const std::vector<Optimizer> rows{
-      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs},
+      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs, std::nullopt, Op::adamw_codes},
       {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
       {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},
       {{"Adagrad"}, Op::adagrad, {"sum"}, adagrad_attrs},
@@ -75,9 +83,34 @@ const std::vector<Optimizer>& optimizers() {
        {"exp_avg", "exp_avg_sq"},
        lamb_attrs,
        NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
-      {{"OneBitAdam"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, onebit_adam_attrs, std::nullopt, onebit_form},
+      {.types = {"OneBitAdam"},
+       .op = Op::adamw,
+       .states = {"exp_avg", "exp_avg_sq"},
+       .attrs = onebit_adam_attrs,
+       .form = onebit_form},
+      // Momentum is a mean of gradients, as Adam's first state is.
+      {.types = {"Muon"},
+       .op = Op::adamw,
+       .states = {"exp_avg", "exp_avg_sq"},
+       .attrs = muon_adam_attrs,
+       .matrices = MatrixUpdate{Op::muon_momentum, Op::muon, 1e-7, 3.4445, -4.7750, 2.0315, 5}},
   };
   return rows;
+}
+
+void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape) {
+  if (shape.rank() < 2 || !optimizer_of(config).matrices) return;
+  std::string name = param.name;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name.find("embed") != name.npos || name.find("lm_head") != name.npos) return;
+  if (shape.rank() > 3) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: {} updates matrices and stacks of them, parameter '{}' has {} dimensions",
+          KeyName("optimizer.type"), config.type, TensorName(param.name), shape.rank());
+  }
+  param.rows = shape[shape.rank() - 2].extent;
+  param.cols = shape[shape.rank() - 1].extent;
 }
 
 const Optimizer& optimizer_of(const OptimizerConfig& config) {

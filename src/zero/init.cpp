@@ -59,6 +59,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
       builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
+    for (const StateRef& scales : s.scales) zero_all(scales.buffer);
     for (BufferId error : {s.worker_error, s.server_error}) {
       if (error.exists()) zero_all(error);
     }

@@ -25,11 +25,12 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
     EXPECT_NO_THROW(implementation(registry, row.name, "ref"));
     EXPECT_TRUE(with_case.count(row.name)) << row.name;
   }
-  for (const char* op : {"zero",       "accumulate",     "init_param",  "granule_norms", "quantize",
-                         "dequantize", "dequantize_sum", "pack_rows",   "sum_rows",      "sum_norms",
-                         "add_error",  "mean_signs",     "pack_signs",  "unpack_signs",  "adamw",
-                         "sgd",        "lion",           "adagrad",     "lamb_moments",  "lamb_ratios",
-                         "lamb",       "momentum",       "frozen_adam", "losses",        "clip"}) {
+  for (const char* op :
+       {"zero",           "accumulate",   "init_param",    "granule_norms", "quantize",    "dequantize",
+        "dequantize_sum", "pack_rows",    "sum_rows",      "sum_norms",     "add_error",   "mean_signs",
+        "pack_signs",     "unpack_signs", "adamw",         "sgd",           "lion",        "adagrad",
+        "lamb_moments",   "lamb_ratios",  "lamb",          "momentum",      "frozen_adam", "losses",
+        "clip",           "adamw_codes",  "muon_momentum", "unit_matrix",   "blend",       "muon"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,11 +96,15 @@ struct OptimizerConfig {
   double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
   bool eps_inside_sqrt = false;             // eps is added below the root
   DType masters = DS_DTYPE_F32;             // BF16: bf16_master_weights_and_grads, the parameters themselves
-  DType states = DS_DTYPE_F32;              // of what the optimizer keeps of each element: F32 or BF16
-  bool stochastic = false;                  // rounding of masters and states in bf16; else to nearest
-  bool fp32_states = true;                  // fp32_optimizer_states; false: of the type of masters
-  int64_t freeze_step = 100000;             // updates until the variance stands and momenta are compressed
-  std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
+  // Of what the optimizer keeps of each element: F32, BF16, or U8: codes (core/program/state_codes.h).
+  DType states = DS_DTYPE_F32;
+  bool stochastic = false;  // rounding of masters and states in bf16; else to nearest
+  bool fp32_states = true;  // fp32_optimizer_states; false: of the type of masters
+  // Muon: rates of matrices and of what AdamW updates; none: that of lr, and where none is given, the type's.
+  std::optional<double> muon_lr = {}, adam_lr = {};
+  std::string ns_method = "gram";       // Newton-Schulz iterates on Gram matrices, or "standard": on matrices
+  int64_t freeze_step = 100000;         // updates until the variance stands and momenta are compressed
+  std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
   // Whether ranks exchange compressed momenta in place of gradients, at some time.
   bool compressed() const { return type == "OneBitAdam"; }
 };

@@ -12,7 +12,7 @@ OptimizerType adam(std::string name) {
 }  // namespace
 
 // Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
-// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam.
+// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, MuonWithAuxAdam.
 const std::vector<OptimizerType>& optimizer_types() {
   static const std::vector<OptimizerType> types{
       adam("Adam"),
@@ -28,6 +28,9 @@ const std::vector<OptimizerType>& optimizer_types() {
       {"OneBitAdam",
        {"betas", "eps", "bias_correction", "freeze_step"},
        {.type = "OneBitAdam", .bias_correction = false}},
+      {"Muon",
+       {"momentum", "ns_method", "muon_lr", "adam_lr", "betas", "eps", "adam_w_mode", "bias_correction"},
+       {.type = "Muon", .lr = 0.02, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95}},
   };
   return types;
 }
