@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/program/state_codes.h"
 #include "diagnostics/peak.h"
 #include "kernels/kernel.h"
 
@@ -41,6 +42,7 @@ class Array {
       double x = value * (1 + 0.001 * static_cast<double>(i % 997));
       if (dtype == DS_DTYPE_F32) view_.as<float>()[i] = static_cast<float>(x);
       if (dtype == DS_DTYPE_BF16) view_.as<bf16>()[i] = bf16(static_cast<float>(x));
+      if (dtype == DS_DTYPE_U8) view_.as<uint8_t>()[i] = static_cast<uint8_t>(100 + i % 20);
       if (dtype == DS_DTYPE_F64) view_.as<double>()[i] = x;
     }
   }
@@ -54,11 +56,11 @@ class Array {
   TensorView view_;
 };
 
-constexpr DType f = DS_DTYPE_F32, h = DS_DTYPE_BF16;
+constexpr DType f = DS_DTYPE_F32, h = DS_DTYPE_BF16, codes = DS_DTYPE_U8;
 
 struct Form {
   std::string name;
-  int bytes;  // per parameter: operands that are read and written count twice
+  int bytes;  // per parameter: operands that are read and written count twice, scales of codes not at all
   std::string op;
   Attrs attrs;
   DType master, state, param;
@@ -75,6 +77,9 @@ std::vector<Form> forms() {
       {"adamw-states16", 22, "adamw", adam, f, h, h, 2, false},
       {"adamw-lean16", 16, "adamw", adam, h, h, h, 2, true},
       {"adamw-lean16-drawn", 16, "adamw", drawn, h, h, h, 2, true},
+      {"adamw-states8-drawn", 18, "adamw_codes", drawn, f, codes, h, 2, false},
+      {"adamw-lean8", 12, "adamw_codes", adam, h, codes, h, 2, true},
+      {"adamw-lean8-drawn", 12, "adamw_codes", drawn, h, codes, h, 2, true},
       {"sgd", 22, "sgd", sgd, f, f, h, 1, false},
       {"lion", 22, "lion", none, f, f, h, 1, false},
       {"adagrad", 22, "adagrad", none, f, f, h, 1, false},
@@ -86,12 +91,15 @@ class Update {
  public:
   Update(const Form& form, int64_t numel, const KernelRegistry& registry)
       : form_(form), grad_(f, numel, 1e-3) {
-    auto add = [&](DType dtype, double value) {
-      arrays_.push_back(std::make_unique<Array>(dtype, numel, value));
+    auto add = [&](DType dtype, double value, int64_t share = 1) {
+      arrays_.push_back(std::make_unique<Array>(dtype, numel / share, value));
       out_.push_back(arrays_.back()->view());
     };
     add(form.master, 0.1);
-    for (int s = 0; s < form.states; ++s) add(form.state, 1e-3);
+    for (int s = 0; s < form.states; ++s) {
+      add(form.state, 1e-3);
+      if (form.state == codes) add(codes, 1e-3, kStateBlock);
+    }
     if (form.own) {
       out_.push_back(out_.front());
     } else {

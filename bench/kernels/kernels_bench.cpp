@@ -118,11 +118,31 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
   for (const Job& job : jobs) ops.erase(job.op);
   // Their row numbers ascend, which is not drawn here; measured in a step (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
-  // Beside rivals in ./run bench optimizers and ./run bench onebit; LAMB's have no bench yet.
-  for (const char* op :
-       {"lion", "adagrad", "lamb_moments", "lamb_ratios", "lamb", "momentum", "add_error", "mean_signs",
-        "pack_signs", "unpack_signs", "frozen_adam", "sum_norms", "own_gradient", "local_adam", "synced_adam",
-        "scale_momentum", "lamb_scales", "frozen_lamb_moments", "frozen_lamb_ratios"})
+  // Beside rivals in ./run bench optimizers and ./run bench onebit; LAMB's and Muon's have no bench yet.
+  for (const char* op : {"lion",
+                         "adagrad",
+                         "lamb_moments",
+                         "lamb_ratios",
+                         "lamb",
+                         "momentum",
+                         "add_error",
+                         "mean_signs",
+                         "pack_signs",
+                         "unpack_signs",
+                         "frozen_adam",
+                         "sum_norms",
+                         "own_gradient",
+                         "local_adam",
+                         "synced_adam",
+                         "scale_momentum",
+                         "lamb_scales",
+                         "frozen_lamb_moments",
+                         "frozen_lamb_ratios",
+                         "adamw_codes",
+                         "muon_momentum",
+                         "unit_matrix",
+                         "blend",
+                         "muon"})
     ops.erase(op);
   return ops;
 }

@@ -46,6 +46,7 @@ class UniversalWriter {
       : source_(source), folder_(folder), step_tensor_(step_tensor) {}
 
   void write() {
+    refuse_muon();
     std::string tag = fmt::format("global_step{}", source_.info.step), place = folder_ + "/" + tag;
     make_folders(place + "/zero");
     for (ParamId p : source_.names.ids()) write_param(place + "/zero/", p);
@@ -220,6 +221,17 @@ class UniversalWriter {
       out.items();
     }
     out.appends();
+  }
+
+  // DeepSpeed's Muon keeps `momentum_buffer` of matrices, and has its parameters in two groups.
+  void refuse_muon() const {
+    const Json* at = &source_.info.config;
+    for (const char* name : {"config", "optimizer", "type"})
+      at = at && at->is_object() ? at->find(name) : nullptr;
+    if (at && at->is_string() && at->string() == "Muon") {
+      raise(DS_ERROR_UNSUPPORTED,
+            "states of Muon are not exported to DeepSpeed's layout; export weights only");
+    }
   }
 
   // Of the next step, by group; the last one holds for all further groups.

@@ -35,8 +35,10 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"
+#include "optim/optimizer.h"
 #include "zero/gather.h"
 #include "zero/init.h"
+#include "zero/matrix_update.h"
 #include "zero/reduce.h"
 #include "zero/step_buffers.h"
 #include "zero/update.h"
@@ -97,8 +99,10 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
   for (ParamId p : params.ids()) {
     plan.params[p].frozen = frozen[p] != 0;
     plan.params[p].group = groups[p];
+    set_matrix(config.optimizer, plan.params[p], shapes[p]);
   }
   plan.zero = make_zero_plan(config, plan.params, rank, mesh, machine);
+  if (std::string note = matrix_updates_note(plan.zero); !note.empty()) plan.zero.notes.push_back(note);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
   for (BucketId b : plan.zero.buckets.ids()) {
     const Bucket& bucket = plan.zero.layout.buckets[b];

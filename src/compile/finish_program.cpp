@@ -15,6 +15,7 @@
 #include "passes/sync.h"
 #include "zero/ranges.h"
 #include "zero/reduce.h"
+#include "zero/stretch.h"
 #include "zero/update.h"
 
 namespace ds {

@@ -19,6 +19,7 @@
 #include "core/graph/ops.h"
 #include "core/graph/param_slice.h"
 #include "core/program/builder.h"
+#include "optim/optimizer.h"
 #include "passes/cse.h"
 #include "passes/fused_head.h"
 #include "passes/fusion.h"
@@ -27,6 +28,7 @@
 #include "zero/compressed_update.h"
 #include "zero/init.h"
 #include "zero/loss_and_norm.h"
+#include "zero/matrix_update.h"
 #include "zero/row_tables.h"
 #include "zero/step_buffers.h"
 #include "zero/update.h"
@@ -348,6 +350,20 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<P
   return groups;
 }
 
+namespace {
+
+// What a mesh cuts comes back from a checkpoint in runs that are no blocks, and has no whole matrix.
+void check_sliced(const OptimizerConfig& optimizer, const Parameter& param, const ParamSpec& spec) {
+  if (!param.slice || !param.slice->cut()) return;
+  const bool codes = optimizer.states == DS_DTYPE_U8;
+  if (!codes && spec.rows == 0) return;
+  raise(DS_ERROR_UNSUPPORTED, "{}: {} of a parameter that the mesh cuts, '{}', are unsupported",
+        KeyName(codes ? "optimizer.states" : "optimizer.type"), codes ? "8-bit states" : "matrices of Muon",
+        TensorName(spec.name));
+}
+
+}  // namespace
+
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
@@ -374,9 +390,12 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     if (param.slice) check_slice(param, plan.graph.type(param.value).shape, config, mesh);
     const Shape& shape = plan.graph.type(plan.graph.params[p].value).shape;
     if (programs.row_granules && shape.rank() == 2) params.back().granule = shape[1].extent;
+    set_matrix(config.optimizer, params.back(), shape);
+    check_sliced(config.optimizer, param, params.back());
   }
   plan.zero =
       make_zero_plan(config, std::move(params), rank, mesh, machine, true, find_row_tables(plan.graph));
+  if (std::string note = matrix_updates_note(plan.zero); !note.empty()) plan.zero.notes.push_back(note);
   plan.written_out = programs.written_out;
   plan.schedule = programs.schedule;
   add_engine_buffers(plan, config, programs.infer);

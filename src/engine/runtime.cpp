@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -307,19 +308,35 @@ void Runtime::write_floats(const Buffer& b, int64_t element, int64_t count, cons
 
 void Runtime::transfer_file(const Buffer& b, int64_t element, int64_t count, float* out,
                             const float* in) const {
-  settle();
   int64_t unit = size_of(b.dtype);
-  int64_t begin = b.offset + element * unit, end = begin + count * unit;
-  int64_t low = begin / kFileBlock * kFileBlock, high = round_up(end, kFileBlock);
+  in_file(b, element * unit, count * unit, in != nullptr, [&](std::byte* bytes) {
+    if (in) narrow(b.dtype, in, count, bytes);
+    if (out) widen(b.dtype, bytes, count, out);
+  });
+}
+
+void Runtime::in_file(const Buffer& b, int64_t begin, int64_t bytes, bool write,
+                      const std::function<void(std::byte*)>& use) const {
+  settle();
+  begin += b.offset;
+  int64_t low = begin / kFileBlock * kFileBlock, high = round_up(begin + bytes, kFileBlock);
   size_t size = static_cast<size_t>(high - low);
   std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size), &std::free);
-  auto* bytes = static_cast<std::byte*>(block.get());
-  memory_->file().read(bytes, size, low);
-  if (in) {
-    narrow(b.dtype, in, count, bytes + (begin - low));
-    memory_->file().write(bytes, size, low);
-  }
-  if (out) widen(b.dtype, bytes + (begin - low), count, out);
+  auto* data = static_cast<std::byte*>(block.get());
+  memory_->file().read(data, size, low);
+  use(data + (begin - low));
+  if (write) memory_->file().write(data, size, low);
+}
+
+void Runtime::read_bytes(const Buffer& b, int64_t begin, int64_t bytes, uint8_t* out) const {
+  if (b.tier != Tier::nvme) return read(b, begin, out, bytes);
+  in_file(b, begin, bytes, false,
+          [&](const std::byte* data) { std::memcpy(out, data, static_cast<size_t>(bytes)); });
+}
+
+void Runtime::write_bytes(const Buffer& b, int64_t begin, int64_t bytes, const uint8_t* in) {
+  if (b.tier != Tier::nvme) return write(b, begin, in, bytes);
+  in_file(b, begin, bytes, true, [&](std::byte* data) { std::memcpy(data, in, static_cast<size_t>(bytes)); });
 }
 
 void Runtime::discard(BufferId id) { memory_->discard(buffer(id).offset, buffer(id).bytes()); }

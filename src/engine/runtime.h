@@ -111,6 +111,9 @@ class Runtime {
   // The same of elements as f32, in any tier; files are read and written by whole blocks.
   void read_floats(const Buffer& buffer, int64_t element, int64_t count, float* out) const;
   void write_floats(const Buffer& buffer, int64_t element, int64_t count, const float* in);
+  // Bytes of a buffer in any tier.
+  void read_bytes(const Buffer& buffer, int64_t begin, int64_t bytes, uint8_t* out) const;
+  void write_bytes(const Buffer& buffer, int64_t begin, int64_t bytes, const uint8_t* in);
   // Of a persistent buffer by its number.
   const Buffer& buffer(BufferId id) const { return placed_.program.buffers[id]; }
   // Where a buffer in memory is: an address of the device, which host code may hand on, but reads through
@@ -140,6 +143,9 @@ class Runtime {
   void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
   void start_lanes();
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in) const;
+  // Calls use(data) with bytes [begin, begin + bytes) of a buffer on a file, and writes what it leaves.
+  void in_file(const Buffer& buffer, int64_t begin, int64_t bytes, bool write,
+               const std::function<void(std::byte*)>& use) const;
 
   Overhead overhead_;  // first: it measures what the others take
   Config config_;

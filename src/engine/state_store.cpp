@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
@@ -23,6 +24,8 @@
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
 #include "core/program/signs.h"
+#include "core/program/state_codes.h"
+#include "kernels/cpu/cpu.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -462,19 +465,72 @@ void StateStore::require_refreshed() const {
         unrefreshed_);
 }
 
+StateStore::Codes StateStore::codes_of(BufferId codes) const {
+  for (const BucketState& s : zero_.buckets) {
+    for (size_t k = 0; k < s.scales.size(); ++k) {
+      if (s.states[k].buffer == codes) return {codes, s.scales[k].buffer, codes_of_state(k)};
+    }
+  }
+  raise(DS_ERROR_INTERNAL, "%{} holds no codes of states", runtime_.buffer(codes).name);
+}
+
+// Calls f(codes, scale, elements) for what [element, element + count) has of each block.
+void StateStore::for_blocks(const Codes& c, int64_t element, int64_t count, bool write,
+                            const BlockUse& use) const {
+  constexpr int64_t kMost = 4096;  // blocks together
+  std::vector<uint8_t> codes, scales;
+  for (int64_t at = element, end = element + count; at < end;) {
+    const int64_t low = at / kStateBlock, high = std::min(ceil_div(end, kStateBlock), low + kMost);
+    const int64_t stop = std::min(end, high * kStateBlock);
+    codes.resize(static_cast<size_t>((high - low) * kStateBlock));
+    scales.resize(static_cast<size_t>(high - low));
+    const Buffer &of_codes = runtime_.buffer(c.codes), &of_scales = runtime_.buffer(c.scales);
+    runtime_.read_bytes(of_codes, low * kStateBlock, std::ssize(codes), codes.data());
+    runtime_.read_bytes(of_scales, low, std::ssize(scales), scales.data());
+    for (; at < stop; at = std::min(stop, (at / kStateBlock + 1) * kStateBlock)) {
+      const int64_t block = at / kStateBlock - low, begin = at % kStateBlock;
+      use(codes.data() + block * kStateBlock, scales[static_cast<size_t>(block)], begin,
+          std::min(kStateBlock - begin, stop - at));
+    }
+    if (!write) continue;
+    runtime_.write_bytes(of_codes, low * kStateBlock, std::ssize(codes), codes.data());
+    runtime_.write_bytes(of_scales, low, std::ssize(scales), scales.data());
+  }
+}
+
 void StateStore::read(BufferId id, int64_t element, int64_t count, float* out) const {
+  if (runtime_.buffer(id).dtype == DS_DTYPE_U8) {
+    const Codes c = codes_of(id);
+    return for_blocks(c, element, count, false,
+                      [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
+                        const StateScale s(c.kind, scale);
+                        for (int64_t e = begin; e < begin + n; ++e)
+                          *out++ = decode_state(codes[e], c.kind, s);
+                      });
+  }
   runtime_.read_floats(runtime_.buffer(id), element, count, out);
 }
 
 void StateStore::write(BufferId id, int64_t element, int64_t count, const float* in) {
+  if (runtime_.buffer(id).dtype == DS_DTYPE_U8) {
+    const Codes c = codes_of(id);
+    return for_blocks(c, element, count, true, [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
+      std::array<float, kStateBlock> block;
+      const StateScale before(c.kind, scale);
+      for (size_t e = 0; e < block.size(); ++e) block[e] = decode_state(codes[e], c.kind, before);
+      for (int64_t e = begin; e < begin + n; ++e) block[static_cast<size_t>(e)] = *in++;
+      encode_block(block, c.kind, codes, scale);
+    });
+  }
   runtime_.write_floats(runtime_.buffer(id), element, count, in);
 }
 
-// Without a buffer: what is not trained yet has no such state.
+// Without a buffer: what is not trained yet has no such state, and a matrix of Muon no squares.
 StateRef StateStore::state_ref(BucketId bucket, StateKind kind) const {
   const BucketState& s = zero_.buckets.at(bucket);
   if (kind == StateKind::master) return s.master;
-  return s.states.empty() ? StateRef{} : s.states.at(static_cast<size_t>(kind) - 1);
+  const size_t state = static_cast<size_t>(kind) - 1;
+  return state < s.states.size() ? s.states[state] : StateRef{};
 }
 
 void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) {
@@ -552,6 +608,7 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     add(s.param.buffer, "param");
     add(s.master.buffer, "master");
     for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds_[i + 1]);
+    for (size_t i = 0; i < s.scales.size(); ++i) add(s.scales[i].buffer, state_kinds_[i + 1]);
     for (BufferId grad : s.grad) add(grad, "grad");
     for (BufferId error : s.errors) add(error, "error");
     for (BufferId error : {s.worker_error, s.server_error}) {

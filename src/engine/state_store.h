@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include "checkpoint/state_access.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
+#include "core/program/state_codes.h"
 #include "engine/runtime.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
@@ -111,9 +113,9 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
-  // Of gradients that are reduced as codes: errors. Of momentum that is compressed: errors of each tensor that
-  // is trained, or of all as one, and coefficients of each parameter. Of steps of this rank alone: their sum,
-  // the rates in it, and the momentum.
+  // Of gradients that are reduced as codes: errors. Of momentum that is compressed: errors of each tensor
+  // that is trained, or of all as one, and coefficients of each parameter. Of steps of this rank alone: their
+  // sum, the rates in it, and the momentum.
   std::vector<OwnState> own_states() override;
   void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
   void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
@@ -154,6 +156,14 @@ class StateStore final : public StateAccess {
   void write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end, const float* values);
   void renew_norms(ParamId param);
   void grad_written(ParamId param, std::span<const float> values);
+  // States in codes: their buffers, and what codes mean.
+  struct Codes {
+    BufferId codes, scales;
+    StateCodes kind;
+  };
+  using BlockUse = std::function<void(uint8_t* codes, uint8_t& scale, int64_t begin, int64_t count)>;
+  Codes codes_of(BufferId codes) const;
+  void for_blocks(const Codes& codes, int64_t element, int64_t count, bool write, const BlockUse& use) const;
   void read(BufferId id, int64_t element, int64_t count, float* out) const;
   void write(BufferId id, int64_t element, int64_t count, const float* in);
 

@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 
 #include "core/base/error.h"
@@ -19,6 +20,13 @@ Attrs adam_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
   if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
   add_rounding(o, attrs);
+  return attrs;
+}
+
+// Of what is no matrix.
+Attrs muon_adam_attrs(const OptimizerConfig& o) {
+  Attrs attrs = adam_attrs(o);
+  attrs.set("own_rate", int64_t{1});
   return attrs;
 }
 
@@ -121,7 +129,7 @@ const char* form_name(StepForm form) {
 
 const std::vector<Optimizer>& optimizers() {
   static const std::vector<Optimizer> rows{
-      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs},
+      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs, std::nullopt, Op::adamw_codes},
       {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
       {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},
       {{"Adagrad"}, Op::adagrad, {"sum"}, adagrad_attrs},
@@ -130,28 +138,50 @@ const std::vector<Optimizer>& optimizers() {
        {"exp_avg", "exp_avg_sq"},
        lamb_attrs,
        NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
-      {{"OneBitAdam"},
-       Op::adamw,
-       {"exp_avg", "exp_avg_sq"},
-       onebit_adam_attrs,
-       std::nullopt,
-       Compression{Compression::Of::momentum, {StepForm::compressed}, onebit_form}},
-      {{"ZeroOneAdam"},
-       Op::adamw,
-       {"exp_avg", "exp_avg_sq"},
-       onebit_adam_attrs,
-       std::nullopt,
-       Compression{Compression::Of::steps,
-                   {StepForm::gradients, StepForm::freezing, StepForm::compressed, StepForm::local},
-                   zero_one_form}},
-      {{"OneBitLamb"},
-       Op::lamb,
-       {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
-       onebit_lamb_attrs,
-       NormRatios{Op::lamb_moments, Op::lamb_ratios, onebit_lamb_ratio_attrs},
-       Compression{Compression::Of::momenta, {StepForm::freezing, StepForm::compressed}, onebit_lamb_form}},
+      {.types = {"OneBitAdam"},
+       .op = Op::adamw,
+       .states = {"exp_avg", "exp_avg_sq"},
+       .attrs = onebit_adam_attrs,
+       .compression = Compression{Compression::Of::momentum, {StepForm::compressed}, onebit_form}},
+      {.types = {"ZeroOneAdam"},
+       .op = Op::adamw,
+       .states = {"exp_avg", "exp_avg_sq"},
+       .attrs = onebit_adam_attrs,
+       .compression =
+           Compression{Compression::Of::steps,
+                       {StepForm::gradients, StepForm::freezing, StepForm::compressed, StepForm::local},
+                       zero_one_form}},
+      {.types = {"OneBitLamb"},
+       .op = Op::lamb,
+       .states = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+       .attrs = onebit_lamb_attrs,
+       .by_norms = NormRatios{Op::lamb_moments, Op::lamb_ratios, onebit_lamb_ratio_attrs},
+       .compression =
+           Compression{
+               Compression::Of::momenta, {StepForm::freezing, StepForm::compressed}, onebit_lamb_form}},
+      // Momentum is a mean of gradients, as Adam's first state is.
+      {.types = {"Muon"},
+       .op = Op::adamw,
+       .states = {"exp_avg", "exp_avg_sq"},
+       .attrs = muon_adam_attrs,
+       .matrices = MatrixUpdate{Op::muon_momentum, Op::muon, 1e-7, 3.4445, -4.7750, 2.0315, 5}},
   };
   return rows;
+}
+
+void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape) {
+  if (shape.rank() < 2 || !optimizer_of(config).matrices) return;
+  std::string name = param.name;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (name.find("embed") != name.npos || name.find("lm_head") != name.npos) return;
+  if (shape.rank() > 3) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: {} updates matrices and stacks of them, parameter '{}' has {} dimensions",
+          KeyName("optimizer.type"), config.type, TensorName(param.name), shape.rank());
+  }
+  param.rows = shape[shape.rank() - 2].extent;
+  param.cols = shape[shape.rank() - 1].extent;
 }
 
 const Optimizer& optimizer_of(const OptimizerConfig& config) {

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/shape.h"
 #include "core/config/config.h"
+#include "core/program/granules.h"
 #include "core/program/instruction.h"
 
 namespace ds {
@@ -44,6 +46,21 @@ struct NormRatios {
   Attrs (*attrs)(const OptimizerConfig& config);  // of `ratios`
 };
 
+// How parameters of two and more dimensions are updated whose step needs all of a matrix: by three
+// instructions, between which the elements of the step are gathered and made orthogonal
+// (zero/matrix_update.cpp, docs/adr/0042).
+struct MatrixUpdate {
+  // On each part. in: grad f32, scalars; out: the first state (read and written), what the step is made of
+  // f32.
+  Op momentum;
+  // On each part. in: the orthogonal step f32, scalars; out: master, param.
+  Op step;
+  double scale_eps;  // added to the norm by which a matrix is divided
+  // Of p(X) = a X + (b X X' + c (X X')^2) X, and how often it is applied.
+  double a, b, c;
+  int iterations;
+};
+
 // One row of the registry: an optimizer as the compile side and checkpoints see it. Its update is one
 // instruction, in: grad f32 or bf16, scalars; out: master, the states in this order (all read and written),
 // in f32 or bf16, param in the compute type. With `by_norms` those come first, and the update is, in: the
@@ -54,6 +71,11 @@ struct Optimizer {
   std::vector<std::string> states;  // per-element states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
   std::optional<NormRatios> by_norms = std::nullopt;
+  // Its update of states in codes (core/program/state_codes.h), of which each has its scales behind it in the
+  // list of operands. None: it keeps no codes.
+  std::optional<Op> codes = std::nullopt;
+  // Of matrices (ParamSpec::rows); the others are updated by `op`. None: all are.
+  std::optional<MatrixUpdate> matrices = std::nullopt;
   std::optional<Compression> compression = std::nullopt;  // none: every step is `reduced`
 
   bool compresses() const { return compression.has_value(); }
@@ -70,6 +92,11 @@ struct Optimizer {
 };
 
 const std::vector<Optimizer>& optimizers();
+
+// Gives a parameter its matrices where the optimizer updates it so: by DeepSpeed's rule where it has two or
+// more dimensions and its name has no "embed" and no "lm_head", in any case. Throws DS_ERROR_UNSUPPORTED for
+// one of more than three.
+void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape);
 
 // The row of config.type; DS_ERROR_CONFIG naming the type when there is none.
 const Optimizer& optimizer_of(const OptimizerConfig& config);

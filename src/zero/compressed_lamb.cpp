@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "zero/stretch.h"
 #include "core/base/round.h"
 #include "core/program/levels.h"
 #include "core/program/signs.h"

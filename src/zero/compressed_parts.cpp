@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "zero/stretch.h"
 #include "zero/step_buffers.h"
 #include "zero/update.h"
 

@@ -39,6 +39,7 @@
 #include "zero/loss_and_norm.h"
 #include "zero/sign_exchange.h"
 #include "zero/step_buffers.h"
+#include "zero/stretch.h"
 #include "zero/update.h"
 
 namespace ds {

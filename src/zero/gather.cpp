@@ -95,6 +95,12 @@ void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b
     builder.emit(std::move(in));
 }
 
+void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, const StateRef& own,
+                          BufferId target) {
+  for (Instr& in : gather_levels(builder, plan, bucket, own, plan.policy(bucket).states, target, 0))
+    builder.emit(std::move(in));
+}
+
 void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
   if (s.states.empty() || plan.levels(bucket).ranks() == 1) return;

@@ -16,6 +16,10 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 // than it updates.
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
+// Emits the gather of what each rank has of a bucket that is cut like states, at `own`, into all of `target`.
+void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, const StateRef& own,
+                          BufferId target);
+
 // The same of the momentum of an optimizer that compresses it: of which every rank keeps the whole.
 void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 

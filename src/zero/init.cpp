@@ -76,6 +76,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
       builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
+    for (const StateRef& scales : s.scales) zero_all(scales.buffer);
     for (BufferId own : {s.worker_error, s.server_error, s.own_steps}) {
       if (own.exists()) zero_all(own);
     }

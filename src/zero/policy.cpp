@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/program/mesh.h"
 #include "core/program/signs.h"
+#include "core/program/state_codes.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -157,11 +158,19 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
     s.master = {plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier), 0,
                 part};
   }
+  const Tier near = policy.state_tier == Tier::device ? Tier::device : Tier::host;
   for (const std::string& state : optimizer.states) {
+    if (bucket.matrices && !s.states.empty()) break;
     bool whole = optimizer.whole_momentum() && s.states.empty();
     BufferId held = plan.add(Holds::state, bucket.name + "." + state, config.states,
                              whole ? bucket.numel : part, whole ? Tier::device : policy.state_tier);
     s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
+    if (config.states == DS_DTYPE_U8) {
+      int64_t blocks = part / kStateBlock;
+      s.scales.push_back(
+          {plan.add(Holds::state, bucket.name + "." + state + ".scales", config.states, blocks, near), 0,
+           blocks});
+    }
   }
   if (optimizer.steps_locally())
     s.own_steps =
@@ -289,6 +298,13 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
       raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}", kGranule,
             p.name, p.granule);
     }
+  }
+  for (const ParamSpec& p : params) {
+    if (training && config.optimizer.states == DS_DTYPE_U8 && p.granule % kStateBlock != 0) {
+      raise(DS_ERROR_UNSUPPORTED, "{}: \"u8\" has blocks of {} elements, a granule of '{}' has {}",
+            KeyName("optimizer.states"), kStateBlock, TensorName(p.name), p.granule);
+    }
+    plan.matrices.push_back({p.rows, p.cols});
   }
   for (ParamClass& c : plan.classes) {
     if (!training && config.zero.stage < 3) c.policy = {};  // nothing but states and gradients is cut

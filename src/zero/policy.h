@@ -66,8 +66,11 @@ struct BucketState {
   StateRef master;  // f32, or bf16 (OptimizerConfig::masters): what this rank updates; without training the
                     // same as param
   // f32 or bf16, beside master: those of the optimizer, in its order. The momentum of one that compresses it
-  // is this rank's part of a buffer that has the whole bucket.
+  // is this rank's part of a buffer that has the whole bucket. Matrices that are updated as such have the
+  // first alone.
   std::vector<StateRef> states;
+  // Where states are codes (core/program/state_codes.h), u8: the scales of each. They lie in memory.
+  std::vector<StateRef> scales;
   std::vector<BufferId>
       grad;  // accumulators of type ZeroPlan::sums: one; with tree order one per binary-counter level
   // f32 on the device, with feedback: of what this rank quantizes at each level.
@@ -125,6 +128,11 @@ struct ZeroPlan {
   int64_t norms_used = 0;  // elements of it: of buckets that have states
   BufferId update_norms;   // f64, two or three per granule, for optimizers with NormRatios; else none
   JoinedMomenta joined;
+  // Of parameters that are updated matrix by matrix; of the others 0.
+  struct Matrix {
+    int64_t rows = 0, cols = 0;
+  };
+  IdVector<ParamId, Matrix> matrices;
   BufferId loss;  // f32[accumulation]: loss of each micro-step of this rank
   TrainedParams trained;
 

@@ -7,37 +7,16 @@
 #include <vector>
 
 #include "core/program/element_run.h"
+#include "core/program/state_codes.h"
 #include "optim/optimizer.h"
 #include "zero/gather.h"
 #include "zero/loss_and_norm.h"
+#include "zero/matrix_update.h"
 #include "zero/step_buffers.h"
+#include "zero/stretch.h"
 
 namespace ds {
 namespace {
-
-// What is trained of the elements [low, low + count) of a bucket, counted from `low`. Padding follows the
-// parameter before it. by_param: each run is of one parameter and says which.
-std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low, int64_t count,
-                                    bool by_param) {
-  std::vector<ElementRun> runs;
-  const Bucket& b = plan.layout.buckets[bucket];
-  for (size_t i = 0; i < b.params.size(); ++i) {
-    ParamId param = b.params[i].param;
-    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
-            missed = plan.trained.missed[param], group = plan.trained.group[param];
-    int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
-    if (plan.trained.frozen[param] || begin >= end) continue;
-    if (by_param) {
-      runs.push_back({begin, end, missed, group, param.number(), begin + low - b.params[i].begin});
-    } else if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&
-               runs.back().group == group) {
-      runs.back().end = end;
-    } else {
-      runs.push_back({begin, end, missed, group});
-    }
-  }
-  return runs;
-}
 
 // Operands of updates of one stretch.
 class StretchEmitter {
@@ -45,29 +24,24 @@ class StretchEmitter {
   StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch)
       : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]) {}
 
-  // What reads f32 gets a wide copy of another type. bf16_too: it reads bf16 as well.
-  Operand grad(bool bf16_too = false) const {
-    Operand sum = of({state_.sum(), state_.grad_first, s_.count}, Access::read);
-    if (sum.type.dtype == DS_DTYPE_F32 || (bf16_too && sum.type.dtype == DS_DTYPE_BF16)) return sum;
-    Tier tier = b_.buffer(state_.sum()).tier == Tier::device ? Tier::device : Tier::host;
-    StateRef wide{
-        b_.transient(plan_.layout.buckets[s_.bucket].name + ".grad.f32", DS_DTYPE_F32, s_.count, tier), 0,
-        s_.count};
-    emit(Op::accumulate, {sum, flat_operand(b_, wide, Access::write)}, {{"beta", int64_t{0}}});
-    return flat_operand(b_, wide, Access::read);
-  }
+  // bf16_too: the update reads gradients of bf16 as well as f32.
+  Operand grad(bool bf16_too = false) const { return gradient_of(b_, plan_, s_, bf16_too); }
   Operand scalars() const { return flat_operand(b_, all_of(b_, plan_.scalars), Access::read); }
   Operand master(Access access) const { return of(state_.master, access); }
   Operand param() const { return of(state_.param, written()); }
   Access written() const { return s_.written(); }
-  // As many as the instruction takes: others are of other forms of a step.
+  // As many as the instruction takes: others are of other forms of a step. Codes have their scales behind
+  // them.
   void add_states(Op op, std::vector<Operand>& operands, Access access) const {
     size_t count = 0;
     for (const OperandRule& rule : instruction(op).operands) {
       if (rule.role == Role::state) count += static_cast<size_t>(rule.most);
     }
-    for (size_t i = 0; i < std::min(count, state_.states.size()); ++i)
-      operands.push_back(of(state_.states[i], access));
+    if (!state_.scales.empty()) count /= 2;
+    for (size_t k = 0; k < std::min(count, state_.states.size()); ++k) {
+      operands.push_back(of(state_.states[k], access));
+      if (!state_.scales.empty()) operands.push_back(of_blocks(state_.scales[k], access));
+    }
   }
   // Of a buffer with `each` elements for each granule that this rank updates.
   Operand of_granules(const StateRef& all, int64_t each, Access access) const {
@@ -80,6 +54,9 @@ class StretchEmitter {
   }
 
  private:
+  Operand of_blocks(const StateRef& scales, Access access) const {
+    return flat_operand(b_, scales.slice(s_.first / kStateBlock, s_.count / kStateBlock), access);
+  }
   Operand of(const StateRef& state, Access access) const {
     return flat_operand(b_, state.slice(s_.first, s_.count), access);
   }
@@ -90,10 +67,12 @@ class StretchEmitter {
 };
 
 void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
-  std::vector<Operand> operands{s.grad(true), s.scalars(), s.master(Access::update)};
-  s.add_states(optimizer.op, operands, Access::update);
+  const bool codes = config.optimizer.states == DS_DTYPE_U8;
+  const Op op = codes ? *optimizer.codes : optimizer.op;
+  std::vector<Operand> operands{s.grad(!codes), s.scalars(), s.master(Access::update)};
+  s.add_states(op, operands, Access::update);
   operands.push_back(s.param());
-  s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+  s.emit(op, std::move(operands), optimizer.attrs(config.optimizer));
 }
 
 void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
@@ -117,6 +96,7 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
 template <typename Emit>
 void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Emit& emit) {
   for (BucketId b = plan.buckets.last(); b.exists(); --b) {
+    if (plan.layout.buckets[b].matrices) continue;  // zero/matrix_update.cpp
     for (const Stretch& stretch : stretches_of(plan, config, b, plan.part_first(b), plan.part_numel(b)))
       emit(StretchEmitter(builder, plan, stretch));
   }
@@ -126,7 +106,8 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   auto each = [&](const auto& emit) { for_stretches(builder, plan, config, emit); };
   if (!optimizer.by_norms) {
-    return each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config); });
+    each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config); });
+    return emit_matrix_updates(builder, plan, config);
   }
   const StateRef norms = all_of(builder, plan.update_norms);
   each([&](const StretchEmitter& s) { emit_norms(s, optimizer, config, norms); });
@@ -135,41 +116,6 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
 }
 
 }  // namespace
-
-bool Stretch::whole() const {
-  int64_t updated = 0;
-  for (const ElementRun& r : runs) updated += r.end - r.begin;
-  return updated == count;
-}
-
-void Stretch::limit(Instr& update) const {
-  const ElementRun all{0, count};
-  if (runs.size() > 1 || runs[0] != all) update.runs = runs;
-}
-
-std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
-                                  int64_t numel) {
-  std::vector<Stretch> out;
-  if (!plan.trains(bucket)) return out;
-  int64_t most = update_group(config.zero);
-  // Norms are of whole granules.
-  if (optimizer_of(config.optimizer).by_norms) {
-    int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
-    most = std::max(unit, most / unit * unit);
-  }
-  for (int64_t first = 0; first < numel; first += most) {
-    Stretch s{bucket, first, std::min(most, numel - first), {}};
-    s.runs = update_runs(plan, bucket, low + s.first, s.count, config.optimizer.stochastic);
-    if (!s.runs.empty()) out.push_back(std::move(s));
-  }
-  return out;
-}
-
-int64_t update_group(const ZeroConfig& zero) {
-  if (zero.sub_group_size == 0) return kLeastUpdateGroup;
-  // As many elements of any type are whole blocks.
-  return std::max(kFileBlock, zero.sub_group_size / kFileBlock * kFileBlock);
-}
 
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   emit_clip(builder, plan, config);

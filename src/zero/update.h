@@ -9,31 +9,6 @@
 
 namespace ds {
 
-// What sub_group_size 0, which asks for the least memory, stands for: fewer elements are not worth an
-// instruction.
-inline constexpr int64_t kLeastUpdateGroup = 1 << 20;
-
-// Elements that one update instruction covers at most: sub_group_size in whole file blocks of every element
-// type.
-int64_t update_group(const ZeroConfig& zero);
-
-// A stretch of a bucket that one instruction updates.
-struct Stretch {
-  BucketId bucket;
-  int64_t first = 0, count = 0;  // elements, counted from where the updated part begins
-  std::vector<ElementRun> runs;  // what is trained of it, and of which group of parameters
-
-  bool whole() const;
-  // What an update does to a result of which each element is one of the stretch.
-  Access written() const { return whole() ? Access::write : Access::update; }
-  // Has an instruction update no more than `runs`.
-  void limit(Instr& update) const;
-};
-
-// The stretches of elements [low, low + numel) of a bucket of which any is trained.
-std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
-                                  int64_t numel);
-
 // The update segment: clip, optimizer, gather of what is not partitioned.
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 

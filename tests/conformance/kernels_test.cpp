@@ -56,7 +56,12 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
                          "scale_momentum",
                          "lamb_scales",
                          "frozen_lamb_moments",
-                         "frozen_lamb_ratios"}) {
+                         "frozen_lamb_ratios",
+                         "adamw_codes",
+                         "muon_momentum",
+                         "unit_matrix",
+                         "blend",
+                         "muon"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

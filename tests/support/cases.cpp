@@ -350,6 +350,64 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
   return c;
 }
 
+// Codes of any value, with scales that differ from block to block.
+InstructionCase adamw_codes_case(int64_t count, DType master, DType param, int64_t l2, int64_t stochastic,
+                                 int64_t skip) {
+  auto bytes = [](int64_t n, int64_t low, int64_t end, uint64_t seed) {
+    Tensor ids = random_ids(n, end - low, seed), out(DS_DTYPE_U8, {n});
+    for (int64_t e = 0; e < n; ++e)
+      out.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>(low + static_cast<int64_t>(ids.at(e)));
+    return out;
+  };
+  const int64_t blocks = count / 256;
+  InstructionCase c{"adamw_codes",
+                    {{"l2", l2}, {"stochastic", stochastic}},
+                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
+                    {random_tensor(master, {count}, 2), bytes(count, 0, 256, 3), bytes(blocks, 118, 128, 4),
+                     bytes(count, 0, 256, 5), bytes(blocks, 110, 128, 6), Tensor(param, {count})}};
+  c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+  c.scalars.updates = 1;
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  c.scalars.element = 512;
+  return c;
+}
+
+void add_muon_cases(int64_t count, std::vector<InstructionCase>& cases) {
+  auto random = [](DType dtype, std::vector<int64_t> dims, uint64_t seed) {
+    return random_tensor(dtype, std::move(dims), seed);
+  };
+  StepScalars scalars;
+  scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .momentum = 0.95};
+  scalars.grad_scale = 0.3;
+  for (int64_t skip : {0, 1}) {
+    scalars.skip = skip;
+    cases.push_back({"muon_momentum",
+                     {},
+                     {random(DS_DTYPE_F32, {count}, 1)},
+                     {random(DS_DTYPE_F32, {count}, 2), Tensor(DS_DTYPE_F32, {count})},
+                     scalars});
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      cases.push_back({"muon",
+                       {},
+                       {random(DS_DTYPE_F32, {count}, 1)},
+                       {random(DS_DTYPE_F32, {count}, 2), Tensor(param, {count})},
+                       scalars});
+    }
+  }
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    cases.push_back({"unit_matrix",
+                     {{"eps", 1e-7}},
+                     {random(DS_DTYPE_F32, {count / 8, 8}, 3)},
+                     {Tensor(dtype, {count / 8, 8})}});
+    Tensor x = random(dtype, {16, 16}, 4), y = random(dtype, {16, 16}, 5);
+    for (DType to : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      cases.push_back({"blend", {{"a", 3.4445}, {"b", -4.775}}, {x, y}, {Tensor(to, {16, 16})}});
+      cases.push_back({"blend", {{"a", 1.0}, {"diagonal", 3.4445}}, {x}, {Tensor(to, {16, 16})}});
+    }
+  }
+}
+
 InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip) {
   InstructionCase c{"sgd",
                     {{"nesterov", int64_t{nesterov}}},
@@ -494,6 +552,12 @@ std::vector<InstructionCase> instruction_cases() {
     cases.push_back(lamb_moments_case(count, 0, 1));
     cases.push_back(lamb_case(count, DS_DTYPE_F32, 0, 1));
     add_frozen_cases(count, cases);
+    for (int64_t drawn : {0, 1}) {
+      cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_BF16, 0, drawn, 0));
+      cases.push_back(adamw_codes_case(count, DS_DTYPE_BF16, DS_DTYPE_BF16, 1, drawn, 0));
+    }
+    cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, 0, 0, 1));
+    add_muon_cases(count, cases);
   }
   return cases;
 }

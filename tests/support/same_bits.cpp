@@ -129,7 +129,7 @@ Config config_of(const Point& p) {
   c.optimizer.type = p.optimizer;
   c.optimizer.masters = p.masters;
   c.optimizer.states = p.states;
-  c.optimizer.stochastic = p.masters == DS_DTYPE_BF16 || p.states == DS_DTYPE_BF16;
+  c.optimizer.stochastic = p.masters == DS_DTYPE_BF16 || p.states != DS_DTYPE_F32;
   if (p.optimizer == "Adagrad") c.optimizer.initial_accumulator = 0.1;
   if (p.groups) {
     const char* other = p.optimizer == "SGD" ? "momentum" : p.optimizer == "Adagrad" ? "eps" : "beta1";
@@ -146,6 +146,11 @@ Config config_of(const Point& p) {
     c.optimizer.local_step_clipper = 4;
     // A sign moves what never had a gradient, too, by a momentum over eps.
     if (p.optimizer == "ZeroOneAdam") c.optimizer.eps = 1e-3;
+  }
+  if (p.optimizer == "Muon") {
+    c.optimizer.momentum = 0.95;
+    c.optimizer.adam_lr = 0.003;
+    if (p.standard) c.optimizer.ns_method = "standard";
   }
   if (p.optimizer == "SGD") {
     c.optimizer.lr = 0.1;
@@ -210,7 +215,8 @@ std::string scratch_folder() {
 
 std::string Point::name() const {
   std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
-  if (states != DS_DTYPE_F32) rest += " bf16 states";
+  if (states != DS_DTYPE_F32) rest += fmt::format(" {} states", dtype_name(states));
+  if (standard) rest += " standard";
   if (masters != DS_DTYPE_F32) rest += " bf16 masters";
   if (communication != DS_DTYPE_NONE) rest += fmt::format(" communication {}", dtype_name(communication));
   if (grad_accum != DS_DTYPE_F32) rest += fmt::format(" sums {}", dtype_name(grad_accum));

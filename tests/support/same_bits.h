@@ -29,6 +29,7 @@ struct Point {
   std::optional<uint64_t> chaos;
   std::optional<uint64_t> separate;  // on the separate device; a seed of its jitter, 0: without
   DType compute = DS_DTYPE_BF16;
+  bool standard = false;            // ns_method of Muon
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
   DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
   std::string autocast;                                 // torch_autocast.dtype; "": off

@@ -43,6 +43,7 @@ const Counterpart* counterpart(const std::string& optimizer) {
       {"Adagrad", {"Adagrad", {}, {}}},
       {"SGD", {"SGD", {}, {}}},
       {"FusedLamb", {"Lamb", {}, {}}},
+      {"Muon", {"Muon", {}, {{"momentum_buffer", "exp_avg"}}}},
   };
   auto found = all.find(optimizer);
   return found == all.end() ? nullptr : &found->second;
@@ -63,10 +64,20 @@ Json config_of_case(const Json& item, const Layout& layout) {
   for (const auto& [name, value] : ours.params) params.set(name, value);
   for (const auto& [name, value] : item.at("params").object()) {
     if (name == "lr_by_step" || name == "dtype") continue;  // the latter is said below
+    if (name == "compute") continue;  // of Newton-Schulz: f32 here, unless bf16.enabled says otherwise
     params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
   }
   Json optimizer = Json::Object();
   optimizer.set("type", ours.type);
+  if (const Json* adam = item.find("aux_adam")) {
+    params.set("adam_lr", adam->at("lr"));
+    params.set("betas", adam->at("betas"));
+    params.set("eps", adam->at("eps"));
+    Json vector = Json::Object();
+    vector.set("params", Json(Json::Array{Json("p3")}));  // of shapes of "mat" the one of one dimension
+    vector.set("weight_decay", adam->at("weight_decay"));
+    optimizer.set("param_groups", Json(Json::Array{vector}));
+  }
   optimizer.set("params", params);
   Json offload = Json::Object();
   offload.set("device", std::string(layout.tier));
@@ -160,6 +171,12 @@ class Recorded {
     const Json* type = item.at("params").find("dtype");
     const Json& tolerance = all.at(type ? type->string() : optimizer == "FusedLamb" ? optimizer : "fp32");
     double rtol = tolerance.at("rtol").number(), atol = tolerance.at("atol").number();
+    if (optimizer == "Muon" && kind == "master") {
+      // As the document says, by how DeepSpeed made the products: exactly, or in 16 bits.
+      const bool f32 = item.at("newton_schulz_dtype").string() == "float32";
+      const double steps = std::stod(recorded.substr(recorded.find('@') + 1));
+      atol = (f32 ? 1e-4 : 5e-2) * item.at("params").at("lr").number() * steps;
+    }
     std::vector<float> want = tensors_.read(recorded);
     ASSERT_EQ(got.size(), want.size()) << recorded;
     // Of states in bf16 a few elements are rounded the other way, which the steps behind it carry on.

@@ -16,7 +16,8 @@ namespace {
 
 constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
 
-// "AdamW", or "AdamW_bf16" with states, "AdamW_bf16_masters" with masters in bf16, too, rounded by draws.
+// "AdamW", or "AdamW_u8" with states in codes, "AdamW_bf16" with states, "AdamW_bf16_masters" with masters in
+// bf16, too, rounded by draws.
 class Optimizers : public testing::TestWithParam<std::string> {
  protected:
   Point point() const {
@@ -24,6 +25,8 @@ class Optimizers : public testing::TestWithParam<std::string> {
     const std::string name = GetParam();
     p.optimizer = name.substr(0, name.find('_'));
     if (name.find("bf16") != name.npos) p.states = DS_DTYPE_BF16;
+    p.standard = name == "Muon_standard";
+    if (name.find("u8") != name.npos) p.states = DS_DTYPE_U8;
     if (name.find("masters") != name.npos) p.masters = DS_DTYPE_BF16;
     p.bucket_size = 3000;
     return p;
@@ -158,9 +161,9 @@ TEST(OptimizersRounded, BucketsDoNotMatter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Optimizers,
-                         testing::Values("AdamW", "SGD", "Lion", "Adagrad", "Lamb", "AdamW_bf16",
-                                         "AdamW_bf16_masters", "Lion_bf16_masters", "SGD_bf16",
-                                         "Adagrad_bf16"),
+                         testing::Values("Muon", "Muon_standard", "AdamW_u8", "AdamW_u8_masters", "AdamW",
+                                         "SGD", "Lion", "Adagrad", "Lamb", "AdamW_bf16", "AdamW_bf16_masters",
+                                         "Lion_bf16_masters", "SGD_bf16", "Adagrad_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -100,19 +100,39 @@ void complete_state_types(Config& c) {
           "{}: true needs {} true, got false; optimizer.states \"bf16\" is beside f32 masters",
           KeyName(kStates), kMasters);
   }
-  if (!o.fp32_states && bf16_masters) o.states = DS_DTYPE_BF16;
-  const bool lean = bf16_masters || o.states == DS_DTYPE_BF16;
-  if (lean && o.type == "Lamb") {
-    raise(DS_ERROR_CONFIG, "{}: \"Lamb\" keeps masters and states in f32, {} is bf16",
-          KeyName("optimizer.type"), bf16_masters ? kMasters : "optimizer.states");
+  if (!o.fp32_states && bf16_masters && o.states == DS_DTYPE_F32) o.states = DS_DTYPE_BF16;
+  if (o.states == DS_DTYPE_U8 && o.type != "Adam" && o.type != "AdamW") {
+    raise(DS_ERROR_CONFIG, "{}: \"u8\" is for Adam and AdamW, optimizer.type is \"{}\"",
+          KeyName("optimizer.states"), o.type);
+  }
+  const bool lean = bf16_masters || o.states != DS_DTYPE_F32;
+  if (lean && (o.type == "Lamb" || o.type == "Muon")) {
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" keeps masters and states in f32, {} is bf16",
+          KeyName("optimizer.type"), o.type, bf16_masters ? kMasters : "optimizer.states");
   }
   if (o.stochastic && !lean) {
-    raise(DS_ERROR_CONFIG, "{}: \"stochastic\" needs masters or states in bf16, optimizer.states is \"f32\"",
+    raise(DS_ERROR_CONFIG,
+          "{}: \"stochastic\" needs masters or states in fewer bits than f32, optimizer.states is \"f32\"",
           KeyName("optimizer.rounding"));
   }
 }
 
+// As in DeepSpeed: what is given for one of the halves, else lr, else the default of the half.
+void complete_rates(Config& c) {
+  OptimizerConfig& o = c.optimizer;
+  if (o.type != "Muon") return;
+  const bool given = c.origins.contains("optimizer.params.lr");
+  auto complete = [&](const char* path, std::optional<double>& rate, double otherwise) {
+    if (rate) return;
+    rate = given ? o.lr : otherwise;
+    c.origins[path] = "derived";
+  };
+  complete("optimizer.params.muon_lr", o.muon_lr, 0.02);
+  complete("optimizer.params.adam_lr", o.adam_lr, 3e-4);
+}
+
 void complete_optimizer(Config& c, const Document& reader) {
+  complete_rates(c);
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Given* torch = reader.find("optimizer.params.torch_adam");

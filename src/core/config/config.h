@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,10 +110,14 @@ struct OptimizerConfig {
   double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
   bool eps_inside_sqrt = false;             // eps is added below the root
   DType masters = DS_DTYPE_F32;             // BF16: bf16_master_weights_and_grads, the parameters themselves
-  DType states = DS_DTYPE_F32;              // of what the optimizer keeps of each element: F32 or BF16
-  bool stochastic = false;                  // rounding of masters and states in bf16; else to nearest
-  bool fp32_states = true;                  // fp32_optimizer_states; false: of the type of masters
-  int64_t freeze_step = 100000;             // updates until the variance stands and momenta are compressed
+  // Of what the optimizer keeps of each element: F32, BF16, or U8: codes (core/program/state_codes.h).
+  DType states = DS_DTYPE_F32;
+  bool stochastic = false;  // rounding of masters and states in bf16; else to nearest
+  bool fp32_states = true;  // fp32_optimizer_states; false: of the type of masters
+  // Muon: rates of matrices and of what AdamW updates; none: that of lr, and where none is given, the type's.
+  std::optional<double> muon_lr = {}, adam_lr = {};
+  std::string ns_method = "gram";  // Newton-Schulz iterates on Gram matrices, or "standard": on matrices
+  int64_t freeze_step = 100000;    // updates until the variance stands and momenta are compressed
   // 0/1 Adam: updates until the variance stands for good; updates of the variance after which the steps
   // between two of them double; behind the freeze, steps after which the steps between two synchronisations
   // double, and the most that there can be.

@@ -71,7 +71,8 @@ void top_level(Rows& keys) {
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",
                                        "cuda_aware", "comm_backend_name"});
-  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"}});
+  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
+                                  {"per_head_muon", false, "Muon's matrices are whole parameters here"}});
   keys.only("scheduler.params.",
             {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});
 }

@@ -40,12 +40,32 @@ Key optimizer_type_key() {
   auto set = [](Config& c, const Json& given) {
     std::vector<std::string> names;
     for (const OptimizerType& type : optimizer_types()) names.push_back(type.name);
-    std::string name = choose("optimizer.type", given, names, {"Muon"});
+    std::string name = choose("optimizer.type", given, names, {});
     for (const OptimizerType& type : optimizer_types()) {
       if (type.name == name) c.optimizer = type.defaults;
     }
   };
   return {"optimizer.type", "", set, [](const Config& c) { return Json(c.optimizer.type); }};
+}
+
+// A rate that is optimizer.params.lr where it is not given.
+template <typename Field>
+Key rate_key(std::string path, Field field) {
+  auto set = [path, field](Config& c, const Json& given) {
+    double rate = 0;
+    read_value(path, given, not_negative, rate);
+    field(c) = rate;
+  };
+  auto get = [field](const Config& c) { return field(c) ? Json(*field(c)) : Json(); };
+  return of_type({std::move(path), "", set, get});
+}
+
+Key ns_method_key() {
+  const std::string path = "optimizer.params.ns_method";
+  auto set = [path](Config& c, const Json& given) {
+    c.optimizer.ns_method = choose(path, given, {"gram", "standard"}, {});
+  };
+  return of_type({path, "", set, [](const Config& c) { return Json(c.optimizer.ns_method); }});
 }
 
 Key betas_key() {
@@ -81,11 +101,12 @@ Key param_groups_key() {
   return {"optimizer.param_groups", "", set, get};
 }
 
-// A type of elements as graphs print it: f32 or bf16.
+// A type of elements as graphs print it.
 template <typename Field>
 Key type_key(std::string path, Field field) {
   auto set = [path, field](Config& c, const Json& given) {
-    field(c) = choose(path, given, {"f32", "bf16"}, {}) == "bf16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+    const std::string name = choose(path, given, {"f32", "bf16", "u8"}, {});
+    field(c) = name == "u8" ? DS_DTYPE_U8 : name == "bf16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
   };
   auto get = [field](const Config& c) { return Json(dtype_name(field(c))); };
   return {std::move(path), "", set, get};
@@ -175,6 +196,9 @@ void optimizer_keys(std::vector<Key>& keys) {
       "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative);
   add("dampening", [](auto& c) -> auto& { return c.optimizer.dampening; });
   add("nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; });
+  keys.push_back(rate_key("optimizer.params.muon_lr", [](auto& c) -> auto& { return c.optimizer.muon_lr; }));
+  keys.push_back(rate_key("optimizer.params.adam_lr", [](auto& c) -> auto& { return c.optimizer.adam_lr; }));
+  keys.push_back(ns_method_key());
   add("maximize", [](auto& c) -> auto& { return c.optimizer.maximize; });
   add(
       "lr_decay", [](auto& c) -> auto& { return c.optimizer.lr_decay; }, not_negative);

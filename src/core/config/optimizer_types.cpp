@@ -12,8 +12,7 @@ OptimizerType adam(std::string name) {
 }  // namespace
 
 // Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
-// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam,
-// ZeroOneAdam, OnebitLamb.
+// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, ZeroOneAdam, OnebitLamb, MuonWithAuxAdam.
 const std::vector<OptimizerType>& optimizer_types() {
   static const std::vector<OptimizerType> types{
       adam("Adam"),
@@ -37,6 +36,9 @@ const std::vector<OptimizerType>& optimizer_types() {
        {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "coeff_beta",
         "factor_max", "factor_min", "factor_threshold"},
        {.type = "OneBitLamb", .bias_correction = false}},
+      {"Muon",
+       {"momentum", "ns_method", "muon_lr", "adam_lr", "betas", "eps", "adam_w_mode", "bias_correction"},
+       {.type = "Muon", .lr = 0.02, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95}},
   };
   return types;
 }

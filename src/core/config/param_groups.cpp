@@ -18,6 +18,7 @@ constexpr GroupNumber kNumbers[] = {
     {"beta2", &GroupScalars::beta2, decay, "betas"},
     {"eps", &GroupScalars::eps, not_negative, "eps"},
     {"momentum", &GroupScalars::momentum, not_negative, "momentum"},
+    {"adam_lr", &GroupScalars::adam_lr, not_negative, "adam_lr"},
 };
 
 // Members that a group of this optimizer may have; as in PyTorch, both betas are one of them.
@@ -58,7 +59,8 @@ const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, st
 }
 
 GroupScalars group_scalars(const OptimizerConfig& o) {
-  return {o.lr, o.weight_decay, o.beta1, o.beta2, o.eps, o.momentum};
+  return {o.muon_lr.value_or(o.lr), o.weight_decay, o.beta1, o.beta2, o.eps, o.momentum,
+          o.adam_lr.value_or(o.lr)};
 }
 
 GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& group) {
@@ -67,6 +69,8 @@ GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& g
   for (const auto& [name, value] : group.values) {
     if (const GroupNumber* number = find_group_number(numbers, name)) scalars.*number->value = value;
   }
+  // A group's lr is that of both halves of Muon.
+  if (group.values.contains("lr") && !group.values.contains("adam_lr")) scalars.adam_lr = scalars.lr;
   return scalars;
 }
 

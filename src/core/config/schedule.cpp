@@ -260,7 +260,13 @@ SchedulerConfig make_schedule(std::string_view type, const std::map<std::string,
 }
 
 void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k, GroupScalars& scalars) {
-  if (const ScheduleType* type = find_schedule(scheduler.type)) type->apply(scheduler, group, k, scalars);
+  const ScheduleType* type = find_schedule(scheduler.type);
+  if (!type) return;
+  GroupScalars beside = scalars;  // both rates of a group have the schedule
+  beside.lr = scalars.adam_lr;
+  type->apply(scheduler, group, k, beside);
+  type->apply(scheduler, group, k, scalars);
+  scalars.adam_lr = beside.lr;
 }
 
 }  // namespace ds

@@ -24,8 +24,9 @@ class Packer {
 
   void add(ParamId param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name).name;
-    BucketId& open = open_[{small, spec.frozen, spec.granule, spec.cls}];
-    std::string& large_scope = large_scope_[{spec.frozen, spec.granule, spec.cls}];
+    bool matrices = spec.rows > 0;
+    BucketId& open = open_[{small, spec.frozen, matrices, spec.granule, spec.cls}];
+    std::string& large_scope = large_scope_[{spec.frozen, matrices, spec.granule, spec.cls}];
     int64_t padded = padded_numel(spec.numel, spec.granule);
     bool fits = open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     BucketId target = layout.buckets.past();
@@ -34,7 +35,7 @@ class Packer {
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
       layout.buckets.push_back(
-          {std::move(name), {}, 0, small, spec.frozen, spec.granule, spec.cls, ranks_[spec.cls]});
+          {std::move(name), {}, 0, small, spec.frozen, spec.granule, spec.cls, ranks_[spec.cls], matrices});
     }
     if (!spec.alone) {
       open = target;
@@ -65,8 +66,10 @@ class Packer {
 
   const IdVector<ClassId, int>& ranks_;
   int64_t bucket_size_;
-  std::map<std::tuple<bool, bool, int64_t, ClassId>, BucketId> open_;      // by small, frozen, granule, class
-  std::map<std::tuple<bool, int64_t, ClassId>, std::string> large_scope_;  // by frozen, granule, class
+  // By small, frozen, matrices, granule, class.
+  std::map<std::tuple<bool, bool, bool, int64_t, ClassId>, BucketId> open_;
+  // By frozen, matrices, granule, class.
+  std::map<std::tuple<bool, bool, int64_t, ClassId>, std::string> large_scope_;
   std::map<std::string, int> counts_;
 };
 

@@ -28,6 +28,8 @@ struct ParamSpec {
   std::vector<std::string> reduced_over = {};
   ClassId cls{0};
   int32_t group = 0;  // whose values its updates have, as far as is known
+  // Of a parameter that is updated matrix by matrix (optim/optimizer.h, MatrixUpdate): its last dimensions.
+  int64_t rows = 0, cols = 0;
 };
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of the granule.
@@ -48,7 +50,8 @@ struct Bucket {
   bool frozen = false;      // of parameters that were made frozen: has no states until one is trained
   int64_t granule = kGranule;
   ClassId cls{0};
-  int ranks = 1;  // of the class
+  int ranks = 1;          // of the class
+  bool matrices = false;  // of parameters that are updated matrix by matrix
   int64_t shard() const { return numel / ranks; }
   // Gaps that no parameter fills, as (begin, numel).
   std::vector<std::pair<int64_t, int64_t>> padding() const;
@@ -66,7 +69,8 @@ struct Layout {
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
 // a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
-// share none with others, those of another class or granule neither, and those that are alone none at all. A
+// share none with others, those of another class or granule, or
+// of another kind of update neither, and those that are alone none at all. A
 // bucket is cut before it exceeds bucket_size elements. A parameter that would bring the small ones above
 // most_persistent elements in all counts as a larger one. ranks: of each class.
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,

@@ -34,6 +34,8 @@ double flops(const Attrs&) {
 double accumulate_flops(const Attrs& attrs) { return static_cast<double>(attrs.integer("beta")); }
 // The exact order of docs/reference/ops.md, counted.
 double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 16; }
+// Beside the arithmetic of adamw, codes are made and read by shifts.
+double adamw_codes_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 16 : 15; }
 double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
 // With an error: two sums and a difference, three products.
 double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
@@ -184,6 +186,19 @@ std::vector<InstrDef> build_table() {
                        {reads(Role::norms), reads(Role::scalars), reads(Role::source), updates(Role::state),
                         writes(Role::target)},
                        flops<1>)),
+      optimizer("adamw_codes", adamw_codes, 4, adamw_codes_flops),
+      // Of Muon: momentum and what the step is made of, matrices of norm 1, Newton-Schulz's sums of
+      // products, the step.
+      kernel("muon_momentum", muon_momentum, update,
+             {reads(Role::grad), reads(Role::scalars), updates(Role::state), writes_or_updates(Role::target)},
+             flops<7>),
+      kernel("unit_matrix", unit_matrix, state, one_to_one, flops<3>),
+      kernel("blend", blend, state, {reads(Role::source), reads(Role::source, 0), writes(Role::target)},
+             flops<3>),
+      kernel(
+          "muon", muon, update,
+          {reads(Role::source), reads(Role::scalars), updates(Role::master), writes_or_updates(Role::param)},
+          flops<3>),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
       reduction(move("all_reduce", all_reduce, collective, Queue::comm)),

@@ -24,6 +24,7 @@ struct AdamStep {
   explicit AdamStep(const KernelContext& c) {
     const GroupScalars& group = c.scalars.group;
     double wd = group.weight_decay;
+    double lr = c.attrs.integer_or("own_rate", 0) != 0 ? group.adam_lr : group.lr;
     bool l2 = c.attrs.integer("l2") != 0;
     grad_scale = static_cast<float>(c.scalars.grad_scale);
     beta1 = static_cast<float>(group.beta1);
@@ -34,9 +35,9 @@ struct AdamStep {
     bool corrected = c.attrs.integer_or("bias_correction", 1) != 0;
     correction1 = corrected ? static_cast<float>(1 - std::pow(group.beta1, t)) : 1.0f;
     correction2 = corrected ? static_cast<float>(1 - std::pow(group.beta2, t)) : 1.0f;
-    rate = static_cast<float>(group.lr);
+    rate = static_cast<float>(lr);
     eps = static_cast<float>(group.eps);
-    decay = l2 ? 1.0f : static_cast<float>(1 - group.lr * wd);
+    decay = l2 ? 1.0f : static_cast<float>(1 - lr * wd);
     penalty = l2 ? static_cast<float>(wd) : 0.0f;
   }
 };

@@ -60,10 +60,12 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_quantize(registry);
   cpu::add_row_table(registry);
   cpu::add_adamw(registry);
+  cpu::add_adamw_codes(registry);
   cpu::add_sgd(registry);
   cpu::add_lion(registry);
   cpu::add_adagrad(registry);
   cpu::add_lamb(registry);
+  cpu::add_muon(registry);
   cpu::add_signs(registry);
   cpu::add_momentum(registry);
   cpu::add_frozen_adam(registry);

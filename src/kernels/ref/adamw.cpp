@@ -13,7 +13,7 @@ namespace {
 // exactly.
 void adamw(const KernelContext& c) {
   const GroupScalars& group = c.scalars.group;
-  double lr = group.lr, wd = group.weight_decay;
+  double lr = c.attrs.integer_or("own_rate", 0) != 0 ? group.adam_lr : group.lr, wd = group.weight_decay;
   bool l2 = c.attrs.integer("l2") != 0;
   float grad_scale = static_cast<float>(c.scalars.grad_scale);
   float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);

@@ -46,10 +46,12 @@ void register_ref(KernelRegistry& registry) {
   ref::add_quantize(registry);
   ref::add_row_table(registry);
   ref::add_adamw(registry);
+  ref::add_adamw_codes(registry);
   ref::add_sgd(registry);
   ref::add_lion(registry);
   ref::add_adagrad(registry);
   ref::add_lamb(registry);
+  ref::add_muon(registry);
   ref::add_signs(registry);
   ref::add_momentum(registry);
   ref::add_frozen_adam(registry);

@@ -1,0 +1,41 @@
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/group_scalars.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+
+// The constants of a step of `adamw_codes`, formed in f64 and rounded once: as those of `adamw`, but both
+// corrections are factors.
+struct AdamCodesStep {
+  float grad_scale, beta1, one_beta1, beta2, one_beta2, rate, correction2, eps, decay, penalty;
+
+  explicit AdamCodesStep(const KernelContext& c) {
+    const GroupScalars& group = c.scalars.group;
+    const double wd = group.weight_decay, t = static_cast<double>(c.scalars.updates + 1);
+    const bool l2 = c.attrs.integer("l2") != 0, corrected = c.attrs.integer_or("bias_correction", 1) != 0;
+    grad_scale = static_cast<float>(c.scalars.grad_scale);
+    beta1 = static_cast<float>(group.beta1);
+    one_beta1 = static_cast<float>(1 - group.beta1);
+    beta2 = static_cast<float>(group.beta2);
+    one_beta2 = static_cast<float>(1 - group.beta2);
+    rate = static_cast<float>(corrected ? group.lr / (1 - std::pow(group.beta1, t)) : group.lr);
+    correction2 = static_cast<float>(corrected ? 1 / (1 - std::pow(group.beta2, t)) : 1);
+    eps = static_cast<float>(group.eps);
+    decay = l2 ? 1.0f : static_cast<float>(1 - group.lr * wd);
+    penalty = l2 ? static_cast<float>(wd) : 0.0f;
+  }
+};
+
+// Draws of a block of 256 elements are made of 64 words: element e has word e mod 64 times the constant of
+// its quarter, so that every element has every word equally often, and four elements share what is drawn. Of
+// this product the lowest 20 bits round the mean, the highest 20 the mean of squares, and those that
+// Draw::mixed says the master.
+inline constexpr int64_t kBlockWords = 64;
+inline constexpr uint32_t kQuarters[] = {1, 0x85EBCA6Bu, 0xC2B2AE35u, 0x27D4EB2Fu};
+inline uint32_t mean_bits(uint32_t word) { return word & 0xfffffu; }
+inline uint32_t square_bits(uint32_t word) { return word >> 12; }
+
+}  // namespace ds
