@@ -184,6 +184,15 @@ void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
 
 }  // namespace
 
+std::vector<Job> document_jobs(DType t, int64_t rows) {
+  constexpr int64_t kHeads = 12, kDepth = 64;
+  TensorType x = tensor(t, {rows, kHeads * kDepth}), qkv = tensor(t, {rows, 3 * kHeads * kDepth}),
+             lse = tensor(f32, {kHeads, rows}), begin = tensor(i32, {rows});
+  const Attrs attrs{{"heads", kHeads}, {"seq", rows}, {"documents", int64_t{1}}};
+  return {{"attention/documents", "attention", attrs, {qkv, begin}, {x, lse}},
+          {"attention_dx/documents", "attention_dx", attrs, {x, qkv, begin, x, lse}, {qkv}}};
+}
+
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all{
       {"gpt2", 2048, 768, 12, 512, 50257, 1 << 25},

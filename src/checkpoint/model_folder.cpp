@@ -94,7 +94,7 @@ void fill_from_folder(Config& config) {
 }
 
 HfModel configured_model(Config& config) {
-  int64_t bound = config.micro_batch * config.sequence;
+  int64_t bound = batch_rows(config);
   if (!config.model.folder.empty()) {
     bool noise = config.origins.at("model.dropout") == "default";
     fill_from_folder(config);

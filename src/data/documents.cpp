@@ -102,6 +102,19 @@ void DocumentSampler::fill(int64_t row, size_t at, std::span<int32_t> tokens, st
   std::fill_n(tokens.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
   std::fill_n(targets.begin() + static_cast<std::ptrdiff_t>(at), size, kNoTarget);
   if (!begins.empty()) std::iota(&begins[at], &begins[at] + size, static_cast<int32_t>(at));
+  place(row, at, tokens, targets, begins);
+}
+
+int64_t DocumentSampler::length(int64_t row) const {
+  int64_t sum = 0;
+  for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
+    sum += pieces_[static_cast<size_t>(i)].length;
+  }
+  return sum;
+}
+
+void DocumentSampler::place(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
+                            std::span<int32_t> begins) const {
   std::vector<int32_t> text;
   std::vector<uint8_t> marks;
   for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {

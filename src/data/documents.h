@@ -27,6 +27,10 @@ class DocumentSampler {
 
   int64_t epoch_samples() const { return static_cast<int64_t>(rows_.size()) - 1; }
   int64_t left_out() const { return left_out_; }  // documents without a target within a row
+  int64_t length(int64_t row) const;              // tokens of a row, without padding
+  // Those of row `row`, from token `at` of a micro-batch on; its padding stays as it is.
+  void place(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
+             std::span<int32_t> begins) const;
   // Row of sample `sample` of the training stream.
   int64_t row(int64_t sample) const;
   // As TrainSampler::leaf.

@@ -61,7 +61,9 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
     Document document = encoder.encode(line, fmt::format("'{}' line {}", file.path(), file.number()));
-    (out ? *heldout : train).add(document.tokens, document.targets);
+    // Where every token is a target, the file needs no marks.
+    std::span<const uint8_t> marks = document.targets;
+    (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
     ++(out ? facts.heldout : facts.train);
     if (!out) facts.targets += std::count(document.targets.begin(), document.targets.end(), 1);
   });

@@ -81,7 +81,7 @@ class Audit {
       if (request_.threads > 0) config_.threads = request_.threads;
       model_ = configured_model(config_);
       check_masking_keys(config_, model_);
-      int64_t unit = config_.micro_batch * config_.sequence;
+      int64_t unit = batch_rows(config_);
       inputs_.emplace(model_, unit * config_.accumulation, config_.sequence, std::vector<int32_t>(),
                       std::vector<int32_t>(), unit);
       open_data();
@@ -124,17 +124,22 @@ class Audit {
   }
 
   std::vector<InputView> batch(int64_t step) {
-    auto unit = static_cast<size_t>(config_.micro_batch * config_.sequence);
-    tokens_.resize(unit * static_cast<size_t>(config_.accumulation));
+    auto unit = static_cast<size_t>(batch_rows(config_)), used = static_cast<size_t>(data_->tokens_of(step));
+    auto all = used * static_cast<size_t>(config_.accumulation);
+    tokens_.resize(all + unit);  // the last micro-batch has room for what it does not use
     targets_.resize(tokens_.size());
     begins_.resize(inputs_->documents() ? tokens_.size() : 0);
     for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
-      size_t at = static_cast<size_t>(micro) * unit;
+      size_t at = static_cast<size_t>(micro) * used;
       data_->fill(step, static_cast<int32_t>(micro), std::span(tokens_).subspan(at, unit),
-                  std::span(targets_).subspan(at, unit),
-                  begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, unit));
+                  std::span(targets_).subspan(at, unit), begins(at, unit));
     }
-    return inputs_->views(tokens_, targets_, begins_, static_cast<int64_t>(unit));
+    return inputs_->views(std::span(tokens_).first(all), std::span(targets_).first(all), begins(0, all),
+                          static_cast<int64_t>(used));
+  }
+
+  std::span<int32_t> begins(size_t at, size_t count) {
+    return begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, count);
   }
 
   const AuditRequest& request_;

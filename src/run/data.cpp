@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
@@ -112,6 +113,7 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       accumulation_(config.accumulation),
       sequence_(config.sequence),
       curriculum_(config.curriculum),
+      documents_(config.model.documents),
       isolated_(config.data.packing == "isolated"),
       folder_(folder),
       batch_(std::move(batch)) {
@@ -119,6 +121,10 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
   if (batch_ && isolated_) {
     raise(DS_ERROR_CONFIG, "{}: \"isolated\" is for text; batches of a function have no documents",
           KeyName("data.packing"));
+  }
+  if (batch_ && config.dynamic_batching.enabled) {
+    raise(DS_ERROR_CONFIG, "{}: true is for documents of files; a function brings its own batches",
+          KeyName("data_efficiency.data_sampling.dynamic_batching.enabled"));
   }
   if (batch_) return;
   std::string tokenizer = run_tokenizer(folder, config.data.tokenizer);
@@ -143,7 +149,10 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
             KeyName("data.format"));
     }
     bool packing = config.data.packing != "none";
+    const DynamicBatchingConfig& dynamic = config.dynamic_batching;
+    if (dynamic.enabled) packing = false;
     train_documents_.emplace(dataset_.train, sequence_, packing, config.run.seed, batch);
+    if (dynamic.enabled) open_dynamic(dynamic, batch);
     if (dataset_.heldout.documents() > 0) {
       heldout_documents_.emplace(dataset_.heldout, sequence_, packing, config.run.seed, 0);
       if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
@@ -151,6 +160,10 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
     return;
   }
   if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
+  if (config.dynamic_batching.enabled) {
+    raise(DS_ERROR_CONFIG, "{}: true needs token files of documents, these hold a stream",
+          KeyName("data_efficiency.data_sampling.dynamic_batching.enabled"));
+  }
   if (isolated_) {
     std::optional<int32_t> last = tokenizer_->end_of_text();
     if (!last) {
@@ -175,6 +188,10 @@ bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::
     return batch_(step, micro, tokens, targets);
   }
   int64_t leaves = accumulation_ * world_, leaf = int64_t{micro} * world_ + rank_;
+  if (dynamic_) {
+    fill_dynamic(step, leaf, tokens, targets, begins);
+    return true;
+  }
   if (train_documents_) {
     train_documents_->leaf(step, leaves, leaf, micro_batch_, tokens, targets, begins);
   } else {
@@ -193,6 +210,60 @@ bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::
     std::fill(all.begin() + length, all.end(), kNoTarget);
   }
   return true;
+}
+
+void RunData::open_dynamic(const DynamicBatchingConfig& dynamic, int64_t batch) {
+  std::vector<int64_t> lengths;
+  for (int64_t row = 0; row < train_documents_->epoch_samples(); ++row) {
+    lengths.push_back(train_documents_->length(row));
+  }
+  dynamic_.emplace(lengths, DynamicBatchOptions{dynamic.max_tokens, dynamic.min_batch, dynamic.max_batch,
+                                                dynamic.order, dynamic.seed, batch});
+  lr_scaling_ = dynamic.lr_scaling;
+  if (dynamic_->batches() > 0) return;
+  raise(DS_ERROR_CONFIG, "{}: {} documents fill no step of {} groups of at most {} tokens",
+        KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch,
+        dynamic.max_tokens);
+}
+
+// A step's micro-batches are as long as the longest of all ranks, so that products, and with them bits, do
+// not depend on how many ranks there are. What is left is padding: documents of one token without a target.
+int64_t RunData::tokens_of(int64_t step) const {
+  if (dynamic_) {
+    int64_t most = 0, batch = step % dynamic_->batches();
+    for (int64_t leaf = 0; leaf < accumulation_ * world_; ++leaf) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < micro_batch_; ++i) {
+        for (int64_t row : dynamic_->group(batch, leaf * micro_batch_ + i))
+          sum += train_documents_->length(row);
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+  bool shorter = curriculum_.enabled && !batch_ && documents_;
+  return micro_batch_ * (shorter ? curriculum_difficulty(curriculum_, step) : sequence_);
+}
+
+double RunData::lr_factor(int64_t step) const {
+  if (!dynamic_) return 1;
+  int64_t base = micro_batch_ * accumulation_ * world_;
+  return ds::lr_factor(lr_scaling_, dynamic_->documents(step % dynamic_->batches()), base);
+}
+
+void RunData::fill_dynamic(int64_t step, int64_t leaf, std::span<int32_t> tokens, std::span<int32_t> targets,
+                           std::span<int32_t> begins) const {
+  auto count = static_cast<std::ptrdiff_t>(tokens_of(step));
+  std::fill_n(tokens.begin(), count, 0);
+  std::fill_n(targets.begin(), count, kNoTarget);
+  std::iota(begins.begin(), begins.begin() + count, 0);
+  size_t at = 0;
+  for (int64_t i = 0; i < micro_batch_; ++i) {
+    for (int64_t row : dynamic_->group(step % dynamic_->batches(), leaf * micro_batch_ + i)) {
+      train_documents_->place(row, at, tokens, targets, begins);
+      at += static_cast<size_t>(train_documents_->length(row));
+    }
+  }
 }
 
 // The first `length` tokens of each row, one row behind the other.
@@ -220,6 +291,10 @@ void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> to
 
 std::string RunData::rows() const {
   if (!train_documents_) return "";
+  if (dynamic_) {
+    return fmt::format("{} documents in {} steps; {} pieces of documents are in none",
+                       dataset_.train.documents(), dynamic_->batches(), dynamic_->left_out());
+  }
   return fmt::format("{} documents in {} samples of {} tokens; {} documents have no target within a sample",
                      dataset_.train.documents(), train_documents_->epoch_samples(), sequence_,
                      train_documents_->left_out());

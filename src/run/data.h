@@ -10,6 +10,7 @@
 #include "data/baselines.h"
 #include "data/dataset.h"
 #include "data/documents.h"
+#include "data/dynamic_batches.h"
 #include "data/masking.h"
 #include "data/tokenizer.h"
 #include "run/train_options.h"
@@ -37,6 +38,10 @@ class RunData {
   // Batch `index` of `batches` of this rank of the held-out text; the same at every evaluation.
   void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens, std::span<int32_t> targets,
                     std::span<int32_t> begins = {}) const;
+  // Tokens of each micro-batch of this step, which fill() leaves at the beginning of its spans.
+  int64_t tokens_of(int64_t step) const;
+  // What the step's learning rates are multiplied by.
+  double lr_factor(int64_t step) const;
   bool has_heldout() const { return heldout_ || heldout_documents_; }
   int64_t heldout_tokens() const { return dataset_.heldout.size(); }
 
@@ -61,12 +66,16 @@ class RunData {
 
  private:
   void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
+  void open_dynamic(const DynamicBatchingConfig& dynamic, int64_t batch);
+  void fill_dynamic(int64_t step, int64_t leaf, std::span<int32_t> tokens, std::span<int32_t> targets,
+                    std::span<int32_t> begins) const;
   void shorten(int64_t length, std::span<int32_t> tokens, std::span<int32_t> targets,
                std::span<int32_t> begins) const;
 
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_, sequence_;
   const CurriculumConfig curriculum_;
+  const bool documents_;    // the model tells documents apart
   const bool isolated_;     // data.packing
   int32_t separator_ = -1;  // of a stream whose documents are isolated: what ends each
   const std::string folder_;
@@ -77,6 +86,8 @@ class RunData {
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;
   std::optional<DocumentSampler> train_documents_, heldout_documents_;  // in place of these
+  std::optional<DynamicBatches> dynamic_;                               // of rows of train_documents_
+  std::string lr_scaling_;
   std::string hash_ = "caller";
   Baselines baselines_;
 };

@@ -44,7 +44,7 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       loaded_(loaded),
       log_(record),
       config_(engine.runtime().config()),
-      batch_tokens_(config_.micro_batch * config_.sequence),
+      batch_tokens_(batch_rows(config_)),
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
       begins_(inputs.documents() ? tokens_.size() : 0),
@@ -58,9 +58,18 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
 // and only the last one of a micro-batch may be shorter. Where there are more, the tokens behind the
 // curriculum's length are computed, and no target is among them.
 int64_t Loop::tokens_of(int64_t step) const {
-  bool one = config_.micro_batch == 1 && inputs_.tokens_only();
-  if (!config_.curriculum.enabled || options_.batch || !(one || inputs_.documents())) return batch_tokens_;
-  return config_.micro_batch * curriculum_difficulty(config_.curriculum, step);
+  bool one = config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.tokens_only();
+  return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step) : data_.tokens_of(step);
+}
+
+// Multiplies the learning rates of the next step; NaN gives them back to configuration and schedule.
+void Loop::scale_rates(double factor) {
+  if (factor == 1) return;
+  const StepControl& control = engine_.control();
+  for (size_t g = 0; g < control.groups().size(); ++g) {
+    std::string name = fmt::format("param_groups[{}].lr", g);
+    engine_.set(name, std::isnan(factor) ? factor : control.get(name).value() * factor);
+  }
 }
 
 std::span<int32_t> Loop::begins(size_t at, size_t count) {
@@ -134,7 +143,11 @@ void Loop::sample() {
 
 bool Loop::step() {
   int64_t begin = now_ns();
-  StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(engine_.control().steps())));
+  const int64_t number = engine_.control().steps();
+  const double factor = data_.lr_factor(number);
+  scale_rates(factor);
+  StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(number)));
+  if (factor != 1) scale_rates(kNoLoss);
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
@@ -166,11 +179,11 @@ double Loop::evaluate() {
   int64_t batches = config_.run.eval_batches;
   if (batches <= 0 || !data_.has_heldout()) return kNoLoss;
   double sum = 0;
-  auto unit = static_cast<size_t>(batch_tokens_);
+  auto unit = static_cast<size_t>(config_.micro_batch * config_.sequence);
   for (int64_t b = 0; b < batches; ++b) {
     data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit),
                        begins(0, unit));
-    sum += engine_.eval_batch(views(1, batch_tokens_));
+    sum += engine_.eval_batch(views(1, static_cast<int64_t>(unit)));
     if (b + 1 < batches && stop_asked_of_any(engine_.runtime().comm(), options_.stop)) return kNoLoss;
   }
   double mean = sum / static_cast<double>(batches);

@@ -71,6 +71,7 @@ class Loop {
   void keep_spans(int64_t step, int64_t begin, int64_t end);
   // Tokens of a micro-batch of this step: those that a curriculum leaves, where rows can be shorter.
   int64_t tokens_of(int64_t step) const;
+  void scale_rates(double factor);
   std::vector<InputView> views(int64_t micros, int64_t tokens);
   // `count` tokens of begins_ from `at` on; none where the model does not ask for them.
   std::span<int32_t> begins(size_t at, size_t count);

@@ -145,7 +145,7 @@ class Run {
     check_curriculum_model(config_, model);
     use_ = model.causal ? TextUse::next : TextUse::masked;
     if (comm_.rank() == 0) warn_unread(model, config_.model.folder);
-    int64_t batch = config_.micro_batch * config_.sequence;
+    int64_t batch = batch_rows(config_);
     inputs_.emplace(model, batch * config_.accumulation, config_.sequence, std::vector<int32_t>(),
                     std::vector<int32_t>(), batch);
     engine_options.programs = run_programs(config_, model);

@@ -192,6 +192,43 @@ TEST_F(DocumentRun, IsolatesTheFilesOfAText) {
   EXPECT_GT(std::abs(isolated - whole), 1e-6);
 }
 
+std::string dynamic_batching(const std::string& more) {
+  return R"({"data": {"loss_on": "all"}, "data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
+      "dynamic_batching": {"enabled": true, "max_tokens": 90, )" +
+         more + "}}}}";
+}
+
+TEST_F(DocumentRun, SameBitsWithDynamicBatching) {
+  expect_same_bits(dynamic_batching(R"("sequence_picking_order": "random")"));
+}
+
+TEST_F(DocumentRun, SameBitsWithBoundedBatches) {
+  expect_same_bits(dynamic_batching(R"("max_batch_size": 2, "lr_scaling_method": "sqrt")"));
+}
+
+// Four groups of at most 3 documents, where train_batch_size is 4.
+TEST_F(DocumentRun, DynamicBatchingScalesTheRate) {
+  auto rates = [&](const std::string& name, const std::string& method) {
+    return rows(train_on(
+        1,
+        config(name, 3, dynamic_batching(R"("max_batch_size": 3, "lr_scaling_method": ")" + method + "\""))));
+  };
+  std::vector<StepRecord> linear = rates("linear", "linear"), root = rates("sqrt", "sqrt"),
+                          none = rates("none", "none");
+  for (size_t i = 0; i < 3; ++i) {
+    double documents = 4 * linear[i].lr / 0.005;
+    EXPECT_NEAR(documents, std::round(documents), 1e-6);
+    EXPECT_GT(documents, 4);
+    EXPECT_LE(documents, 12);
+    EXPECT_NEAR(root[i].lr, 0.005 * std::sqrt(documents / 4), 1e-9);
+    EXPECT_EQ(none[i].lr, 0.005);
+    // No more rows than the groups have tokens, and nothing of run.sequence.
+    EXPECT_LE(linear[i].tokens_per_second * linear[i].seconds, 4 * 90 + 0.1);
+  }
+  EXPECT_EQ(linear[0].loss, none[0].loss);
+  EXPECT_NE(linear[2].loss, none[2].loss);
+}
+
 TEST_F(DocumentRun, SameBitsWithLayerdrop) {
   expect_same_bits(R"({"model": {"layers": 3, "layerdrop": 0.4}})");
 }
@@ -264,6 +301,9 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(R"({"data": {"packing": true, "format": "text", "chat_template": null}})",
           "data.packing: true needs data.format \"jsonl\", got \"text\"");
   refused(R"({"data": {"packing": "isolated"}, "model": {"documents": false}})", "model.documents: false");
+  refused(dynamic_batching(R"("sequence_picking_order": "longest")"), "\"longest\" is unknown");
+  refused(dynamic_batching(R"("min_batch_size": 5, "max_batch_size": 4)"), "4 is below min_batch_size 5");
+  refused(dynamic_batching(R"("min_batch_size": 50)"), "fill no step of 4 groups of at most 90 tokens");
   refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
   refused(R"({"data": {"tokenizer": "learn"}})", "data.tokenizer: \"learn\" needs data.format \"text\"");
   refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");

@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
+#include "core/config/data_efficiency.h"
 #include "core/config/document.h"
 #include "core/config/optimizer_types.h"
 #include "core/config/schedule.h"
@@ -246,7 +247,9 @@ void check_data(const Config& c) {
 void complete_documents(Config& c) {
   ModelConfig& m = c.model;
   bool has_model = !m.family.empty() || !m.folder.empty();
-  const char* needs = c.data.packing == "isolated" ? "data.packing \"isolated\"" : nullptr;
+  const char* needs = c.data.packing == "isolated" ? "data.packing \"isolated\""
+                      : c.dynamic_batching.enabled ? "dynamic batching"
+                                                   : nullptr;
   if (needs && m.mask) {
     raise(DS_ERROR_CONFIG, "{}: true excludes {}, whose padding is a document of its own",
           KeyName("model.mask"), needs);
@@ -461,6 +464,15 @@ void drop_consequences(ConfigRefusals& refusals) {
   }
 }
 
+// Whether a section around this one has an `enabled` that says false.
+bool switched_off_around(const Document& reader, const std::string& path) {
+  for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
+    const Given* enabled = reader.find(path.substr(0, dot) + ".enabled");
+    if (enabled && enabled->value.is_bool() && !enabled->value.boolean()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
@@ -474,6 +486,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   for (const ForeignKey& key : foreign_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
+    if (key.rule == ForeignKey::Rule::nested && switched_off_around(reader, key.path)) continue;
     checked([&] {
       const ForeignEffect effect = check_foreign(key, given->value);
       if (effect != ForeignEffect::off) config.without_effect.push_back(key.path);
@@ -512,6 +525,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_masking(config); });
   checked([&] { check_data(config); });
   checked([&] { check_curriculum(config); });
+  checked([&] { complete_data_efficiency(config); });
   checked([&] { complete_documents(config); });
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });

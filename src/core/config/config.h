@@ -63,7 +63,9 @@ struct CurriculumConfig {
 
 // data_efficiency.data_sampling.dynamic_batching: micro-batches of as many documents as their tokens allow.
 struct DynamicBatchingConfig {
-  bool enabled = false;
+  bool enabled = false;                  // here, and in both sections around it:
+  bool outer = false, sampling = false;  // data_efficiency.enabled, data_efficiency.data_sampling.enabled
+  bool given = false;                    // enabled here, whatever they say
   int64_t max_tokens = 0;                // of a group of documents; a micro-batch is micro_batch groups
   std::string lr_scaling = "linear";     // lr_scaling_method: "linear", "sqrt", "none"
   int64_t min_batch = 1, max_batch = 0;  // documents of a group; 0: no bound
@@ -292,6 +294,9 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals);
 
 // Gives the sizes that Hugging Face's integration makes from the model's width to the keys that wait for it.
 void fill_from_model(Config& config, int64_t hidden);
+
+// Rows of a micro-batch at most.
+int64_t batch_rows(const Config& config);
 
 // Tokens of each sample that count in optimizer step k (0-based) with config.curriculum (deepspeed.md 4.15).
 int64_t curriculum_difficulty(const CurriculumConfig& config, int64_t step);

@@ -222,11 +222,19 @@ void other_sections(Rows& keys) {
 // Sections in which parts may be on or off on their own.
 void nested_sections(Rows& keys) {
   keys.rows.push_back({"compression_training", Rule::nested, {}, {}, "libds compresses no models"});
-  keys.rows.push_back({"data_efficiency",
+  keys.rows.push_back({"data_efficiency.data_routing",
                        Rule::nested,
                        {},
-                       {"seed", "data_sampling", "data_routing"},
-                       "libds has no random layerwise token dropping and no data sampling by metrics"});
+                       {"random_ltd"},
+                       "libds has no random layerwise token dropping"});
+  keys.rows.push_back({"data_efficiency.data_sampling.curriculum_learning",
+                       Rule::nested,
+                       {},
+                       {"data_cluster_path", "curriculum_metrics"},
+                       "libds draws no samples by metric files; use curriculum_learning at the top level"});
+  keys.no_effect("data_efficiency.data_sampling.", {"num_epochs", "num_workers", "pin_memory"});
+  // Lengths are those of the run's own documents.
+  keys.no_effect("data_efficiency.data_sampling.dynamic_batching.", {"metrics_path", "verbose"});
   // A degree of 1 is no parallelism.
   keys.rows.push_back(
       {"tensor_parallel",
@@ -277,8 +285,7 @@ void check_inside(const ForeignKey& key, const Json& given) {
 void check_nested(const ForeignKey& key, const std::string& path, const Json& given) {
   const Json* enabled = given.find("enabled");
   if (enabled && !switched_on(*enabled)) return;
-  const bool holds_parts =
-      path == key.path || path.ends_with(".data_sampling") || path.ends_with(".data_routing");
+  const bool holds_parts = path == "compression_training" || path == "data_efficiency.data_routing";
   if (enabled && !holds_parts) refuse(path + ".enabled", enabled->dump(), key);
   for (const auto& [name, value] : given.object()) {
     if (value.is_object()) check_nested(key, path + "." + name, value);

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
+#include "core/config/data_efficiency.h"
 #include "core/config/key_kinds.h"
 #include "core/config/optimizer_keys.h"
 #include "core/config/schedule_keys.h"
@@ -446,6 +447,7 @@ const std::vector<Key>& config_keys() {
     zero_keys(all);
     model_keys(all);
     curriculum_keys(all);
+    data_efficiency_keys(all);
     run_keys(all);
     return all;
   }();

@@ -30,12 +30,17 @@ void check_product(const char* unit, const std::array<Factor, n>& factors, doubl
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+Factor rows_of_a_sample(const Config& c) {
+  const DynamicBatchingConfig& d = c.dynamic_batching;
+  if (!d.enabled || d.max_tokens <= c.sequence) return {"run.sequence", real(c.sequence)};
+  return {"data_efficiency.data_sampling.dynamic_batching.max_tokens", real(d.max_tokens)};
+}
+
 }  // namespace
 
 void check_sizes(const Config& c) {
   constexpr double kTokens = 2147483647, kWeights = 0x1p43, kValues = 0x1p50;
-  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)},
-      sequence{"run.sequence", real(c.sequence)};
+  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)}, sequence = rows_of_a_sample(c);
   if (c.train_batch > static_cast<int64_t>(kTokens)) {
     raise(DS_ERROR_CONFIG, "{}: {} is above {:.0f}", KeyName("train_batch_size"), c.train_batch, kTokens);
   }

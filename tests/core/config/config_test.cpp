@@ -517,6 +517,18 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
   EXPECT_NE(refusal_with("\"data_efficiency\": {\"enabled\": true, " + ltd)
                 .find("data_efficiency.data_routing.random_ltd.enabled: true is unsupported"),
             std::string::npos);
+  const std::string metrics =
+      R"("data_sampling": {"enabled": true, "curriculum_learning": {"enabled": true}}})";
+  EXPECT_NE(refusal_with(R"("data_efficiency": {"enabled": true, )" + metrics)
+                .find("data_efficiency.data_sampling.curriculum_learning.enabled: true is unsupported"),
+            std::string::npos);
+  const std::string dynamic = R"("data_sampling": {"enabled": true, "dynamic_batching": {"enabled": true}}})";
+  EXPECT_EQ(with(R"("data_efficiency": {"enabled": false, )" + dynamic).warnings.size(), 1u);
+  EXPECT_NE(refusal_with(R"("data_efficiency": {"enabled": true, )" + dynamic).find("max_tokens: missing"),
+            std::string::npos);
+  EXPECT_NE(refusal_with(R"("progressive_layer_drop": {"enabled": true, "theta": 0.5, "gamma": 0.001})")
+                .find("DeepSpeed hands theta to the model"),
+            std::string::npos);
   EXPECT_EQ(with(R"("autotuning": {"enabled": true, "fast": true})").warnings.size(), 1u);
   EXPECT_EQ(refusal_with(R"("autotuning": {"enabled": true, "fats": true})"),
             "autotuning.fats: unknown key; did you mean autotuning.fast?");

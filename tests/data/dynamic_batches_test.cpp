@@ -1,0 +1,95 @@
+// Groups of documents and learning rates against what DeepSpeed made of the same lengths
+// (tests/data/dynamic_batches.json).
+#include "data/dynamic_batches.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+Json recorded() {
+  return Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/dynamic_batches.json"));
+}
+
+std::vector<int64_t> integers(const Json& list) {
+  std::vector<int64_t> out;
+  for (const Json& one : list.array()) out.push_back(one.integer());
+  return out;
+}
+
+TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
+  Json all = recorded();
+  int compared = 0;
+  for (const Json& c : all.at("batches").array()) {
+    DynamicBatchOptions options;
+    options.max_tokens = c.at("max_tokens").integer();
+    options.least = c.at("min_batch_size").integer();
+    options.most = c.at("max_batch_size").is_null() ? 0 : c.at("max_batch_size").integer();
+    options.order = c.at("order").string();
+    options.groups = c.at("groups").integer();
+    std::vector<int64_t> lengths = integers(c.at("lengths"));
+    DynamicBatches batches(lengths, options);
+    const Json::Array& groups = c.at("microbatches").array();
+    ASSERT_EQ(batches.batches() * options.groups, static_cast<int64_t>(groups.size())) << c.dump();
+    int64_t documents = 0;
+    for (int64_t b = 0; b < batches.batches(); ++b) {
+      EXPECT_EQ(batches.documents(b), integers(c.at("sizes"))[static_cast<size_t>(b)]);
+      documents += batches.documents(b);
+      for (int64_t g = 0; g < options.groups; ++g, ++compared) {
+        auto group = batches.group(b, g);
+        EXPECT_EQ(std::vector<int64_t>(group.begin(), group.end()),
+                  integers(groups[static_cast<size_t>(b * options.groups + g)]))
+            << c.dump();
+      }
+    }
+    EXPECT_EQ(batches.left_out(), static_cast<int64_t>(lengths.size()) - documents);
+  }
+  EXPECT_GT(compared, 40);
+}
+
+TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
+  Json all = recorded();
+  for (const Json& c : all.at("rates").array()) {
+    EXPECT_DOUBLE_EQ(lr_factor(c.at("method").string(), c.at("documents").integer(), c.at("base").integer()),
+                     c.at("lr").number())
+        << c.dump();
+  }
+}
+
+TEST(DynamicBatches, ARandomOrderIsOneOfAllDocuments) {
+  std::vector<int64_t> lengths(50, 3);
+  auto drawn = [&](uint64_t seed) {
+    DynamicBatches batches(lengths, {.max_tokens = 9, .order = "random", .seed = seed, .groups = 1});
+    std::vector<int64_t> out;
+    for (int64_t b = 0; b < batches.batches(); ++b) {
+      auto group = batches.group(b, 0);
+      out.insert(out.end(), group.begin(), group.end());
+    }
+    return out;
+  };
+  std::vector<int64_t> one = drawn(1), again = drawn(1), other = drawn(2);
+  EXPECT_EQ(one, again);
+  EXPECT_NE(one, other);
+  EXPECT_EQ(one.size(), 49u);
+  std::sort(one.begin(), one.end());
+  EXPECT_EQ(std::unique(one.begin(), one.end()), one.end());
+}
+
+TEST(DynamicBatches, NothingFitsNowhere) {
+  EXPECT_EQ(DynamicBatches({}, {.max_tokens = 9}).batches(), 0);
+  std::vector<int64_t> long_ones{10, 11, 12};
+  DynamicBatches none(long_ones, {.max_tokens = 9});
+  EXPECT_EQ(none.batches(), 0);
+  EXPECT_EQ(none.left_out(), 3);
+}
+
+}  // namespace
+}  // namespace ds
