@@ -373,6 +373,7 @@ void StateStore::forget_own() {
 // bucket are found again, those of another cut are not.
 std::vector<StateStore::Own> StateStore::own() const {
   std::vector<Own> out;
+  if (!trains()) return out;
   auto add = [&](std::string name, const StateRef& ref, bool common = false) {
     out.push_back({{std::move(name), ref.numel, common}, ref});
   };
@@ -408,7 +409,7 @@ std::vector<StateStore::Own> StateStore::own() const {
   if (joined.server_error.exists()) add("server_error", all_of(joined.server_error));
   if (joined.padding.exists()) add("padding", all_of(joined.padding));
   if (joined.coefficients.exists()) add("coefficients", all_of(joined.coefficients), true);
-  if (trains() && optimizer_of(runtime_.config().optimizer).steps_locally())
+  if (optimizer_of(runtime_.config().optimizer).steps_locally())
     add("rate_sums", {BufferId(), 0, std::ssize(control_.rate_sums())});
   return out;
 }
