@@ -194,6 +194,7 @@ namespace {
 // "AdamW", and how masters and states in fewer bytes than f32 are kept: "AdamW bf16 masters bf16 states".
 std::string optimizer_text(const OptimizerConfig& o) {
   std::string text = o.type;
+  if (o.type == "Muon") text += " " + o.ns_method;
   if (o.masters != DS_DTYPE_F32) text += fmt::format(" {} masters", dtype_name(o.masters));
   if (o.states != DS_DTYPE_F32) text += fmt::format(" {} states", dtype_name(o.states));
   return text + (o.stochastic ? " stochastic" : "");

@@ -106,6 +106,12 @@ void complete_state_types(Config& c) {
     raise(DS_ERROR_CONFIG, "{}: \"u8\" is for Adam and AdamW, optimizer.type is \"{}\"",
           KeyName("optimizer.states"), o.type);
   }
+  if (o.states == DS_DTYPE_U8 && !o.stochastic) {
+    c.warnings.emplace_back(
+        "optimizer.rounding: to nearest, second moments of 8 bits stand still; \"stochastic\" keeps small "
+        "changes "
+        "on average");
+  }
   const bool lean = bf16_masters || o.states != DS_DTYPE_F32;
   if (lean && (o.type == "Lamb" || o.type == "Muon")) {
     raise(DS_ERROR_CONFIG, "{}: \"{}\" keeps masters and states in f32, {} is bf16",

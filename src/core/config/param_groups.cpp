@@ -59,8 +59,13 @@ const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, st
 }
 
 GroupScalars group_scalars(const OptimizerConfig& o) {
-  return {o.muon_lr.value_or(o.lr), o.weight_decay, o.beta1, o.beta2, o.eps, o.momentum,
-          o.adam_lr.value_or(o.lr)};
+  return {.lr = o.muon_lr.value_or(o.lr),
+          .weight_decay = o.weight_decay,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .momentum = o.momentum,
+          .adam_lr = o.adam_lr.value_or(o.lr)};
 }
 
 GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& group) {

@@ -451,6 +451,8 @@ TEST(Config, each_optimizer_has_its_own_defaults) {
     return with("\"optimizer\": " + optimizer + R"(, "bf16": {"enabled": true)" + bf16 + "}").optimizer;
   };
   EXPECT_EQ(of(R"({"states": "u8"})").states, DS_DTYPE_U8);
+  EXPECT_EQ(with(R"("optimizer": {"states": "u8"})").warnings.size(), 1u) << "second moments stand still";
+  EXPECT_TRUE(with(R"("optimizer": {"states": "u8", "rounding": "stochastic"})").warnings.empty());
   EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").masters, DS_DTYPE_BF16);
   EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").states, DS_DTYPE_F32);
   EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)").states,
