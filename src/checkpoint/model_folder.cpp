@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/models/hf_rows.h"
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "core/base/log.h"

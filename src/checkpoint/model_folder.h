@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "nn/models/hf_rows.h"
 #include "core/config/config.h"
 #include "nn/models/hf.h"
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <span>
 #include <algorithm>
 #include <functional>
 #include <optional>

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "nn/models/hf_rows.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"

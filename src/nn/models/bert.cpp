@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "nn/models/hf_rows.h"
 #include "core/base/error.h"
 #include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"

@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 
+#include "nn/models/hf_rows.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 
