@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "nn/models/hf_rows.h"
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "io/file.h"
 #include "io/tensor_folder.h"
 #include "nn/models/gpt.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

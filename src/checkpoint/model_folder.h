@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 
-#include "nn/models/hf_rows.h"
 #include "core/config/config.h"
 #include "nn/models/hf.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 

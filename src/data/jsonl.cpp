@@ -2,10 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <span>
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"

@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 
-#include "nn/models/hf_rows.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
@@ -20,6 +19,7 @@
 #include "diagnostics/trial.h"
 #include "engine/state_store.h"
 #include "nn/models/hf.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <string>
 
-#include "nn/models/hf_rows.h"
 #include "core/base/error.h"
 #include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

@@ -8,9 +8,9 @@
 #include <map>
 #include <string_view>
 
-#include "nn/models/hf_rows.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {
