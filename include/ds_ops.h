@@ -744,6 +744,9 @@ typedef struct ds_attention_options {
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
+  /** 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
+   * none longer than seq; rows see only their document; 0 by default */
+  int32_t documents;
 } ds_attention_options;
 
 static inline ds_attention_options ds_attention_options_init(void) {
@@ -756,6 +759,7 @@ static inline ds_attention_options ds_attention_options_init(void) {
   options.per_head = 0;
   options.dropout = 0.0;
   options.op = DS_OPS_NOT_GIVEN;
+  options.documents = 0;
   return options;
 }
 
@@ -763,7 +767,7 @@ static inline ds_attention_options ds_attention_options_init(void) {
  * @param q T[n,HD], queries of H heads
  * @param k T[n,GD], keys of G heads
  * @param v T[n,GD], values of G heads
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none
+ * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
  * @param heads H, heads of queries
  * @param seq rows of a sequence
  * @param options [nullable]
@@ -787,13 +791,14 @@ static inline ds_status ds_op_attention(ds_graph* graph, int32_t q, int32_t k, i
     if (options->per_head != 0) ds_ops_integer(&node, "per_head", options->per_head);
     if (options->dropout != 0.0) ds_ops_number(&node, "dropout", options->dropout);
     if (options->op != DS_OPS_NOT_GIVEN) ds_ops_integer(&node, "op", options->op);
+    if (options->documents != 0) ds_ops_integer(&node, "documents", options->documents);
   }
   return ds_ops_end(&node, graph, "attention", out);
 }
 
 /** Attention within sequences: softmax(scores) v for each row and head.
  * @param qkv T[n,(H+2G)D], queries, keys and values, side by side
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none
+ * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
  * @param heads H, heads of queries
  * @param seq rows of a sequence
  * @param options [nullable]
@@ -815,6 +820,7 @@ static inline ds_status ds_op_attention_packed(ds_graph* graph, int32_t qkv, int
     if (options->per_head != 0) ds_ops_integer(&node, "per_head", options->per_head);
     if (options->dropout != 0.0) ds_ops_number(&node, "dropout", options->dropout);
     if (options->op != DS_OPS_NOT_GIVEN) ds_ops_integer(&node, "op", options->op);
+    if (options->documents != 0) ds_ops_integer(&node, "documents", options->documents);
   }
   return ds_ops_end(&node, graph, "attention", out);
 }
@@ -837,6 +843,9 @@ typedef struct ds_attention_dx_options {
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
+  /** 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
+   * none longer than seq; rows see only their document; 0 by default */
+  int32_t documents;
 } ds_attention_dx_options;
 
 static inline ds_attention_dx_options ds_attention_dx_options_init(void) {
@@ -849,6 +858,7 @@ static inline ds_attention_dx_options ds_attention_dx_options_init(void) {
   options.per_head = 0;
   options.dropout = 0.0;
   options.op = DS_OPS_NOT_GIVEN;
+  options.documents = 0;
   return options;
 }
 
@@ -857,7 +867,7 @@ static inline ds_attention_dx_options ds_attention_dx_options_init(void) {
  * @param q T[n,HD], queries of H heads
  * @param k T[n,GD], keys of G heads
  * @param v T[n,GD], values of G heads
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none
+ * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
  * @param y T[n,HD], weighted sums of values
  * @param lse A[H,n], logarithm of the sum of exp of the scores
  * @param heads H, heads of queries
@@ -886,6 +896,7 @@ static inline ds_status ds_op_attention_dx(ds_graph* graph, int32_t dy, int32_t 
     if (options->per_head != 0) ds_ops_integer(&node, "per_head", options->per_head);
     if (options->dropout != 0.0) ds_ops_number(&node, "dropout", options->dropout);
     if (options->op != DS_OPS_NOT_GIVEN) ds_ops_integer(&node, "op", options->op);
+    if (options->documents != 0) ds_ops_integer(&node, "documents", options->documents);
   }
   return ds_ops_end(&node, graph, "attention_dx", out);
 }
@@ -893,7 +904,7 @@ static inline ds_status ds_op_attention_dx(ds_graph* graph, int32_t dy, int32_t 
 /** The gradients of an attention. Not differentiable.
  * @param dy T[n,HD], gradient of y
  * @param qkv T[n,(H+2G)D], queries, keys and values, side by side
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none
+ * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
  * @param y T[n,HD], weighted sums of values
  * @param lse A[H,n], logarithm of the sum of exp of the scores
  * @param heads H, heads of queries
@@ -920,6 +931,7 @@ static inline ds_status ds_op_attention_dx_packed(ds_graph* graph, int32_t dy, i
     if (options->per_head != 0) ds_ops_integer(&node, "per_head", options->per_head);
     if (options->dropout != 0.0) ds_ops_number(&node, "dropout", options->dropout);
     if (options->op != DS_OPS_NOT_GIVEN) ds_ops_integer(&node, "op", options->op);
+    if (options->documents != 0) ds_ops_integer(&node, "documents", options->documents);
   }
   return ds_ops_end(&node, graph, "attention_dx", out);
 }
@@ -1251,6 +1263,37 @@ static inline ds_status ds_op_dropout(ds_graph* graph, int32_t x, double p, int6
   ds_ops_number(&node, "p", p);
   ds_ops_integer(&node, "op", op);
   return ds_ops_end(&node, graph, "dropout", out);
+}
+
+/** The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
+ * micro-batch says.
+ * @param x T[any], input of the layer
+ * @param y T[any], its result
+ * @param p probability of leaving the layer out, in [0, 1)
+ * @param op number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+ * @param out [out] z: T[any], x where the layer is left out, else y */
+static inline ds_status ds_op_layerdrop(ds_graph* graph, int32_t x, int32_t y, double p, int64_t op, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  ds_ops_operand(&node, y);
+  ds_ops_number(&node, "p", p);
+  ds_ops_integer(&node, "op", op);
+  return ds_ops_end(&node, graph, "layerdrop", out);
+}
+
+/** The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+ * @param dz T[any], gradient of the result
+ * @param p probability of leaving the layer out, in [0, 1)
+ * @param op number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+ * @param out [out] dx: T[any], gradient of x; then dy: T[any], gradient of y */
+static inline ds_status ds_op_layerdrop_dx(ds_graph* graph, int32_t dz, double p, int64_t op, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dz);
+  ds_ops_number(&node, "p", p);
+  ds_ops_integer(&node, "op", op);
+  return ds_ops_end(&node, graph, "layerdrop_dx", out);
 }
 
 /** Attributes of fill that may be left out. */

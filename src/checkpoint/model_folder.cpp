@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/tensor_folder.h"
 #include "nn/models/gpt.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "core/config/config.h"
 #include "nn/models/hf.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"

@@ -19,6 +19,7 @@
 #include "diagnostics/trial.h"
 #include "engine/state_store.h"
 #include "nn/models/hf.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

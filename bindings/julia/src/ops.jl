@@ -515,7 +515,7 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `q`: T[n,HD], queries of H heads
 - `k`: T[n,GD], keys of G heads
 - `v`: T[n,GD], values of G heads
-- `mask`: i32[n], rows of 0 are seen by none
+- `mask`: i32[n], rows of 0 are seen by none; see documents
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
 - `kv_heads`: G, heads of keys and values, divides H; 0: H
@@ -526,15 +526,18 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
+  other, none longer than seq; rows see only their document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
 attention(g::Graph, q, k, v, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0, causal::Bool = true,
     window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false, dropout::Real = 0.0,
-    op::Union{Integer,Nothing} = nothing) =
+    op::Union{Integer,Nothing} = nothing, documents::Bool = false) =
     results(2, add(g, "attention", Any[q, k, v, mask], Any[("heads", heads, missing), ("seq", seq, missing),
         ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap",
-        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing), ("documents",
+        documents, false)]))
 
 """
     attention_packed(g, qkv, mask; ...)
@@ -542,7 +545,7 @@ attention(g::Graph, q, k, v, mask = nothing; heads::Integer, seq::Integer, kv_he
 Attention within sequences: softmax(scores) v for each row and head.
 
 - `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
-- `mask`: i32[n], rows of 0 are seen by none
+- `mask`: i32[n], rows of 0 are seen by none; see documents
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
 - `kv_heads`: G, heads of keys and values, divides H; 0: H
@@ -553,15 +556,18 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
+  other, none longer than seq; rows see only their document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
 attention_packed(g::Graph, qkv, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0, causal::Bool =
     true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false, dropout::Real = 0.0,
-    op::Union{Integer,Nothing} = nothing) =
+    op::Union{Integer,Nothing} = nothing, documents::Bool = false) =
     results(2, add(g, "attention", Any[qkv, mask], Any[("heads", heads, missing), ("seq", seq, missing), ("kv_heads",
         kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap", softcap, 0.0),
-        ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+        ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing), ("documents", documents,
+        false)]))
 
 """
     attention_dx(g, dy, q, k, v, y, lse, mask; ...)
@@ -574,7 +580,7 @@ The gradients of an attention. Not differentiable.
 - `v`: T[n,GD], values of G heads
 - `y`: T[n,HD], weighted sums of values
 - `lse`: A[H,n], logarithm of the sum of exp of the scores
-- `mask`: i32[n], rows of 0 are seen by none
+- `mask`: i32[n], rows of 0 are seen by none; see documents
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
 - `kv_heads`: G, heads of keys and values, divides H; 0: H
@@ -585,15 +591,18 @@ The gradients of an attention. Not differentiable.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
+  other, none longer than seq; rows see only their document
 
 Returns `dq` T[n,HD], gradient of q; `dk` T[n,GD], gradient of k; `dv` T[n,GD], gradient of v
 """
 attention_dx(g::Graph, dy, q, k, v, y, lse, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0,
     causal::Bool = true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false,
-    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing) =
+    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing, documents::Bool = false) =
     results(3, add(g, "attention_dx", Any[dy, q, k, v, mask, y, lse], Any[("heads", heads, missing), ("seq", seq,
         missing), ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0),
-        ("softcap", softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+        ("softcap", softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing),
+        ("documents", documents, false)]))
 
 """
     attention_dx_packed(g, dy, qkv, y, lse, mask; ...)
@@ -604,7 +613,7 @@ The gradients of an attention. Not differentiable.
 - `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
 - `y`: T[n,HD], weighted sums of values
 - `lse`: A[H,n], logarithm of the sum of exp of the scores
-- `mask`: i32[n], rows of 0 are seen by none
+- `mask`: i32[n], rows of 0 are seen by none; see documents
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
 - `kv_heads`: G, heads of keys and values, divides H; 0: H
@@ -615,15 +624,18 @@ The gradients of an attention. Not differentiable.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
+  other, none longer than seq; rows see only their document
 
 Returns `dqkv` T[n,(H+2G)D], gradient of qkv
 """
 attention_dx_packed(g::Graph, dy, qkv, y, lse, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0,
     causal::Bool = true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false,
-    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing) =
+    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing, documents::Bool = false) =
     add(g, "attention_dx", Any[dy, qkv, mask, y, lse], Any[("heads", heads, missing), ("seq", seq, missing),
         ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap",
-        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)])
+        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing), ("documents",
+        documents, false)])
 
 """
     cached_attention(g, q, k, v, positions, cache; ...)
@@ -833,6 +845,36 @@ Returns `y` T[any], x with elements dropped
 """
 dropout(g::Graph, x; p::Real, op::Integer) =
     add(g, "dropout", Any[x], Any[("p", p, missing), ("op", op, missing)])
+
+"""
+    layerdrop(g, x, y; ...)
+
+The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
+micro-batch says.
+
+- `x`: T[any], input of the layer
+- `y`: T[any], its result
+- `p`: probability of leaving the layer out, in [0, 1)
+- `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+
+Returns `z` T[any], x where the layer is left out, else y
+"""
+layerdrop(g::Graph, x, y; p::Real, op::Integer) =
+    add(g, "layerdrop", Any[x, y], Any[("p", p, missing), ("op", op, missing)])
+
+"""
+    layerdrop_dx(g, dz; ...)
+
+The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+
+- `dz`: T[any], gradient of the result
+- `p`: probability of leaving the layer out, in [0, 1)
+- `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+
+Returns `dx` T[any], gradient of x; `dy` T[any], gradient of y
+"""
+layerdrop_dx(g::Graph, dz; p::Real, op::Integer) =
+    results(2, add(g, "layerdrop_dx", Any[dz], Any[("p", p, missing), ("op", op, missing)]))
 
 """
     fill(g; ...)

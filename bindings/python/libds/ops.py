@@ -11,8 +11,8 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "laplace_dx", "glu", "glu_packed", "glu_dx", "glu_dx_packed", "mul", "scale", "softcap", "softcap_dx",
            "attention", "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention",
            "cached_attention_packed", "rope", "top_gates", "top_gates_dx", "scale_rows", "scale_rows_dw",
-           "load_balance", "load_balance_dx", "add", "dropout", "fill", "cast", "cross_entropy", "cross_entropy_dx",
-           "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
+           "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill", "cast",
+           "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -24,9 +24,10 @@ _DEFAULTS = {
     "rms_norm_dx": {"offset": 0},
     "gelu": {"form": "tanh"},
     "gelu_dx": {"form": "tanh"},
-    "attention": {"kv_heads": 0, "causal": 1, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0, "dropout": 0.0},
+    "attention": {"kv_heads": 0, "causal": 1, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0, "dropout": 0.0,
+        "documents": 0},
     "attention_dx": {"kv_heads": 0, "causal": 1, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0, "dropout":
-        0.0},
+        0.0, "documents": 0},
     "cached_attention": {"kv_heads": 0, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0},
     "rope": {"dims": 0, "interleaved": 0, "inverse": 0, "scaling": "none", "magnitude": 0.0, "truncate": 1},
     "top_gates": {"normalize": 1},
@@ -573,7 +574,7 @@ def softcap_dx(graph, dy, y, *, cap: float):
 
 def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window: int
         = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op: Optional[int] =
-        None):
+        None, documents: bool = False):
     """Attention within sequences: softmax(scores) v for each row and head.
 
     Args:
@@ -581,7 +582,7 @@ def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: in
         q: T[n,HD], queries of H heads
         k: T[n,GD], keys of G heads
         v: T[n,GD], values of G heads
-        mask: i32[n], rows of 0 are seen by none
+        mask: i32[n], rows of 0 are seen by none; see documents
         heads: H, heads of queries
         seq: rows of a sequence
         kv_heads: G, heads of keys and values, divides H; 0: H
@@ -592,24 +593,27 @@ def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: in
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
+        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
+            the other, none longer than seq; rows see only their document
 
     Returns:
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
     """
     return _add(graph, "attention", [q, k, v, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
-                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
+                documents=documents)
 
 
 def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window:
         int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op:
-        Optional[int] = None):
+        Optional[int] = None, documents: bool = False):
     """Attention within sequences: softmax(scores) v for each row and head.
 
     Args:
         graph: the graph that the operation is added to
         qkv: T[n,(H+2G)D], queries, keys and values, side by side
-        mask: i32[n], rows of 0 are seen by none
+        mask: i32[n], rows of 0 are seen by none; see documents
         heads: H, heads of queries
         seq: rows of a sequence
         kv_heads: G, heads of keys and values, divides H; 0: H
@@ -620,18 +624,21 @@ def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads:
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
+        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
+            the other, none longer than seq; rows see only their document
 
     Returns:
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
     """
     return _add(graph, "attention", [qkv, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
-                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
+                documents=documents)
 
 
 def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
         True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
-        op: Optional[int] = None):
+        op: Optional[int] = None, documents: bool = False):
     """The gradients of an attention. Not differentiable.
 
     Args:
@@ -642,7 +649,7 @@ def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: in
         v: T[n,GD], values of G heads
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
-        mask: i32[n], rows of 0 are seen by none
+        mask: i32[n], rows of 0 are seen by none; see documents
         heads: H, heads of queries
         seq: rows of a sequence
         kv_heads: G, heads of keys and values, divides H; 0: H
@@ -653,6 +660,8 @@ def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: in
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
+        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
+            the other, none longer than seq; rows see only their document
 
     Returns:
         dq: T[n,HD], gradient of q
@@ -660,12 +669,13 @@ def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: in
         dv: T[n,GD], gradient of v
     """
     return _add(graph, "attention_dx", [dy, q, k, v, mask, y, lse], 3, heads=heads, seq=seq, kv_heads=kv_heads,
-                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
+                documents=documents)
 
 
 def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
         True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
-        op: Optional[int] = None):
+        op: Optional[int] = None, documents: bool = False):
     """The gradients of an attention. Not differentiable.
 
     Args:
@@ -674,7 +684,7 @@ def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq:
         qkv: T[n,(H+2G)D], queries, keys and values, side by side
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
-        mask: i32[n], rows of 0 are seen by none
+        mask: i32[n], rows of 0 are seen by none; see documents
         heads: H, heads of queries
         seq: rows of a sequence
         kv_heads: G, heads of keys and values, divides H; 0: H
@@ -685,12 +695,15 @@ def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq:
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
+        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
+            the other, none longer than seq; rows see only their document
 
     Returns:
         dqkv: T[n,(H+2G)D], gradient of qkv
     """
     return _add(graph, "attention_dx", [dy, qkv, mask, y, lse], 1, heads=heads, seq=seq, kv_heads=kv_heads,
-                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
+                documents=documents)
 
 
 def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale: float =
@@ -909,6 +922,39 @@ def dropout(graph, x, *, p: float, op: int):
         y: T[any], x with elements dropped
     """
     return _add(graph, "dropout", [x], 1, p=p, op=op)
+
+
+def layerdrop(graph, x, y, *, p: float, op: int):
+    """The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
+    micro-batch says.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], input of the layer
+        y: T[any], its result
+        p: probability of leaving the layer out, in [0, 1)
+        op: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+
+    Returns:
+        z: T[any], x where the layer is left out, else y
+    """
+    return _add(graph, "layerdrop", [x, y], 1, p=p, op=op)
+
+
+def layerdrop_dx(graph, dz, *, p: float, op: int):
+    """The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dz: T[any], gradient of the result
+        p: probability of leaving the layer out, in [0, 1)
+        op: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+
+    Returns:
+        dx: T[any], gradient of x
+        dy: T[any], gradient of y
+    """
+    return _add(graph, "layerdrop_dx", [dz], 2, p=p, op=op)
 
 
 def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"], loss_scale: int = 0):

@@ -9,6 +9,7 @@
 #include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

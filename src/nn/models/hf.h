@@ -6,16 +6,13 @@
 
 #include "core/base/json.h"
 #include "core/graph/graph.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 
 // Whether a graph has the noise (dropout) that Transformers adds in training mode. from_pretrained() gives a
 // model in evaluation mode.
 enum class HfMode { evaluation, training };
-
-// What the rows of a batch are: sequences; these with an input `mask` whatever the family; or documents one
-// behind the other.
-enum class HfRows { sequences, masked, documents };
 
 // A model of Hugging Face Transformers as a forward graph in f32.
 //

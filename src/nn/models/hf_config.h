@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "nn/models/hf.h"
 #include "nn/models/hf_keys.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 

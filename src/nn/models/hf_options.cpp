@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "nn/models/hf_rows.h"
 
 namespace ds {
 namespace {

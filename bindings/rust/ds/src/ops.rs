@@ -671,6 +671,9 @@ pub struct Attention {
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
+    /// 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
+    /// none longer than seq; rows see only their document
+    pub documents: bool,
 }
 
 impl Default for Attention {
@@ -684,6 +687,7 @@ impl Default for Attention {
             per_head: false,
             dropout: 0.0,
             op: None,
+            documents: false,
         }
     }
 }
@@ -714,6 +718,9 @@ impl Attention {
         if let Some(value) = self.op {
             attrs.integer("op", value);
         }
+        if self.documents {
+            attrs.integer("documents", i64::from(self.documents));
+        }
     }
 }
 
@@ -722,7 +729,7 @@ impl Attention {
 /// - `q`: T\[n,HD\], queries of H heads
 /// - `k`: T\[n,GD\], keys of G heads
 /// - `v`: T\[n,GD\], values of G heads
-/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
 /// - `heads`: H, heads of queries
 /// - `seq`: rows of a sequence
 ///
@@ -742,7 +749,7 @@ pub fn attention(graph: &mut Graph, q: Value, k: Value, v: Value, mask: Option<V
 /// Attention within sequences: softmax(scores) v for each row and head.
 ///
 /// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
-/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
 /// - `heads`: H, heads of queries
 /// - `seq`: rows of a sequence
 ///
@@ -778,6 +785,9 @@ pub struct AttentionDx {
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
+    /// 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
+    /// none longer than seq; rows see only their document
+    pub documents: bool,
 }
 
 impl Default for AttentionDx {
@@ -791,6 +801,7 @@ impl Default for AttentionDx {
             per_head: false,
             dropout: 0.0,
             op: None,
+            documents: false,
         }
     }
 }
@@ -821,6 +832,9 @@ impl AttentionDx {
         if let Some(value) = self.op {
             attrs.integer("op", value);
         }
+        if self.documents {
+            attrs.integer("documents", i64::from(self.documents));
+        }
     }
 }
 
@@ -830,7 +844,7 @@ impl AttentionDx {
 /// - `q`: T\[n,HD\], queries of H heads
 /// - `k`: T\[n,GD\], keys of G heads
 /// - `v`: T\[n,GD\], values of G heads
-/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
 /// - `y`: T\[n,HD\], weighted sums of values
 /// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
 /// - `heads`: H, heads of queries
@@ -855,7 +869,7 @@ pub fn attention_dx(graph: &mut Graph, dy: Value, q: Value, k: Value, v: Value, 
 ///
 /// - `dy`: T\[n,HD\], gradient of y
 /// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
-/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
 /// - `y`: T\[n,HD\], weighted sums of values
 /// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
 /// - `heads`: H, heads of queries
@@ -1239,6 +1253,37 @@ pub fn dropout(graph: &mut Graph, x: Value, p: f64, op: i64) -> Result<Value> {
     attrs.number("p", p);
     attrs.integer("op", op);
     attrs.add(graph, "dropout", &[x])
+}
+
+/// The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
+/// micro-batch says.
+///
+/// - `x`: T\[any\], input of the layer
+/// - `y`: T\[any\], its result
+/// - `p`: probability of leaving the layer out, in \[0, 1)
+/// - `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+///
+/// Returns `z` T\[any\], x where the layer is left out, else y
+pub fn layerdrop(graph: &mut Graph, x: Value, y: Value, p: f64, op: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("p", p);
+    attrs.integer("op", op);
+    attrs.add(graph, "layerdrop", &[x, y])
+}
+
+/// The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+///
+/// - `dz`: T\[any\], gradient of the result
+/// - `p`: probability of leaving the layer out, in \[0, 1)
+/// - `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+///
+/// Returns `dx` T\[any\], gradient of x; `dy` T\[any\], gradient of y
+pub fn layerdrop_dx(graph: &mut Graph, dz: Value, p: f64, op: i64) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.number("p", p);
+    attrs.integer("op", op);
+    let first = attrs.add(graph, "layerdrop_dx", &[dz])?;
+    Ok((result(first, 0), result(first, 1)))
 }
 
 /// Attributes of [`fill()`] that may be left out.
