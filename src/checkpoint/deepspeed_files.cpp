@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/config/loss_scaler.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/state_access.h"
 #include "core/base/error.h"
@@ -177,12 +178,43 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   info.numerics_key = fmt::format("deepspeed={}", version.is_string() ? version.string() : "?");
 }
 
+namespace {
+
+// The dynamic loss scale of an fp16 run; a static one is what the configuration says, and bf16 has one of 1.
+std::optional<LossScaler> scaler_of(const TorchFile& file, const Json& given) {
+  const Json *maker = given.find("class"), *state = given.find("state");
+  if (!maker || !maker->is_string() || !maker->string().ends_with("DynamicLossScaler") || !state) return {};
+  auto number = [&](const char* name) {
+    const Json* value = state->find(name);
+    if (value && value->is_number()) return value->number();
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler has no number '{}'", file.path(), name);
+  };
+  auto count = [&](const char* name, double least) {
+    const double value = number(name);
+    if (value >= least && value <= 0x1p53 && value == std::floor(value)) return static_cast<int64_t>(value);
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: {} must be a whole number from {} on, got {}", file.path(),
+          name, least, value);
+  };
+  const LossScaler scaler{number("cur_scale"), count("cur_iter", 0), count("last_overflow_iter", -1),
+                          count("cur_hysteresis", 0)};
+  if (!(scaler.scale > 0) || !std::isfinite(static_cast<float>(scaler.scale)))
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: cur_scale must be above 0 and finite, got {}", file.path(),
+          scaler.scale);
+  if (scaler.last_overflow >= scaler.steps)
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: last_overflow_iter {} is not before cur_iter {}", file.path(),
+          scaler.last_overflow, scaler.steps);
+  return scaler;
+}
+
+}  // namespace
+
 void DeepSpeedSource::take_settings(const TorchFile& file, const PickleValue& states,
                                     const PickleValue& optimizer) {
   const Pickle& pickle = file.pickle();
   for (const char* key : {"loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad"}) {
     if (const PickleValue* value = pickle.find(states, key)) record_.set(key, pickle_json(pickle, *value));
   }
+  if (const Json* scaler = record_.find("loss_scaler")) info.scaler = scaler_of(file, *scaler);
   if (const PickleValue* groups = pickle.find(optimizer, "param_groups"))
     record_.set("param_groups", pickle_json(pickle, *groups));
 }

@@ -12,10 +12,6 @@
 namespace ds {
 namespace {
 
-bool is_file(Queue queue) { return queue == Queue::read || queue == Queue::write; }
-
-double seconds_of(const Trace::Span& span) { return static_cast<double>(span.end_ns - span.begin_ns) * 1e-9; }
-
 std::string first_word(const std::string& label) { return label.substr(0, label.find(' ')); }
 
 void add_row(ProfileRow& to, const ProfileRow& row) {
@@ -106,43 +102,23 @@ Json ProfileTable::json() const {
   return out;
 }
 
-StepProfile::StepProfile(const Program& step)
-    : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
-  for (Position at; at != step.end(); at = step.next(at)) {
-    if (step.takes_part(at) && !is_file(step.instrs[at.instr].queue)) inline_.push_back(at.instr.index());
-  }
-}
-
 void StepProfile::add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns) {
-  size_t at = 0;
-  for (const Trace::Span& span : spans) {
-    if (span.track == queue_name(Queue::read) || span.track == queue_name(Queue::write)) {
-      files_.push_back(
-          {span.track, span.name, 1, seconds_of(span), 0, 0, static_cast<double>(span.bytes), true});
-      continue;
-    }
-    size_t index = at < inline_.size() ? inline_[at] : step_.instrs.size();
-    bool known = at < inline_.size() && first_word(span.name) == step_.instrs[index].def->name;
-    ensure(known, "span {} '{}' is none of the {} instructions of a step", at, span.name, inline_.size());
-    seconds_[index] += seconds_of(span);
-    labels_[index] = span.name;
-    ++at;
-  }
-  ensure(at == inline_.size(), "{} of {} instructions have spans", at, inline_.size());
-  total_ += static_cast<double>(end_ns - begin_ns) * 1e-9;
-  ++steps_;
+  for (const Trace::Span& span : times_.add(spans, begin_ns, end_ns))
+    files_.push_back(
+        {span.track, span.name, 1, seconds_of(span), 0, 0, static_cast<double>(span.bytes), true});
 }
 
 ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
-  double steps = std::max(1, steps_);
+  const Program& program = times_.program();
+  double steps = std::max(1, times_.steps());
   std::vector<ProfileRow> rows;
   double busy = 0;
-  for (size_t i = 0; i < step_.instrs.size(); ++i) {
-    const Instr& instr = step_.instrs[i];
-    if (is_file(instr.queue)) continue;
-    Cost cost = instruction_cost(step_, instr, step_.bound);
-    double seconds = seconds_[i] / steps, calls = static_cast<double>(step_.runs(InstrId(i)));
-    std::string name = by_instruction ? fmt::format("{} {}", i, labels_[i]) : instr.def->name;
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    const Instr& instr = program.instrs[InstrId(i)];
+    if (is_file_queue(instr.queue)) continue;
+    Cost cost = instruction_cost(program, instr, program.bound);
+    double seconds = times_.seconds(i) / steps, calls = static_cast<double>(program.runs(InstrId(i)));
+    std::string name = by_instruction ? fmt::format("{} {}", i, times_.label(i)) : instr.def->name;
     rows.push_back({queue_name(instr.queue), std::move(name), calls, seconds, calls * peak.seconds(cost),
                     calls * cost.flops, calls * cost.bytes});
     busy += seconds;
@@ -155,7 +131,7 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   rows = merged(std::move(rows));
   std::stable_sort(rows.begin(), rows.end(),
                    [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  return {std::move(rows), total_ / steps, total_ / steps - busy, peak};
+  return {std::move(rows), times_.total() / steps, times_.total() / steps - busy, peak};
 }
 
 }  // namespace ds

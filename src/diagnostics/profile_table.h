@@ -8,6 +8,7 @@
 #include "core/base/trace.h"
 #include "core/program/program.h"
 #include "diagnostics/peak.h"
+#include "exec/step_times.h"
 
 namespace ds {
 
@@ -35,7 +36,7 @@ struct ProfileTable {
 // Adds up the traced steps of one program that the in-order executor ran at its bound. `step` is borrowed.
 class StepProfile {
  public:
-  explicit StepProfile(const Program& step);
+  explicit StepProfile(const Program& step) : times_(step) {}
   // Spans of one run that began and ended at these times. Throws DS_ERROR_INTERNAL when they are not those of
   // the program.
   void add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
@@ -43,13 +44,8 @@ class StepProfile {
   ProfileTable table(const Peak& peak, bool by_instruction = false) const;
 
  private:
-  const Program& step_;
-  std::vector<double> seconds_;      // by instruction
-  std::vector<std::string> labels_;  // by instruction
-  std::vector<ProfileRow> files_;    // by label
-  std::vector<size_t> inline_;       // instructions that the executor runs itself, in order
-  double total_ = 0;
-  int steps_ = 0;
+  StepTimes times_;
+  std::vector<ProfileRow> files_;  // by label
 };
 
 }  // namespace ds

@@ -32,6 +32,8 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "engine/module_monitor.h"
 #include "core/device/view.h"
 #include "core/graph/param_slice.h"
 #include "exec/executor.h"
@@ -87,6 +89,12 @@ void DelegateEngine::start() {
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   runtime_.start(memory, unbacked_bytes());
+  if (ModuleMonitor::wanted(config()) && runtime_.comm().rank() == 0) {
+    log_line(
+        LogLevel::warning,
+        "wall_clock_breakdown and flops_profiler report by module, which a host that computes itself does "
+        "not name: no reports");
+  }
   started_ = true;
   // Before anything that may fail: a poisoned engine is asked about its parameters, too.
   leases_.assign(specs_.size(), 0);

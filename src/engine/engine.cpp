@@ -44,10 +44,18 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
   }
 }
 
+// Reports by module need a trace; true: only they do.
+bool trace_modules(const Config& config, EngineOptions& options) {
+  const bool own = ModuleMonitor::wanted(config) && !options.trace;
+  options.trace = options.trace || own;
+  return own;
+}
+
 }  // namespace
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
+    : takes_spans_(trace_modules(config, options)),
+      runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
@@ -68,6 +76,10 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   runtime_.forget_last_executor();
   store_.take_initial_values();
   if (runtime_.config().run.async_save) count_copy();
+  if (ModuleMonitor::wanted(runtime_.config())) {
+    modules_.emplace(runtime_.config(), comm.rank(), comm.size(), *runtime_.trace(), takes_spans_,
+                     own.module_report);
+  }
 }
 
 // The copy of a save that goes on beside the steps lies in host memory, beside what is planned there.
@@ -104,6 +116,7 @@ void Engine::recompile(const TrainedParams& trained) {
     runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
+    if (modules_) modules_->forget();
     store_.forget_own_momenta();  // which lie otherwise for other tensors
     if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
   });
@@ -157,12 +170,14 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
   require_idle("ds_train_batch");
   int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation, stream);
   begin_step();
+  if (modules_) modules_->begin();
   runtime_.guarded([&] {
     for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), n);
     put_inputs(inputs, 0, runtime_.config().accumulation, n, stream);
     if (!observer) return stepper().run();
     run_observed(stepper(), program().end(), {program(), plan_.zero, runtime_, n, control_}, *observer);
   });
+  if (!observer) tell_modules(n);
   return finish_step();
 }
 
@@ -192,6 +207,8 @@ double Engine::forward(std::span<const InputView> inputs, const StreamRef& strea
   }
   int64_t n = check_inputs(plan_.step, inputs, 1, stream);
   if (micro_ == 0) begin_step();
+  if (micro_ == 0 && modules_) modules_->begin();
+  rows_ = n;
   runtime_.guarded([&] {
     stepper().set_extent(MicroId(micro_), n);
     put_inputs(inputs, micro_, 1, n, stream);
@@ -223,7 +240,13 @@ StepResult Engine::step() {
   runtime_.guarded([&] { stepper().run(); });
   reached_ = Reached::idle;
   micro_ = 0;
+  tell_modules(rows_);
   return finish_step();
+}
+
+void Engine::tell_modules(int64_t n) {
+  if (!modules_) return;
+  modules_->end(program(), control_.steps() + 1, plan_.graph, forward_, n);
 }
 
 // Names what made the step be skipped. Unless a gradient was overwritten, its micro-steps are run again with

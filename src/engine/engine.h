@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "core/graph/graph.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
+#include "engine/module_monitor.h"
 #include "engine/observer.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
@@ -112,7 +114,10 @@ class Engine final : private StateStore::Owner {
 
   void make_all_executors();
   void count_copy();
+  void tell_modules(int64_t n);
+  int64_t rows_ = 0;  // of the micro-steps of this step
 
+  bool takes_spans_ = false;  // the trace is the engine's own, for modules_
   Graph forward_;
   Plan plan_;
   Runtime runtime_;
@@ -128,6 +133,7 @@ class Engine final : private StateStore::Owner {
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
   bool copy_fits_ = false;
+  std::optional<ModuleMonitor> modules_;
 };
 
 }  // namespace ds

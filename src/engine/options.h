@@ -25,6 +25,8 @@ struct EngineOptions {
   // engine for what this rank updates; values has what was drawn, or zeros in delegate mode. null: that
   // stays. What it throws on one rank, all ranks throw.
   std::function<void(ParamId param, const std::string& name, int64_t first, std::span<float> values)> initial;
+  // What rank 0 says of modules (engine/module_monitor.h); null: lines of the log.
+  std::function<void(const std::string& text)> module_report;
   Machine machine;
   PlanPrograms programs;  // an InferenceEngine has only programs.decode
   // Tests only: changes the table of kernels; changes the compiled step before it runs; is called before each

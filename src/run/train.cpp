@@ -140,6 +140,9 @@ class Run {
     EngineOptions engine_options;
     engine_options.threads = threads_of_rank(config_, comm_.local_size());
     engine_options.trace = true;
+    engine_options.module_report = [this](const std::string& text) {
+      if (log_) log_->note(text.substr(0, text.size() - 1));
+    };
     HfModel model = configured_model(config_);
     check_masking_keys(config_, model);
     check_curriculum_model(config_, model);

@@ -55,6 +55,8 @@ std::string convert(const std::string& from, const std::string& to, const Conver
   return convert_checkpoint(from, to, request).at("path").string();
 }
 
+std::vector<double> last_scales;  // of the steps of the last resume()
+
 // Losses of the recorded steps, on two ranks, from a converted checkpoint on.
 std::vector<double> resume(const std::string& kind, const std::string& path) {
   Json record = recorded(), document = record.at("config");
@@ -63,6 +65,8 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
               kind == "stream";
   document.set("zero_optimization", Json::Object{{"stage", stage}});
   document.set("bf16", Json::Object{{"enabled", bf16}});
+  if (kind.ends_with("f16") && !bf16)
+    document.set("fp16", Json::Object{{"enabled", true}, {"loss_scale_window", int64_t{3}}});
   document.set("model", Json::Object{{"folder", kData}});
   document.set("run", Json::Object{{"sequence", 16}});
   Json scheduler = document.at("scheduler"), params = scheduler.at("params");
@@ -72,6 +76,7 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
   if (kind.ends_with("frozen")) document.set("frozen_parameters", Json::Array{"transformer.wpe.weight"});
   Config config = parse_config(document, 2);
   std::vector<double> losses;
+  last_scales.clear();
   run_ranks(2, [&](Communicator& comm) {
     HfModel model = hf_model(Json::parse(read_file(kData + "/config.json")), 32, 16, HfMode::training);
     Engine engine(config, model.graph, comm, {});
@@ -83,7 +88,7 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
       for (size_t i = 0; i < ids.size(); ++i) targets.push_back(i % 16 == 15 ? -100 : ids[i + 1]);
       std::vector<InputView> inputs{{ids.data(), DS_DTYPE_I32, 32}, {targets.data(), DS_DTYPE_I32, 32}};
       StepResult result = engine.train_batch(inputs);
-      if (comm.rank() == 0) losses.push_back(result.loss);
+      if (comm.rank() == 0) losses.push_back(result.loss), last_scales.push_back(result.loss_scale);
     }
   });
   return losses;
@@ -130,6 +135,33 @@ TEST(DeepSpeed, CountersAndSettingsComeAlong) {
   EXPECT_EQ(record.at("param_groups").array().at(0).at("weight_decay").number(), 0.1);
   EXPECT_NE(record.find("loss_scaler"), nullptr);
   EXPECT_EQ(source->info.config.at("config").at("gradient_clipping").number(), 1.0);
+}
+
+// Weights of f16 beside f32 masters, and a dynamic loss scale that has moved (`checkpoints.py --half`).
+TEST(DeepSpeed, AHalfPrecisionRunGoesOnWithItsLossScale) {
+  const LossScaler recorded_scaler{.scale = 512, .steps = 5, .last_overflow = 3, .hysteresis = 1};
+  std::unique_ptr<StateSource> source = open_source(kData + "/zero2_f16");
+  ASSERT_TRUE(source->info.scaler.has_value());
+  EXPECT_EQ(*source->info.scaler, recorded_scaler);
+  EXPECT_FALSE(open_source(kData + "/zero2_bf16")->info.scaler.has_value());
+  TempFolder folder;
+  const std::string path = convert(kData + "/zero2_f16", folder.path());
+  EXPECT_EQ(payload_hash(path), payload_hash(convert(kData + "/zero2_f32", folder / "f32")));
+  EXPECT_EQ(read_checkpoint_info(path).scaler, recorded_scaler);
+  std::vector<double> losses = resume("zero2_f16", path), scales = last_scales;
+  const Json record = recorded();
+  const Json::Array& f32 = record.at("losses").at("zero2_f32").array();
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i] / f32[i].number(), 1, 2e-3) << "step " << i;
+  // Three clean steps behind step 3 are steps 4 to 6: 512 twice, and a window later each once more.
+  LossScaler expected = recorded_scaler;
+  LossScaleConfig rule;
+  rule.window = 3;
+  for (double scale : scales) {
+    EXPECT_EQ(scale, expected.scale);
+    expected = next_scaler(rule, expected, false);
+  }
+  EXPECT_GT(scales.back(), 512);
 }
 
 TEST(DeepSpeed, FrozenParametersHaveNoStates) {

@@ -9,6 +9,8 @@ Two ranks on gloo train GPT-2 and Llama (tests/data/models) with AdamW. For each
 4. `libds convert --to fp32` has the bits that DeepSpeed's zero_to_fp32 makes.
 5. `libds convert` of what ds_to_universal makes has the payload of 2.
 
+--half FROM TO: instead, makes of a recorded checkpoint in f32 what DeepSpeed leaves of an fp16 run: DeepSpeed 0.19.8 has no fp16 on
+most CPUs. Weights of the module are f16, and the loss scale is dynamic, at 512 behind an overflow in step 3.
 --record FOLDER: instead, one tiny checkpoint of each kind, with the losses of its resume, for tests/checkpoint.
 """
 import glob
@@ -16,9 +18,11 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 from distance import largest
 
@@ -174,6 +178,51 @@ def resave(folder, target):
             shutil.copy(path, to)
 
 
+def edited(path, edit):
+    """Writes an archive of torch.save again with what edit(name, content) makes of each member."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members:
+            archive.writestr(zipfile.ZipInfo(name), edit(name, content))
+
+
+def half(source, target):
+    """Pickles are edited as bytes, so that neither torch nor DeepSpeed is needed."""
+    def member(name, value):
+        return b"X" + struct.pack("<I", len(name)) + name.encode() + value
+
+    def integer(value):
+        return b"J" + struct.pack("<i", value)
+
+    def number(value):
+        return b"G" + struct.pack(">d", value)
+
+    scaler = (b"cdeepspeed.runtime.fp16.loss_scaler\nDynamicLossScaler\n)\x81}(" + member("cur_scale", number(512))
+              + member("cur_iter", integer(5)) + member("last_overflow_iter", integer(3)) + member("scale_factor", number(2))
+              + member("scale_window", integer(3)) + member("min_scale", integer(1)) + member("delayed_shift", integer(2))
+              + member("cur_hysteresis", integer(1)) + member("consecutive_hysteresis", b"\x89")
+              + member("raise_error_at_min_scale", b"\x88") + member("dtype", b"N") + member("dynamic", b"\x88") + b"ub")
+
+    def state(name, content):
+        if not name.endswith("data.pkl"):
+            return content
+        begin = content.index(b"cdeepspeed.runtime.fp16.loss_scaler\nLossScaler\n")
+        end = content.index(b"\x89ub", begin) + 3
+        return content[:begin] + scaler + content[end:].replace(b"dynamic_loss_scaleq\t\x89", b"dynamic_loss_scaleq\t\x88")
+
+    def weights(name, content):
+        if name.endswith("data.pkl"):
+            return content.replace(b"FloatStorage", b"HalfStorage")
+        if "/data/" not in name:
+            return content
+        return struct.pack(f"<{len(content) // 4}e", *struct.unpack(f"<{len(content) // 4}f", content))
+
+    shutil.copytree(source, target)
+    for path in glob.glob(os.path.join(target, "*", "*.pt")):
+        edited(path, weights if path.endswith("model_states.pt") else state)
+
+
 def record(folder):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
@@ -295,6 +344,9 @@ def main():
         losses = (ours if sys.argv[2] == "ours" else theirs)(job)
         with open(f"{job['out']}-{os.environ['RANK']}.json", "w", encoding="utf-8") as file:
             json.dump(losses, file)
+        return 0
+    if len(sys.argv) == 4 and sys.argv[1] == "--half":
+        half(sys.argv[2], sys.argv[3])
         return 0
     if len(sys.argv) == 3 and sys.argv[1] in ("--record", "--record-rank"):
         (record if sys.argv[1] == "--record" else record_rank)(os.path.abspath(sys.argv[2]))

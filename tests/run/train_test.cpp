@@ -1,5 +1,6 @@
 #include "run/train.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -841,6 +842,22 @@ TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   ASSERT_TRUE(saved.scaler);
   EXPECT_EQ(saved.scaler->scale, std::ldexp(1.0, 30 - static_cast<int>(report.skipped)));
   EXPECT_EQ(saved.scaler->steps, 24);
+  EXPECT_EQ(report.loss_scale, saved.scaler->scale);
+  // A run that updates nothing at all says so, too.
+  Json none = config("none", 5);
+  merge_patch(none, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 60, "hysteresis": 1},
+      "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
+  testing::internal::CaptureStdout();
+  TrainOptions plain;
+  plain.quiet = 1;
+  RunReport nothing = train_on(1, none, plain);
+  std::string lines = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(nothing.skipped, 5);
+  EXPECT_NE(lines.find("5 of 5 steps were skipped"), std::string::npos) << lines;
+  EXPECT_NE(lines.find(fmt::format("the loss scale is {} now", std::ldexp(1.0, 55))), std::string::npos)
+      << lines;
+  std::string html = read_file(nothing.folder + "/report.html");
+  EXPECT_NE(html.find("<dt>Skipped steps</dt><dd>5"), std::string::npos);
   Json floor = config("floor", 24);
   merge_patch(floor, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1,
       "min_loss_scale": 268435456}, "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));

@@ -6,6 +6,7 @@ The pieces:
 - `Comm` is a group of ranks with its collectives; `Work` one that was started.
 - `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` make one.
 - `train`, `generate`, `verify`, `profile` and `audit` are the commands of `libds` as functions.
+- `Monitors` sends an engine's numbers to Weights & Biases and Comet; `train` does so by itself.
 - `Plan` says what a step will do and need. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.
 
@@ -19,6 +20,7 @@ from .engine import DelegateEngine, Engine, Lease, Param, StepResult
 from .errors import (CommError, ConfigError, CorruptError, Error, FileError, InternalError, InvalidArgument, NotFound,
                      NumericError, OutOfMemory, PoisonedError, StateError, Status, Stopped, Unsupported)
 from .graph import Graph, Plan, Value
+from .monitors import Monitors
 from .progress import Display
 from .run import (LogLevel, NextLr, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, convert_checkpoint, describe_config,
                   env_report, generate, merge_config, profile, set_log, train, verify, version)
@@ -28,8 +30,8 @@ __version__ = version()
 
 __all__ = [
     "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
-    "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
-    "NextLr", "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
+    "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "Monitors", "NextLr", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
+    "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
     "Verdict", "Work", "audit", "checkpoint_info", "communicator", "convert_checkpoint", "describe_config", "env_report", "generate",
     "lowlevel", "merge_config", "ops", "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Union
 from . import lowlevel
 from ._handle import Config, config_text, options_text, raw_handle
 from .comm import Comm, format_code, report
+from .monitors import Monitors
 from .progress import Display
 
 __all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "describe_config", "communicator", "env_report", "checkpoint_info", "convert_checkpoint",
@@ -88,6 +89,9 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
     Returns:
         The last `Progress`; None on other ranks than 0.
 
+    The sections `wandb` and `comet` of `config` send the numbers of rank 0 there, if the module can be imported (`Monitors`).
+    They are not kept in the run folder: a call with `resume` gives them again.
+
     An exception of a callback ends the run behind a checkpoint and goes on as it is, and so does Control-C.
 
     Raises:
@@ -101,16 +105,21 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 
     def after_step(*numbers: Any) -> Any:
         last[:] = [Progress(*numbers)]
+        if monitors:
+            monitors.step(last[0])
         said = show(last[0]) if show else None
         return said if said is False or isinstance(said, NextLr) else None
 
     callbacks = (batch, after_step, stop._flag if stop else None)
-    text = None if config is None else config_text(config)
+    monitors = None if config is None else Monitors(config, comm, resume)
+    text = None if monitors is None else config_text(monitors.config)
     try:
         _locked(comm, lowlevel.run_train, text, None if resume is None else os.fspath(resume), 2, callbacks)
     finally:
         if display:
             display.close()
+        if monitors:
+            monitors.close()
     return last[0] if last else None
 
 

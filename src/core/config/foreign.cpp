@@ -160,8 +160,7 @@ void other_sections(Rows& keys) {
                                         "data_parallel", "io_multiplier"});
   keys.only("checkpoint.writer.", {{"decoupled", false, "a save ends before the call returns"}});
   const std::string from_python =
-      "log from the progress callback of ds_run_train, which Python has as "
-      "libds.train(progress=...)";
+      "the Python package sends it: libds.train, or libds.Monitors beside an engine";
   keys.section("wandb", {"group", "team", "project"}, from_python);
   keys.section("comet",
                {"samples_log_interval", "project", "workspace", "api_key", "experiment_name",

@@ -139,11 +139,30 @@ void precision_keys(std::vector<Key>& keys) {
        [](const Config& c) { return Json(c.autocast.dtype == "f16" ? "torch.float16" : "torch.bfloat16"); }});
 }
 
+// A name of a folder, or of one below another, that leads nowhere else.
+void require_inside(const std::string& path, const std::string& name) {
+  std::string_view rest = name;
+  bool inside = !name.starts_with("/") && name.find('\0') == name.npos;
+  while (inside && !rest.empty()) {
+    const size_t slash = std::min(rest.find('/'), rest.size());
+    inside = rest.substr(0, slash) != "..";
+    rest.remove_prefix(std::min(slash + 1, rest.size()));
+  }
+  if (inside) return;
+  raise(DS_ERROR_CONFIG, "{}: must name a folder below output_path, without \"..\" and not absolute, got {}",
+        KeyName(path), Json(name).dump());
+}
+
 void monitor_keys(std::vector<Key>& keys, const std::string& section, MonitorConfig Config::*monitor) {
   keys.push_back(key(section + ".enabled", [monitor](auto& c) -> auto& { return (c.*monitor).enabled; }));
   keys.push_back(
       key(section + ".output_path", [monitor](auto& c) -> auto& { return (c.*monitor).output_path; }));
-  keys.push_back(key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; }));
+  Key job = key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; });
+  job.set = [set = job.set, path = job.path, monitor](Config& c, const Json& given) {
+    set(c, given);
+    require_inside(path, (c.*monitor).job_name);
+  };
+  keys.push_back(std::move(job));
 }
 
 void flops_profiler_keys(std::vector<Key>& keys) {

@@ -1,0 +1,174 @@
+"""Weights & Biases and Comet: the sections `wandb` and `comet` of a configuration, with DeepSpeed's keys.
+
+The library itself sends nothing: a program in C or the command has no `wandb` or `comet_ml`, so it refuses a section that is
+enabled. Here they are imported when a section asks for them, on rank 0 alone.
+"""
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from typing import Any, Mapping
+
+from . import errors, lowlevel
+from ._handle import Config, config_text
+from .comm import Comm, format_code
+
+__all__ = ["Monitors"]
+
+_KEYS: dict[str, dict[str, Any]] = {
+    "wandb": {"enabled": False, "group": None, "team": None, "project": "deepspeed"},
+    "comet": {"enabled": False, "samples_log_interval": 100, "project": None, "workspace": None, "api_key": None,
+              "experiment_name": None, "experiment_key": None, "online": None, "mode": None},
+}
+_INTEGERS, _BOOLEANS = ("samples_log_interval",), ("enabled", "online")
+
+
+def _refusal(key: str, text: str) -> errors.ConfigError:
+    return errors.ConfigError(errors.Status.CONFIG, f"{key}: {text}", key)
+
+
+def _section(name: str, given: Any) -> dict[str, Any]:
+    """The values of a section; a key that is unknown or of another type is refused."""
+    if not isinstance(given, Mapping):
+        raise _refusal(name, f"expected a section, got {json.dumps(given)}")
+    values = dict(_KEYS[name])
+    for key, value in given.items():
+        path = f"{name}.{key}"
+        if key not in values:
+            raise _refusal(path, f"unknown key; supported: {', '.join(values)}")
+        wanted = bool if key in _BOOLEANS else int if key in _INTEGERS else str
+        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+        if value is not None and not right:
+            kind = {bool: "true or false", int: "an integer", str: "a text"}[wanted]
+            raise _refusal(path, f"expected {kind}, got {json.dumps(value)}")
+        if wanted is int and value is not None and value < 1:
+            raise _refusal(path, f"must be at least 1, got {value}")
+        if value is not None:
+            values[key] = value
+    return values
+
+
+def _module(section: str, name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise _refusal(f"{section}.enabled", f"true needs the Python module {name}, which cannot be imported ({error}); "
+                       f"install it or set it to false") from None
+
+
+def _document(resume: Any) -> dict[str, Any]:
+    """What the configuration of a run was given as; nothing without one, or where the run itself will be refused."""
+    if resume is None:
+        return {}
+    for folder in (os.fspath(resume), os.path.dirname(os.path.dirname(os.path.abspath(resume)))):
+        try:
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                return json.load(file).get("document", {})
+        except (OSError, ValueError):
+            continue
+    return {}
+
+
+class _Wandb:
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._module = _module("wandb", "wandb")
+        self._module.init(project=values["project"], group=values["group"], entity=values["team"])
+
+    def write(self, events: Mapping[str, float], samples: int) -> None:
+        for name, value in events.items():
+            self._module.log({name: value}, step=samples)
+
+    def close(self) -> None:
+        if hasattr(self._module, "finish"):
+            self._module.finish()
+
+
+class _Comet:
+    def __init__(self, values: dict[str, Any]) -> None:
+        module = _module("comet", "comet_ml")
+        given = {name: values[name] for name in ("api_key", "project", "workspace", "experiment_key", "mode", "online")
+                 if values[name] is not None}
+        self._experiment = module.start(**given)
+        if values["experiment_name"] is not None:
+            self._experiment.set_name(values["experiment_name"])
+        self._interval, self._logged = values["samples_log_interval"], {}
+
+    def write(self, events: Mapping[str, float], samples: int) -> None:
+        for name, value in events.items():
+            if name in self._logged and samples - self._logged[name] < self._interval:
+                continue
+            self._logged[name] = samples
+            self._experiment.log_metric(name, value, step=samples)
+
+    def close(self) -> None:
+        self._experiment.end()
+
+
+class Monitors:
+    """Sends a run's numbers to Weights & Biases and Comet, as the configuration's sections `wandb` and `comet` say.
+
+    `libds.train` makes one by itself. Beside an engine::
+
+        with libds.Monitors(config, comm=comm) as monitors, libds.Engine(monitors.config, graph, comm=comm) as engine:
+            monitors.step(engine.train_batch(inputs))
+
+    Args:
+        config: a configuration as elsewhere.
+        comm: the ranks that train together; events are those of rank 0, the others send none.
+        resume: the run, or a checkpoint of it, whose configuration `config` is laid over.
+
+    Raises:
+        ConfigError: a key of the sections is wrong, or a module that one needs cannot be imported.
+    """
+
+    config: dict[str, Any]  #: the configuration without the two sections, which the library refuses when they are enabled
+
+    def __init__(self, config: Config, comm: Comm | None = None, resume: Any = None) -> None:
+        self.config = json.loads(lowlevel.config_merge(config_text(config), "{}"))
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
+        sections = {name: _section(name, self.config.pop(name)) for name in _KEYS if name in self.config}
+        self._senders: list[Any] = []
+        self._batch = 0
+        if rank != 0 or not any(values["enabled"] for values in sections.values()):
+            return
+        whole = lowlevel.config_merge(json.dumps(_document(resume)), json.dumps(self.config))
+        described = json.loads(lowlevel.config_describe(whole, ranks, format_code("data"))[1])
+        self._batch = int((described.get("config") or {}).get("train_batch_size") or 1)
+        for name, kind in (("wandb", _Wandb), ("comet", _Comet)):
+            if name in sections and sections[name]["enabled"]:
+                self._senders.append(kind(sections[name]))
+
+    def write(self, step: int, events: Mapping[str, float]) -> None:
+        """Sends numbers by name, of all samples up to and with this step. NaN and None are left out."""
+        sent = {name: value for name, value in events.items() if value is not None and not math.isnan(value)}
+        for sender in self._senders:
+            sender.write(sent, step * self._batch)
+
+    def step(self, result: Any) -> None:
+        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped only its loss scale."""
+        skipped = getattr(result, "skipped", False)
+        events = {} if skipped else {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr,
+                                     "Train/Samples/grad_norm": result.grad_norm}
+        if getattr(result, "loss_scale", 1) != 1:
+            events["Train/Samples/loss_scale"] = result.loss_scale
+        events["Eval/Samples/eval_loss"] = getattr(result, "heldout_loss", None)
+        events["Train/tokens_per_second"] = getattr(result, "tokens_per_second", None)
+        self.write(result.step, events)
+
+    def close(self) -> None:
+        """Ends what was begun; a second time does nothing."""
+        senders, self._senders = self._senders, []
+        for sender in senders:
+            sender.close()
+
+    def __enter__(self) -> "Monitors":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(type(sender).__name__[1:].lower() for sender in self._senders)
+        return f"Monitors({names or 'none'})"

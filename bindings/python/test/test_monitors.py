@@ -1,0 +1,100 @@
+"""The sections wandb and comet: what goes to the modules, which are fakes here, and what is refused."""
+import os
+import sys
+import types
+import unittest
+from unittest import mock
+
+from support import libds, ranks, scratch
+from test_run import small
+
+
+class Fake:
+    """Modules wandb and comet_ml that keep what they are told."""
+
+    def __init__(self):
+        self.calls, self.events = [], []
+        self.wandb, self.comet = types.ModuleType("wandb"), types.ModuleType("comet_ml")
+        self.wandb.init = lambda **given: self.calls.append(("init", given))
+        self.wandb.log = lambda values, step: self.events.extend(("wandb", name, value, step) for name, value in values.items())
+        self.wandb.finish = lambda: self.calls.append(("finish",))
+        experiment = types.SimpleNamespace(
+            set_name=lambda name: self.calls.append(("name", name)), end=lambda: self.calls.append(("end",)),
+            log_metric=lambda name, value, step: self.events.append(("comet", name, value, step)))
+        self.comet.start = lambda **given: self.calls.append(("start", given)) or experiment
+
+    def installed(self):
+        return mock.patch.dict(sys.modules, {"wandb": self.wandb, "comet_ml": self.comet})
+
+    def values(self, side, name):
+        return [(step, value) for who, what, value, step in self.events if (who, what) == (side, name)]
+
+
+class MonitorsTest(unittest.TestCase):
+    def test_a_run_sends_its_numbers(self):
+        with scratch() as folder:
+            config = small(folder) | {"wandb": {"enabled": True, "team": "us", "group": "g"},
+                                      "comet": {"enabled": True, "samples_log_interval": 4, "experiment_name": "first"}}
+            fake, seen = Fake(), []
+            with fake.installed():
+                libds.train(config, progress=seen.append)
+            self.assertIn(("init", {"project": "deepspeed", "group": "g", "entity": "us"}), fake.calls)
+            self.assertIn(("name", "first"), fake.calls)
+            self.assertIn(("finish",), fake.calls)
+            self.assertIn(("end",), fake.calls)
+            losses = fake.values("wandb", "Train/Samples/train_loss")
+            self.assertEqual(losses, [(2 * now.step, now.loss) for now in seen])  # two samples a step
+            self.assertEqual([step for step, _ in fake.values("comet", "Train/Samples/lr")], [2, 6, 10])
+            self.assertEqual(len(fake.values("wandb", "Eval/Samples/eval_loss")), 1)
+
+    def test_a_resumed_run_counts_its_samples(self):
+        with scratch() as folder:
+            config, fake = small(folder), Fake()
+            libds.train(config, progress=False)
+            with fake.installed():
+                libds.train({"wandb": {"enabled": True}, "run": {"steps": 7}}, resume=config["run"]["dir"], progress=False)
+            self.assertEqual([step for step, _ in fake.values("wandb", "Train/Samples/train_loss")], [12, 14])
+
+    def test_rank_0_alone_sends(self):
+        with scratch() as folder:
+            config, fake = small(folder) | {"wandb": {"enabled": True}}, Fake()
+            with fake.installed():
+                ranks(2, lambda comm: libds.train(config, comm=comm, progress=False))
+            self.assertEqual([call[0] for call in fake.calls], ["init", "finish"])
+            self.assertEqual([step for step, _ in fake.values("wandb", "Train/Samples/train_loss")], [4, 8, 12, 16, 20])
+
+    def test_an_engine_sends_what_it_is_told(self):
+        fake = Fake()
+        with fake.installed(), libds.Monitors({"train_micro_batch_size_per_gpu": 3, "wandb": {"enabled": True}}) as monitors:
+            self.assertNotIn("wandb", monitors.config)
+            monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 256.0, False))
+            monitors.step(libds.StepResult(2, 1, float("nan"), float("nan"), 0.1, True, 128.0, False))
+        self.assertEqual(fake.values("wandb", "Train/Samples/train_loss"), [(3, 2.5)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(3, 256.0), (6, 128.0)])
+
+    def test_what_is_missing_or_wrong_is_named(self):
+        with scratch() as folder:
+            config = small(folder)
+            with mock.patch.dict(sys.modules, {"wandb": None}):
+                with self.assertRaisesRegex(libds.ConfigError, "wandb.enabled: true needs the Python module wandb"):
+                    libds.train(config | {"wandb": {"enabled": True}}, progress=False)
+            self.assertFalse(os.path.exists(os.path.join(folder, "run")), "nothing has begun")
+            for section, key in (({"wandb": {"entity": "x"}}, "wandb.entity"), ({"wandb": {"project": 3}}, "wandb.project"),
+                                 ({"comet": {"samples_log_interval": 0}}, "comet.samples_log_interval"),
+                                 ({"comet": {"online": "yes"}}, "comet.online"), ({"comet": 1}, "comet")):
+                with self.assertRaises(libds.ConfigError) as refused:
+                    libds.Monitors(config | section)
+                self.assertEqual(refused.exception.key, key)
+
+    def test_off_needs_no_module(self):
+        with mock.patch.dict(sys.modules, {"wandb": None, "comet_ml": None}):
+            monitors = libds.Monitors({"train_batch_size": 1, "wandb": {"enabled": False, "project": "p"}, "comet": {}})
+        self.assertEqual(repr(monitors), "Monitors(none)")
+
+    def test_the_library_names_the_way(self):
+        with self.assertRaisesRegex(libds.ConfigError, "wandb.enabled.*libds.Monitors"):
+            libds.Plan({"train_batch_size": 1, "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1}, "wandb": {"enabled": True}})
+
+
+if __name__ == "__main__":
+    unittest.main()

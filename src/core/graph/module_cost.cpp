@@ -1,0 +1,145 @@
+#include "core/graph/module_cost.h"
+
+#include <functional>
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace ds {
+namespace {
+
+constexpr std::string_view kGradient = "d.";  // of a value's name: its gradient (core/graph/autodiff.cpp)
+
+double numel_of(const Graph& graph, ValueId value, int64_t n) {
+  return static_cast<double>(graph.type(value).shape.numel(n));
+}
+
+// q k^T and the sum by weights, of all pairs in a sequence, and the softmax between them.
+ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
+  const double heads = static_cast<double>(node.attrs.integer("heads")),
+               seq = static_cast<double>(node.attrs.integer("seq")), out = numel_of(graph, node.out[0], n);
+  const double macs = 2 * out * seq;
+  return {2 * macs + heads * static_cast<double>(n) * seq, macs};
+}
+
+ModuleCost product_cost(const Graph& graph, const Node& node, int64_t n) {
+  const double rows = numel_of(graph, node.in[0], n);
+  const Shape& weight = graph.type(node.in[1]).shape;
+  const bool transposed = node.attrs.integer_or("transposed", 0) != 0;
+  const double columns = static_cast<double>(weight[transposed ? 1 : 0].extent);
+  const double bias = transposed && node.in.size() > 2 ? columns : 0;
+  return {2 * rows * columns + bias, rows * columns};
+}
+
+// Every path above and with this one: "", "a", "a.b".
+std::vector<std::string> path_above(const std::string& path) {
+  std::vector<std::string> out{""};
+  if (path.empty()) return out;
+  for (size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1))
+    out.push_back(path.substr(0, dot));
+  out.push_back(path);
+  return out;
+}
+
+}  // namespace
+
+ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n) {
+  const std::string& op = node.op;
+  if (op == "linear" || op == "linear_cross_entropy") return product_cost(graph, node, n);
+  if (op == "attention") return attention_cost(graph, node, n);
+  if (op == "layer_norm") return {5 * numel_of(graph, node.out[0], n), 0};
+  static const std::set<std::string, std::less<>> by_element{"relu", "silu", "tanh", "glu"};
+  const bool exact_gelu = op == "gelu" && node.attrs.text_or("form", "tanh") != "tanh";
+  if (exact_gelu || by_element.contains(op)) return {numel_of(graph, node.out[0], n), 0};
+  return {};
+}
+
+std::string module_of_param(const std::string& param) {
+  const size_t dot = param.rfind('.');
+  return dot == param.npos ? param : param.substr(0, dot);
+}
+
+namespace {
+
+// What a value is the gradient of, or none. A name that was taken has a number behind it.
+ValueId gradient_of(const Graph& graph, ValueId value) {
+  const std::string& name = graph.values[value].name;
+  if (!name.starts_with(kGradient)) return {};
+  std::string of = name.substr(kGradient.size());
+  while (!graph.find_value(of).exists() && of.find('.') != of.npos) of.resize(of.rfind('.'));
+  return graph.find_value(of);
+}
+
+// The parameter that a backward node reads, or makes the gradient of; or none.
+ParamId param_of(const Graph& graph, const Node& node) {
+  for (ValueId in : node.in) {
+    if (ParamId p = graph.find_param(graph.values[in].name); p.exists()) return p;
+  }
+  for (ValueId out : node.out) {
+    ValueId of = gradient_of(graph, out);
+    if (!of.exists()) continue;
+    if (ParamId p = graph.find_param(graph.values[of].name); p.exists()) return p;
+  }
+  return {};
+}
+
+}  // namespace
+
+// A sum hands its gradient on as it is, so that what reads it may be the backward part of another node than
+// the sum: then the parameter tells. A shared parameter has several forward nodes: then the gradient tells.
+std::string module_of(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  auto name_of = [&](ValueId value) { return graph.values[value].name; };
+  if (!graph.backward_begin.exists() || id < graph.backward_begin)
+    return node.out.empty() ? "" : name_of(node.out[0]);
+  ValueId forward;
+  for (ValueId in : node.in) {
+    if (!forward.exists()) forward = gradient_of(graph, in);
+  }
+  const ParamId param = param_of(graph, node);
+  if (param.exists()) {
+    const NodeId producer = forward.exists() ? graph.values[forward].producer : NodeId();
+    auto reads = [&](const Node& one) {
+      return std::find(one.in.begin(), one.in.end(), graph.params[param].value) != one.in.end();
+    };
+    if (!producer.exists() || !reads(graph.nodes[producer])) return module_of_param(graph.params[param].name);
+  }
+  if (!forward.exists() && !node.out.empty()) forward = gradient_of(graph, node.out[0]);
+  return forward.exists() ? name_of(forward) : "";
+}
+
+std::vector<Module> modules_of(const Graph& graph, int64_t n) {
+  std::vector<Module> out;
+  std::map<std::string, size_t> place;
+  auto add = [&](const std::string& path, int64_t params, const ModuleCost& cost) {
+    for (const std::string& each : path_above(path)) {
+      auto [at, fresh] = place.try_emplace(each, out.size());
+      if (fresh) out.push_back({each, static_cast<int>(path_above(each).size()) - 1});
+      Module& module = out[at->second];
+      module.params += params;
+      module.cost.flops += cost.flops;
+      module.cost.macs += cost.macs;
+    }
+  };
+  const NodeId end = graph.backward_begin.exists() ? graph.backward_begin : graph.nodes.past();
+  for (NodeId id : IdRange(NodeId(0), end))
+    add(module_of(graph, id), 0, forward_cost(graph, graph.nodes[id], n));
+  for (const Parameter& p : graph.params)
+    add(module_of_param(p.name), graph.type(p.value).shape.numel(1), {});
+  // A parent before its children, in the order in which they came first.
+  std::vector<Module> sorted;
+  std::vector<char> taken(out.size(), 0);
+  auto take = [&](auto& self, size_t index) -> void {
+    taken[index] = 1;
+    sorted.push_back(out[index]);
+    const std::string below = out[index].path.empty() ? "" : out[index].path + ".";
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (!taken[i] && out[i].depth == out[index].depth + 1 && out[i].path.starts_with(below)) self(self, i);
+    }
+  };
+  if (!out.empty()) take(take, 0);
+  return sorted;
+}
+
+}  // namespace ds
