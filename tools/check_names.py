@@ -34,13 +34,13 @@ PARTS = {
     "kernels, which only register.cpp names": ["kernels/cpu/*", "kernels/gemm/linear", "kernels/ref/*"],
     "one of several readers or writers of the type in its header": [
         "core/base/json_dump", "core/base/json_parse", "core/config/batch",
-        "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
+        "core/config/precision", "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
         "core/program/verify", "data/tokenizers/bert_vocabulary", "data/tokenizers/gpt2_pair",
         "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
         "kernels/builtin", "kernels/registry",
     ],
     "a class whose methods fill two files": [
-        "comm/shared_wait", "compile/recorded", "engine/delegate_fragments", "engine/delegate_record",
+        "comm/shared_wait", "compile/recorded", "engine/delegate_fragments", "engine/delegate_record", "engine/own_states",
         "exec/chaos", "exec/instruction_launch",
     ],
 }

@@ -28,7 +28,6 @@
 #include <utility>
 #include <vector>
 
-#include "zero/stretch.h"
 #include "core/base/round.h"
 #include "core/program/levels.h"
 #include "core/program/signs.h"
@@ -36,6 +35,7 @@
 #include "zero/loss_and_norm.h"
 #include "zero/sign_exchange.h"
 #include "zero/step_buffers.h"
+#include "zero/stretch.h"
 #include "zero/update.h"
 
 namespace ds {

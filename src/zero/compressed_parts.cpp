@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "zero/stretch.h"
 #include "zero/step_buffers.h"
+#include "zero/stretch.h"
 #include "zero/update.h"
 
 namespace ds {

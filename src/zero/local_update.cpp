@@ -30,10 +30,10 @@
 #include <string>
 #include <vector>
 
-#include "zero/stretch.h"
 #include "zero/compressed_parts.h"
 #include "zero/sign_exchange.h"
 #include "zero/step_buffers.h"
+#include "zero/stretch.h"
 #include "zero/update.h"
 
 namespace ds {

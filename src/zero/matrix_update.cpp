@@ -204,8 +204,8 @@ class BucketUpdate {
     if (written < part_) b_.emit(Op::zero, {flat_operand(b_, ahead, Access::write)});
     for (const Stretch& s : stretches_) {
       Operand grad = gradient_of(b_, plan_, s);
-      s.limit(b_.emit(update_.momentum, {grad, scalars(), of(state_.states[0], s, Access::update),
-                                         of(ahead, s, s.written())}));
+      s.limit(b_.emit(update_.momentum,
+                      {grad, scalars(), of(state_.states[0], s, Access::update), of(ahead, s, s.written())}));
     }
     return ahead;
   }

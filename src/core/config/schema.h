@@ -58,5 +58,6 @@ void check_sizes(const Config& config);
 
 // Completes and checks train_batch, micro_batch and accumulation (0: not given).
 void complete_batch(Config& config, int world);
+void complete_precision(Config& config);
 
 }  // namespace ds

@@ -111,6 +111,20 @@ InstrDef pack_rows_row() {
 }
 
 // In the order of Op.
+InstrDef local_adam_row() {
+  return kernel("local_adam", Op::local_adam, Kind::update,
+                {reads(Role::grad), reads(Role::state), reads(Role::scalars), reads(Role::master),
+                 updates(Role::state, 2, 2), writes_or_updates(Role::param, 0)},
+                flops<12>);
+}
+
+InstrDef synced_adam_row() {
+  return kernel("synced_adam", Op::synced_adam, Kind::update,
+                {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2), updates(Role::master),
+                 writes_or_updates(Role::param)},
+                flops<5>);
+}
+
 std::vector<InstrDef> build_table() {
   using enum Op;
   using enum Kind;
@@ -164,14 +178,8 @@ std::vector<InstrDef> build_table() {
       // Of 0/1 Adam: what is compressed before the freeze, and steps behind it.
       following(kernel("own_gradient", own_gradient, state,
                        {reads(Role::grad), reads(Role::scalars), writes(Role::target)}, flops<1>)),
-      kernel("local_adam", local_adam, update,
-             {reads(Role::grad), reads(Role::state), reads(Role::scalars), reads(Role::master),
-              updates(Role::state, 2, 2), writes_or_updates(Role::param, 0)},
-             flops<12>),
-      kernel("synced_adam", synced_adam, update,
-             {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2), updates(Role::master),
-              writes_or_updates(Role::param)},
-             flops<5>),
+      local_adam_row(),
+      synced_adam_row(),
       // Of 1-bit LAMB behind the freeze.
       kernel(
           "scale_momentum", scale_momentum, state,
