@@ -33,9 +33,9 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "engine/module_monitor.h"
 #include "core/device/view.h"
 #include "core/graph/param_slice.h"
+#include "engine/module_monitor.h"
 #include "exec/executor.h"
 
 namespace ds {

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
