@@ -7,11 +7,11 @@
 #include <cmath>
 #include <optional>
 
-#include "core/config/loss_scaler.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/state_access.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/loss_scaler.h"
 #include "core/graph/graph.h"
 #include "io/pickle.h"
 

@@ -27,8 +27,8 @@ std::string random_text(uint64_t seed, size_t size) {
   return text;
 }
 
-// Cuts [0, kSize) at random places, also within pages, and gives every other piece to one of two writers, some
-// pieces out of order.
+// Cuts [0, kSize) at random places, also within pages, and gives every other piece to one of two writers,
+// some pieces out of order.
 TEST(DirectWriter, PiecesOfTwoWritersMakeTheWhole) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     test::TempFolder folder;

@@ -1,7 +1,7 @@
 #include "core/graph/module_cost.h"
 
-#include <functional>
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
