@@ -49,6 +49,34 @@ TEST(StateCodesEngine, TakeABytePerElement) {
   }
 }
 
+// After the first step from zeros: m = (1 - beta1) g and v = (1 - beta2) g^2, each as exact as a drawn code.
+TEST(StateCodesEngine, SayWhatTheyHold) {
+  const Point p = coded(1, Tier::device, 2);
+  run_ranks(2, [&](Communicator& comm) {
+    EngineOptions options;
+    set_device(options, p);
+    const Config config = config_of(p);
+    Engine engine(config, graph_of(p), comm, options);
+    train_step(p, engine, 0);
+    const double b1 = 1 - config.optimizer.beta1, b2 = 1 - config.optimizer.beta2;
+    int compared = 0;
+    for (size_t n = 0; n < engine.store().param_names().size(); ++n) {
+      std::vector<float> m = engine.store().read_tensor(ParamId(n), "exp_avg"),
+                         v = engine.store().read_tensor(ParamId(n), "exp_avg_sq");
+      float most = 0;
+      for (float x : m) most = std::max(most, std::abs(x));
+      for (size_t e = 0; e < m.size(); ++e) {
+        if (std::abs(m[e]) < most / 256 || most == 0) continue;
+        const double g = static_cast<double>(m[e]) / b1, ratio = static_cast<double>(v[e]) / (b2 * g * g);
+        ASSERT_GT(ratio, 0.6) << n << " " << e;
+        ASSERT_LT(ratio, 1.6) << n << " " << e;
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 1000);
+  });
+}
+
 TEST(StateCodesEngine, AreReadAndWrittenAsF32) {
   for (Tier tier : {Tier::device, Tier::nvme}) {
     const Point p = coded(3, tier, 3);
