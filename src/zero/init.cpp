@@ -76,7 +76,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
       builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
-    for (BufferId own : {s.worker_error, s.server_error, s.own_steps}) {
+    for (BufferId own : {s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error}) {
       if (own.exists()) zero_all(own);
     }
   }

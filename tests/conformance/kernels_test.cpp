@@ -56,7 +56,10 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
                          "scale_momentum",
                          "lamb_scales",
                          "frozen_lamb_moments",
-                         "frozen_lamb_ratios"}) {
+                         "frozen_lamb_ratios",
+                         "pack_top",
+                         "sum_top",
+                         "mean_gradients"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

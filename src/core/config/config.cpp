@@ -309,6 +309,29 @@ void check_quantization(const Config& c) {
   }
 }
 
+// Gradients stay on their rank until the end of the step, where all of each goes through codes.
+void check_gradient_compression(const Config& c) {
+  const GradientCompressionConfig& g = c.gradient_compression;
+  if (g.type != "top_k" && c.origins.contains("gradient_compression.ratio")) {
+    raise(DS_ERROR_CONFIG, "{}: needs gradient_compression.type \"top_k\", got \"{}\"",
+          KeyName("gradient_compression.ratio"), g.type);
+  }
+  if (!g.on()) return;
+  const KeyName key("gradient_compression.type");
+  if (g.ratio <= 0)
+    raise(DS_ERROR_CONFIG, "{}: must be above 0, got {}", KeyName("gradient_compression.ratio"), g.ratio);
+  if (c.zero.stage > 1) {
+    raise(DS_ERROR_CONFIG,
+          "{}: \"{}\" needs zero_optimization.stage 0 or 1, got {}, where zero_quantized_gradients is", key,
+          g.type, c.zero.stage);
+  }
+  if (c.optimizer.compressed()) {
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" excludes optimizer.type {}, which compresses by itself", key, g.type,
+          c.optimizer.type);
+  }
+  if (c.sparse_gradients) raise(DS_ERROR_CONFIG, "{}: \"{}\" excludes sparse_gradients true", key, g.type);
+}
+
 const char* precision_key(DType compute) { return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled"; }
 
 void check_precision(const Config& c) {
@@ -460,6 +483,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_tiers(config); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
+  checked([&] { check_gradient_compression(config); });
   checked([&] { check_precision(config); });
   checked([&] { complete_reduction(config, world); });
   drop_consequences(refusals);

@@ -80,6 +80,13 @@ InstrDef decision(const char* name, Op op, Role read) {
   return row;
 }
 
+InstrDef mean_gradients_row() {
+  InstrDef row{.name = "mean_gradients", .op = Op::mean_gradients, .kind = Kind::decision};
+  row.operands = {updates(Role::scalars)};
+  row.follows_state = true;
+  return row;
+}
+
 // Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host whatever
 // the device.
 InstrDef init_param_row() {
@@ -184,6 +191,12 @@ std::vector<InstrDef> build_table() {
                        {reads(Role::norms), reads(Role::scalars), reads(Role::source), updates(Role::state),
                         writes(Role::target)},
                        flops<1>)),
+      // Of compressed gradients.
+      kernel("pack_top", pack_top, state,
+             {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::target)},
+             flops<2>),
+      reduction(kernel("sum_top", sum_top, state, {reads(Role::source), writes(Role::target)}, flops<1>)),
+      mean_gradients_row(),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
       reduction(move("all_reduce", all_reduce, collective, Queue::comm)),
