@@ -593,6 +593,72 @@ static inline ds_status ds_op_relu2_dx(ds_graph* graph, int32_t dy, int32_t x, i
   return ds_ops_end(&node, graph, "relu2_dx", out);
 }
 
+/** The activation 1 / (1 + exp(-x)) of each element.
+ * @param x T[any], any tensor
+ * @param out [out] y: T[any], activations */
+static inline ds_status ds_op_sigmoid(ds_graph* graph, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "sigmoid", out);
+}
+
+/** The gradient of the activation sigmoid. Not differentiable.
+ * @param dy T[any], gradient of the result
+ * @param x T[any], any tensor
+ * @param out [out] dx: T[any], gradient of x */
+static inline ds_status ds_op_sigmoid_dx(ds_graph* graph, int32_t dy, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "sigmoid_dx", out);
+}
+
+/** The activation x / (1 + exp(-1.702 x)) of each element.
+ * @param x T[any], any tensor
+ * @param out [out] y: T[any], activations */
+static inline ds_status ds_op_quick_gelu(ds_graph* graph, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "quick_gelu", out);
+}
+
+/** The gradient of the activation quick_gelu. Not differentiable.
+ * @param dy T[any], gradient of the result
+ * @param x T[any], any tensor
+ * @param out [out] dx: T[any], gradient of x */
+static inline ds_status ds_op_quick_gelu_dx(ds_graph* graph, int32_t dy, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "quick_gelu_dx", out);
+}
+
+/** The activation log(1 + exp(x)) of each element.
+ * @param x T[any], any tensor
+ * @param out [out] y: T[any], activations */
+static inline ds_status ds_op_softplus(ds_graph* graph, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "softplus", out);
+}
+
+/** The gradient of the activation softplus. Not differentiable.
+ * @param dy T[any], gradient of the result
+ * @param x T[any], any tensor
+ * @param out [out] dx: T[any], gradient of x */
+static inline ds_status ds_op_softplus_dx(ds_graph* graph, int32_t dy, int32_t x, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, x);
+  return ds_ops_end(&node, graph, "softplus_dx", out);
+}
+
 /** The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
  * @param x T[any], any tensor
  * @param out [out] y: T[any], activations */
@@ -619,7 +685,7 @@ static inline ds_status ds_op_laplace_dx(ds_graph* graph, int32_t dy, int32_t x,
  * @param gate T[n,F], what is activated
  * @param up T[n,F], what is gated
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
- * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+ * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] y: T[n,F], act(gate) up */
 static inline ds_status ds_op_glu(ds_graph* graph, int32_t gate, int32_t up, const char* act, int32_t* out) {
   ds_ops_node node;
@@ -633,7 +699,7 @@ static inline ds_status ds_op_glu(ds_graph* graph, int32_t gate, int32_t up, con
 /** A gated linear unit act(gate) up, rounded once.
  * @param x T[n,2F], gate and up, side by side
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
- * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+ * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] y: T[n,F], act(gate) up */
 static inline ds_status ds_op_glu_packed(ds_graph* graph, int32_t x, const char* act, int32_t* out) {
   ds_ops_node node;
@@ -648,7 +714,7 @@ static inline ds_status ds_op_glu_packed(ds_graph* graph, int32_t x, const char*
  * @param gate T[n,F], what is activated
  * @param up T[n,F], what is gated
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
- * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+ * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] dgate: T[n,F], gradient of gate; then dup: T[n,F], gradient of up */
 static inline ds_status ds_op_glu_dx(ds_graph* graph, int32_t dy, int32_t gate, int32_t up, const char* act, int32_t*
     out) {
@@ -665,7 +731,7 @@ static inline ds_status ds_op_glu_dx(ds_graph* graph, int32_t dy, int32_t gate, 
  * @param dy T[n,F], gradient of the result
  * @param x T[n,2F], gate and up, side by side
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
- * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+ * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] dx: T[n,2F], gradient of x */
 static inline ds_status ds_op_glu_dx_packed(ds_graph* graph, int32_t dy, int32_t x, const char* act, int32_t* out) {
   ds_ops_node node;

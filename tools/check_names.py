@@ -34,7 +34,8 @@ PARTS = {
     "kernels, which only register.cpp names": ["kernels/cpu/*", "kernels/gemm/linear", "kernels/ref/*"],
     "one of several readers or writers of the type in its header": [
         "core/base/json_dump", "core/base/json_parse", "core/config/batch",
-        "core/config/precision", "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
+        "core/config/compression", "core/config/precision",
+        "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
         "core/program/verify", "data/tokenizers/bert_vocabulary", "data/tokenizers/gpt2_pair",
         "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
         "kernels/builtin", "kernels/registry",

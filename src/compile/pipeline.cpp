@@ -90,8 +90,8 @@ class Compiler {
   bool write_step(Program& out, StepForm form, int32_t micros, int32_t repeated) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, form_name(form), plan_.graph.bound, buffers);
-    const bool own = form != StepForm::reduced;
-    if (own) {
+    const bool reduced = form == StepForm::reduced;
+    if (!reduced || plan_.zero.compression.on()) {
       Tier near = builder.buffer(plan_.zero.norms).tier;
       buffers.own_norms = builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan_.zero), near);
     }
@@ -100,10 +100,10 @@ class Compiler {
     check_schedule(schedule, micros);
     lowering.run(schedule, micros);
     emit_losses(builder, plan_.zero);
-    if (own) {
-      emit_compressed_update(builder, plan_.zero, config_, form, buffers.own_norms);
+    if (reduced) {
+      emit_update(builder, plan_.zero, config_, buffers.own_norms);
     } else {
-      emit_update(builder, plan_.zero, config_);
+      emit_compressed_update(builder, plan_.zero, config_, form, buffers.own_norms);
     }
     out = builder.take();
     return finish_program(out, plan_.zero, config_, buffers, machine_,

@@ -205,7 +205,8 @@ std::string optimizer_text(const OptimizerConfig& o) {
 std::string Checkpoints::numerics_key() const {
   const Config& config = runtime_.config();
   bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0 &&
-                   !config.optimizer.compressed();  // a scale is of one rank's elements
+                   !config.optimizer.compressed() &&  // a scale is of one rank's elements
+                   !config.gradient_compression.on();
   NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
                          {"micro_batch", std::to_string(config.micro_batch)},
                          {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},
@@ -214,6 +215,11 @@ std::string Checkpoints::numerics_key() const {
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", optimizer_text(config.optimizer)},
                          {"libds", library_version()}};
+  if (config.gradient_compression.on())
+    parts.emplace_back("compressed", config.gradient_compression.type +
+                                         (config.gradient_compression.type == "top_k"
+                                              ? fmt::format(" {}", config.gradient_compression.ratio)
+                                              : ""));
   if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
   if (config.wire() != config.compute) parts.emplace_back("communication", dtype_name(config.wire()));
   if (config.grad_accum != DS_DTYPE_F32) parts.emplace_back("sums", dtype_name(config.grad_accum));

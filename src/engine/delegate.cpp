@@ -49,6 +49,9 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
+  if (this->config().gradient_compression.on())
+    raise(DS_ERROR_UNSUPPORTED, "{}: \"{}\" needs a graph, whose step keeps gradients on their rank",
+          KeyName("gradient_compression.type"), this->config().gradient_compression.type);
   if (this->config().optimizer.compressed())
     raise(
         DS_ERROR_UNSUPPORTED,

@@ -94,7 +94,7 @@ class Engine final : private StateStore::Owner {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   Executor& refresh() override { return *refresh_; }
-  bool own_gradients() const override { return form_ != StepForm::reduced; }
+  bool own_gradients() const override { return form_ != StepForm::reduced || plan_.zero.compression.on(); }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
 
   // What runs the program().

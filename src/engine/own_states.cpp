@@ -20,7 +20,8 @@ void StateStore::forget(std::initializer_list<BufferId> buffers) {
 }
 
 void StateStore::forget_own_momenta() {
-  for (const BucketState& s : zero_.buckets) forget({s.worker_error, s.server_error, s.own_steps});
+  for (const BucketState& s : zero_.buckets)
+    forget({s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error});
   forget({zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding});
   control_.forget_rate_sums();
 }
@@ -59,6 +60,17 @@ std::vector<StateStore::Own> StateStore::own() const {
       if (!s.own_steps.exists()) break;
       add(names_[p.param] + ".own_steps", {s.own_steps, p.begin, p.numel});
       add(names_[p.param] + "." + state_kinds_.at(1), s.states.at(0).slice(p.begin, p.numel));
+    }
+    for (const ParamPlace& p : trained) {
+      if (!s.sent_error.exists()) break;
+      add(names_[p.param] + ".sent_error", {s.sent_error, p.begin, p.numel});
+      if (!s.answer_error.exists()) continue;
+      // Of the part of this rank, which other buckets would cut elsewhere: the name says from where on.
+      const int64_t part = runtime_.buffer(s.answer_error).numel, low = zero_.mesh.leaf(0, zero_.rank) * part;
+      const int64_t begin = std::max(p.begin, low), end = std::min(p.begin + p.numel, low + part);
+      if (begin < end)
+        add(fmt::format("{}.answer_error.{}", names_[p.param], begin - p.begin),
+            {s.answer_error, begin - low, end - begin});
     }
     if (!s.worker_error.exists()) continue;
     int64_t ranks = zero_.levels(b).ranks();

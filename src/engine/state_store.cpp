@@ -517,6 +517,9 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     for (BufferId error : {s.worker_error, s.server_error}) {
       if (error.exists()) add(error, "error");
     }
+    for (BufferId error : {s.sent_error, s.answer_error}) {
+      if (error.exists()) add(error, "error");
+    }
     if (s.own_steps.exists()) add(s.own_steps, "own_steps");
   }
   for (BufferId error : {zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding}) {

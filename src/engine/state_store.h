@@ -120,7 +120,8 @@ class StateStore final : public StateAccess {
   void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
   void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
   void forget_own() override;
-  // The same but for errors of gradients: of momenta, which lie otherwise when other tensors are trained.
+  // The same but for errors of gradients that are reduced as codes: of what lies otherwise when other tensors
+  // are trained.
   void forget_own_momenta();
   // Bytes of what this rank writes of a checkpoint, f32: a copy of it takes so many.
   int64_t copy_bytes();

@@ -110,6 +110,9 @@ constexpr Accuracy kTable[] = {
     {"lamb_scales", one, kOneResult},
     {"frozen_lamb_moments", one, kOneResult},
     {"frozen_lamb_ratios", one, kOneResult},
+    {"pack_top", one, kOneResult},
+    {"sum_top", one, kOneResult},
+    {"mean_gradients", one, kOneResult},
     {"losses", one, kOneResult},
     {"clip", one, kOneResult},
     // Functions of single elements.

@@ -77,7 +77,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
     for (const StateRef& scales : s.scales) zero_all(scales.buffer);
-    for (BufferId own : {s.worker_error, s.server_error, s.own_steps}) {
+    for (BufferId own : {s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error}) {
       if (own.exists()) zero_all(own);
     }
     for (BufferId error : s.errors) zero_all(error);

@@ -175,6 +175,14 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   if (optimizer.steps_locally())
     s.own_steps =
         plan.add(Holds::state, bucket.name + ".own_steps", DS_DTYPE_F32, bucket.numel, Tier::device);
+  if (plan.compression.on()) {
+    auto error = [&](const char* name, int64_t numel) {
+      return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
+    };
+    s.sent_error = error(".sent_error", bucket.numel);
+    if (plan.compression.type == "int8")
+      s.answer_error = error(".answer_error", bucket.numel / plan.levels(index).ranks());
+  }
   if (optimizer.compresses() && !optimizer.joins_momenta() && plan.levels(index).ranks() > 1) {
     int64_t ranks = plan.levels(index).ranks();
     int64_t chunks = sign_sizes(places_of(bucket.params), ranks, 1).chunks;
@@ -291,9 +299,16 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
           "{}: {} compresses momentum over all ranks along data, this model has {} classes",
           KeyName("optimizer.type"), config.optimizer.type, plan.classes.size());
   }
+  if (training && mesh.data_size() > 1) plan.compression = config.gradient_compression;
+  if (plan.compression.on() && plan.classes.size() > 1) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: \"{}\" compresses gradients over all ranks along data, this model has {} classes",
+          KeyName("gradient_compression.type"), plan.compression.type, plan.classes.size());
+  }
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
   for (const ParamSpec& p : params) {
-    bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0;
+    bool codes =
+        plan.quantization.weights > 0 || plan.quantization.gradients > 0 || plan.compression.type == "int8";
     if (codes && p.granule % kGranule != 0) {
       raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}", kGranule,
             p.name, p.granule);
@@ -327,6 +342,11 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     trained.group.push_back(p.group);
   }
   trained.missed.resize(params.size(), 0);
+  for (const Bucket& b : plan.layout.buckets) {
+    if (plan.compression.type != "top_k" || b.numel <= INT32_MAX) continue;
+    raise(DS_ERROR_UNSUPPORTED, "{}: \"top_k\" numbers {} elements of a bucket at most, '{}' has {}",
+          KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
+  }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
   if (training) set_trained(plan, config, trained);
   return plan;

@@ -77,6 +77,9 @@ struct BucketState {
   std::vector<BufferId> errors;
   // The same of what is compressed tensor by tensor (core/program/signs.h); none on a single rank.
   BufferId worker_error, server_error;
+  // Of gradients that are compressed (ZeroPlan::compression), f32 on the device: of what this rank sends,
+  // whole; of int8 codes also of the sum that it answers with, its even part of the bucket.
+  BufferId sent_error, answer_error;
   // f32, whole, on the device: this rank's own steps since ranks last agreed (Optimizer::steps_locally). What
   // it computes with is master and this.
   BufferId own_steps;
@@ -116,6 +119,7 @@ struct ZeroPlan {
   DType wire = DS_DTYPE_F32;  // of gradients on their way to the f32 sum (communication_data_type)
   DType sums = DS_DTYPE_F32;  // of what micro-steps are added to (data_types.grad_accum_dtype)
   Quantization quantization;
+  GradientCompressionConfig compression;  // of gradients, where there are several ranks
   Layout layout;
   std::vector<RowTable> tables;        // of which gradients are reduced as rows, each in a bucket of its own
   std::vector<std::string> notes;      // what was decided about them, a line each

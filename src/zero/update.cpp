@@ -9,6 +9,7 @@
 #include "core/program/element_run.h"
 #include "core/program/state_codes.h"
 #include "optim/optimizer.h"
+#include "zero/compressed_gradients.h"
 #include "zero/gather.h"
 #include "zero/loss_and_norm.h"
 #include "zero/matrix_update.h"
@@ -18,14 +19,21 @@
 namespace ds {
 namespace {
 
+// Of each bucket the whole mean gradient; empty: sums are in the accumulators.
+using Means = IdVector<BucketId, StateRef>;
+
 // Operands of updates of one stretch.
 class StretchEmitter {
  public:
-  StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch)
-      : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]) {}
+  StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch, const Means& means)
+      : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]), means_(means) {}
 
   // bf16_too: the update reads gradients of bf16 as well as f32.
-  Operand grad(bool bf16_too = false) const { return gradient_of(b_, plan_, s_, bf16_too); }
+  Operand grad(bool bf16_too = false) const {
+    if (means_.empty()) return gradient_of(b_, plan_, s_, bf16_too);
+    const StateRef& whole = means_[s_.bucket];
+    return of(whole.slice(plan_.part_first(s_.bucket), plan_.part_numel(s_.bucket)), Access::read);
+  }
   Operand scalars() const { return flat_operand(b_, all_of(b_, plan_.scalars), Access::read); }
   Operand master(Access access) const { return of(state_.master, access); }
   Operand param() const { return of(state_.param, written()); }
@@ -64,6 +72,7 @@ class StretchEmitter {
   const ZeroPlan& plan_;
   const Stretch& s_;
   const BucketState& state_;
+  const Means& means_;
 };
 
 void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
@@ -94,17 +103,18 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
 
 // In the order of the reductions: gradients that stayed near come first, loads of the others run behind them.
 template <typename Emit>
-void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Emit& emit) {
+void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Means& means,
+                   const Emit& emit) {
   for (BucketId b = plan.buckets.last(); b.exists(); --b) {
     if (plan.layout.buckets[b].matrices) continue;  // zero/matrix_update.cpp
     for (const Stretch& stretch : stretches_of(plan, config, b, plan.part_first(b), plan.part_numel(b)))
-      emit(StretchEmitter(builder, plan, stretch));
+      emit(StretchEmitter(builder, plan, stretch, means));
   }
 }
 
-void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Means& means) {
   const Optimizer& optimizer = optimizer_of(config.optimizer);
-  auto each = [&](const auto& emit) { for_stretches(builder, plan, config, emit); };
+  auto each = [&](const auto& emit) { for_stretches(builder, plan, config, means, emit); };
   if (!optimizer.by_norms) {
     each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config); });
     return emit_matrix_updates(builder, plan, config);
@@ -117,9 +127,14 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
 
 }  // namespace
 
-void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  emit_clip(builder, plan, config);
-  emit_optimizer(builder, plan, config);
+void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, BufferId own_norms) {
+  Means means;
+  if (own_norms.exists()) {
+    means = emit_compressed_gradients(builder, plan, config, own_norms);
+  } else {
+    emit_clip(builder, plan, config);
+  }
+  emit_optimizer(builder, plan, config, means);
   for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b)) emit_param_gather(builder, plan, b);
   }

@@ -9,7 +9,9 @@
 
 namespace ds {
 
-// The update segment: clip, optimizer, gather of what is not partitioned.
-void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+// The update segment: clip, optimizer, gather of what is not partitioned. own_norms: StepBuffers::own_norms,
+// where gradients go compressed (ZeroPlan::compression).
+void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                 BufferId own_norms = {});
 
 }  // namespace ds

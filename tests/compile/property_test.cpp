@@ -113,7 +113,8 @@ Case with_policy(Case c, uint32_t stream) {
   return c;
 }
 
-// The same with an optimizer whose ranks exchange signs from the second update on or soon behind it.
+// The same with an optimizer whose ranks exchange signs from the second update on or soon behind it, or with
+// compressed gradients.
 Case compressed_case(uint64_t seed) {
   Case c = plain_case(seed);
   Dice dice(seed, 7);
@@ -126,6 +127,9 @@ Case compressed_case(uint64_t seed) {
   o.freeze_step = o.var_freeze_step = 1 + dice.below(2);
   o.var_update_scaler = o.local_step_scaler = 1;
   o.local_step_clipper = dice.pick<int64_t>({1, 2, 4});
+  if (!dice.one_in(3)) return c;
+  o.type = "AdamW";
+  c.config.gradient_compression = {dice.pick({"int8", "top_k"}), 0.1};
   return c;
 }
 
@@ -367,13 +371,14 @@ TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
   std::map<std::string, int> types;
   for (int64_t seed = first; seed < first + cases; ++seed) {
     Case plain = compressed_case(static_cast<uint64_t>(seed));
-    ++types[plain.config.optimizer.type];
+    ++types[plain.config.gradient_compression.on() ? plain.config.gradient_compression.type
+                                                   : plain.config.optimizer.type];
     malloc_trim(0);
     std::string wrong = check(plain, with_compressed_policy(plain, 4), with_compressed_policy(plain, 5));
     EXPECT_TRUE(wrong.empty()) << plain.config.optimizer.type << ": " << wrong;
     if (!wrong.empty()) return;
   }
-  EXPECT_TRUE(cases < 20 || types.size() == 3);
+  EXPECT_TRUE(cases < 20 || types.size() == 5);
 }
 
 }  // namespace

@@ -61,7 +61,10 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
                          "muon_momentum",
                          "unit_matrix",
                          "blend",
-                         "muon"}) {
+                         "muon",
+                         "pack_top",
+                         "sum_top",
+                         "mean_gradients"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

@@ -241,7 +241,9 @@ std::string Point::name() const {
 
 std::string hash_of_states(Engine& engine) {
   std::string text;
-  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+  std::vector<std::string> kinds = engine.store().state_kinds();
+  kinds.emplace_back("param");
+  for (const std::string& kind : kinds) {
     for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
       std::vector<float> values = engine.store().read_tensor(ParamId(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));

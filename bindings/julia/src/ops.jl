@@ -370,6 +370,81 @@ relu2_dx(g::Graph, dy, x) =
     add(g, "relu2_dx", Any[dy, x], Any[])
 
 """
+    sigmoid(g, x)
+
+The activation 1 / (1 + exp(-x)) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+sigmoid(g::Graph, x) =
+    add(g, "sigmoid", Any[x], Any[])
+
+"""
+    sigmoid_dx(g, dy, x)
+
+The gradient of the activation sigmoid. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+sigmoid_dx(g::Graph, dy, x) =
+    add(g, "sigmoid_dx", Any[dy, x], Any[])
+
+"""
+    quick_gelu(g, x)
+
+The activation x / (1 + exp(-1.702 x)) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+quick_gelu(g::Graph, x) =
+    add(g, "quick_gelu", Any[x], Any[])
+
+"""
+    quick_gelu_dx(g, dy, x)
+
+The gradient of the activation quick_gelu. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+quick_gelu_dx(g::Graph, dy, x) =
+    add(g, "quick_gelu_dx", Any[dy, x], Any[])
+
+"""
+    softplus(g, x)
+
+The activation log(1 + exp(x)) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+softplus(g::Graph, x) =
+    add(g, "softplus", Any[x], Any[])
+
+"""
+    softplus_dx(g, dy, x)
+
+The gradient of the activation softplus. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+softplus_dx(g::Graph, dy, x) =
+    add(g, "softplus_dx", Any[dy, x], Any[])
+
+"""
     laplace(g, x)
 
 The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
@@ -402,7 +477,7 @@ A gated linear unit act(gate) up, rounded once.
 - `gate`: T[n,F], what is activated
 - `up`: T[n,F], what is gated
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
-  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
 Returns `y` T[n,F], act(gate) up
 """
@@ -416,7 +491,7 @@ A gated linear unit act(gate) up, rounded once.
 
 - `x`: T[n,2F], gate and up, side by side
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
-  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
 Returns `y` T[n,F], act(gate) up
 """
@@ -432,7 +507,7 @@ The gradients of a glu. Not differentiable.
 - `gate`: T[n,F], what is activated
 - `up`: T[n,F], what is gated
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
-  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
 Returns `dgate` T[n,F], gradient of gate; `dup` T[n,F], gradient of up
 """
@@ -447,7 +522,7 @@ The gradients of a glu. Not differentiable.
 - `dy`: T[n,F], gradient of the result
 - `x`: T[n,2F], gate and up, side by side
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
-  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
 Returns `dx` T[n,2F], gradient of x
 """

@@ -7,12 +7,13 @@ from typing import Literal, Optional, Sequence
 
 __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "linear", "linear_dx", "linear_dw",
            "linear_db", "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "rms_norm_dx", "rms_norm_dw",
-           "gelu", "gelu_dx", "relu", "relu_dx", "silu", "silu_dx", "tanh", "tanh_dx", "relu2", "relu2_dx", "laplace",
-           "laplace_dx", "glu", "glu_packed", "glu_dx", "glu_dx_packed", "mul", "scale", "softcap", "softcap_dx",
-           "attention", "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention",
-           "cached_attention_packed", "rope", "top_gates", "top_gates_dx", "scale_rows", "scale_rows_dw",
-           "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill", "cast",
-           "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
+           "gelu", "gelu_dx", "relu", "relu_dx", "silu", "silu_dx", "tanh", "tanh_dx", "relu2", "relu2_dx", "sigmoid",
+           "sigmoid_dx", "quick_gelu", "quick_gelu_dx", "softplus", "softplus_dx", "laplace", "laplace_dx", "glu",
+           "glu_packed", "glu_dx", "glu_dx_packed", "mul", "scale", "softcap", "softcap_dx", "attention",
+           "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention", "cached_attention_packed",
+           "rope", "top_gates", "top_gates_dx", "scale_rows", "scale_rows_dw", "load_balance", "load_balance_dx", "add",
+           "dropout", "layerdrop", "layerdrop_dx", "fill", "cast", "cross_entropy", "cross_entropy_dx",
+           "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -419,6 +420,87 @@ def relu2_dx(graph, dy, x):
     return _add(graph, "relu2_dx", [dy, x], 1)
 
 
+def sigmoid(graph, x):
+    """The activation 1 / (1 + exp(-x)) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "sigmoid", [x], 1)
+
+
+def sigmoid_dx(graph, dy, x):
+    """The gradient of the activation sigmoid. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "sigmoid_dx", [dy, x], 1)
+
+
+def quick_gelu(graph, x):
+    """The activation x / (1 + exp(-1.702 x)) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "quick_gelu", [x], 1)
+
+
+def quick_gelu_dx(graph, dy, x):
+    """The gradient of the activation quick_gelu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "quick_gelu_dx", [dy, x], 1)
+
+
+def softplus(graph, x):
+    """The activation log(1 + exp(x)) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "softplus", [x], 1)
+
+
+def softplus_dx(graph, dy, x):
+    """The gradient of the activation softplus. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "softplus_dx", [dy, x], 1)
+
+
 def laplace(graph, x):
     """The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
 
@@ -446,8 +528,8 @@ def laplace_dx(graph, dy, x):
     return _add(graph, "laplace_dx", [dy, x], 1)
 
 
-def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
-        "laplace"]):
+def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
+        "sigmoid", "quick_gelu", "softplus"]):
     """A gated linear unit act(gate) up, rounded once.
 
     Args:
@@ -455,7 +537,7 @@ def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_
         gate: T[n,F], what is activated
         up: T[n,F], what is gated
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
     Returns:
         y: T[n,F], act(gate) up
@@ -463,15 +545,15 @@ def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_
     return _add(graph, "glu", [gate, up], 1, act=act)
 
 
-def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
-        "laplace"]):
+def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
+        "sigmoid", "quick_gelu", "softplus"]):
     """A gated linear unit act(gate) up, rounded once.
 
     Args:
         graph: the graph that the operation is added to
         x: T[n,2F], gate and up, side by side
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
     Returns:
         y: T[n,F], act(gate) up
@@ -480,7 +562,7 @@ def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_
 
 
 def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
-        "laplace"]):
+        "laplace", "sigmoid", "quick_gelu", "softplus"]):
     """The gradients of a glu. Not differentiable.
 
     Args:
@@ -489,7 +571,7 @@ def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
         gate: T[n,F], what is activated
         up: T[n,F], what is gated
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
     Returns:
         dgate: T[n,F], gradient of gate
@@ -499,7 +581,7 @@ def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
 
 
 def glu_dx_packed(graph, dy, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
-        "laplace"]):
+        "laplace", "sigmoid", "quick_gelu", "softplus"]):
     """The gradients of a glu. Not differentiable.
 
     Args:
@@ -507,7 +589,7 @@ def glu_dx_packed(graph, dy, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
         dy: T[n,F], gradient of the result
         x: T[n,2F], gate and up, side by side
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
     Returns:
         dx: T[n,2F], gradient of x

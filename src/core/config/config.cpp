@@ -369,27 +369,6 @@ void check_quantization(const Config& c) {
   }
 }
 
-// Every rank updates the whole momentum with its own gradient once gradients are not reduced any more.
-void check_compressed(const Config& c) {
-  if (!c.optimizer.compressed()) return;
-  if (c.optimizer.factor_min > c.optimizer.factor_max) {
-    raise(DS_ERROR_CONFIG, "{}: must not be above factor_max {}, got {}",
-          KeyName("optimizer.params.factor_min"), c.optimizer.factor_max, c.optimizer.factor_min);
-  }
-  if (c.optimizer.type == "ZeroOneAdam" && c.zero.stage > 0) {
-    raise(DS_ERROR_CONFIG,
-          "{}: ZeroOneAdam needs zero_optimization.stage 0, got {}: between two synchronisations every rank "
-          "steps on all of the model by itself, for which it needs all states",
-          KeyName("optimizer.type"), c.zero.stage);
-  }
-  if (c.zero.stage > 1) {
-    raise(DS_ERROR_CONFIG,
-          "{}: {} needs zero_optimization.stage 0 or 1, got {}: every rank keeps the whole momentum and the "
-          "whole of its own gradient, which stages 2 and 3 cut",
-          KeyName("optimizer.type"), c.optimizer.type, c.zero.stage);
-  }
-}
-
 void complete_reduction(Config& c, int world) {
   if (c.reproducible) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
@@ -503,6 +482,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_tiers(config); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
+  checked([&] { check_gradient_compression(config); });
   checked([&] { complete_precision(config); });
   checked([&] { complete_reduction(config, world); });
   drop_consequences(refusals);

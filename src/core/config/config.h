@@ -182,6 +182,13 @@ struct ZeroConfig {
   int buffer_count = 4;                   // sub-groups of states on files that host memory has slots for
 };
 
+// Section gradient_compression: in which form ranks exchange gradients in stages 0 and 1.
+struct GradientCompressionConfig {
+  std::string type = "none";  // "int8"; "top_k"
+  double ratio = 0.01;        // of "top_k": share of each tensor's elements that a rank sends
+  bool on() const { return type != "none"; }
+};
+
 struct AioConfig {
   int64_t block_size = 1 << 20;
   int queue_depth = 8;
@@ -245,6 +252,7 @@ struct Config {
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   ZeroConfig zero;
+  GradientCompressionConfig gradient_compression;
   AioConfig aio;
   MemoryBudget memory_budget;
   int64_t nodes = 0;                 // machines that the ranks are spread over evenly; 0: as detected

@@ -205,6 +205,16 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(device_key());
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
                             {"boundary", "vendor"}));
+  keys.push_back(choice_key("gradient_compression.type",
+                            [](auto& c) -> auto& { return c.gradient_compression.type; },
+                            {"none", "int8", "top_k"}));
+  Key ratio = key(
+      "gradient_compression.ratio", [](auto& c) -> auto& { return c.gradient_compression.ratio; },
+      Limits{.low = 0, .high = 1});
+  ratio.get = [get = ratio.get](const Config& c) {
+    return c.gradient_compression.type == "top_k" ? get(c) : Json();
+  };
+  keys.push_back(std::move(ratio));
   keys.push_back(key("sparse_gradients", [](auto& c) -> auto& { return c.sparse_gradients; }));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(

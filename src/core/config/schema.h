@@ -60,4 +60,8 @@ void check_sizes(const Config& config);
 void complete_batch(Config& config, int world);
 void complete_precision(Config& config);
 
+// Refuse what compressed gradients and compressed momenta do not go with.
+void check_gradient_compression(const Config& config);
+void check_compressed(const Config& config);
+
 }  // namespace ds

@@ -82,6 +82,13 @@ InstrDef decision(const char* name, Op op, Role read) {
   return row;
 }
 
+InstrDef mean_gradients_row() {
+  InstrDef row{.name = "mean_gradients", .op = Op::mean_gradients, .kind = Kind::decision};
+  row.operands = {updates(Role::scalars)};
+  row.follows_state = true;
+  return row;
+}
+
 // Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host whatever
 // the device.
 InstrDef init_param_row() {
@@ -111,6 +118,20 @@ InstrDef pack_rows_row() {
 }
 
 // In the order of Op.
+InstrDef lamb_moments_row() {
+  return kernel("lamb_moments", Op::lamb_moments, Kind::update,
+                {reads(Role::grad), reads(Role::scalars), reads(Role::master), updates(Role::state, 2, 2),
+                 writes_or_updates(Role::norms)},
+                flops<18>);
+}
+
+InstrDef lamb_row() {
+  return kernel("lamb", Op::lamb, Kind::update,
+                {reads(Role::state), reads(Role::state), reads(Role::source), reads(Role::scalars),
+                 updates(Role::master), writes_or_updates(Role::param)},
+                flops<9>);
+}
+
 InstrDef local_adam_row() {
   return kernel("local_adam", Op::local_adam, Kind::update,
                 {reads(Role::grad), reads(Role::state), reads(Role::scalars), reads(Role::master),
@@ -159,16 +180,10 @@ std::vector<InstrDef> build_table() {
       optimizer("lion", lion, 1, flops<9>),
       optimizer("adagrad", adagrad, 1, flops<9>),
       // Of LAMB: moments and norms of what they make of a step, the ratios of the norms, the step.
-      kernel("lamb_moments", lamb_moments, update,
-             {reads(Role::grad), reads(Role::scalars), reads(Role::master), updates(Role::state, 2, 2),
-              writes_or_updates(Role::norms)},
-             flops<18>),
+      lamb_moments_row(),
       following(kernel("lamb_ratios", lamb_ratios, state,
                        {reads(Role::norms), updates(Role::state, 0), writes(Role::target)}, flops<1>)),
-      kernel("lamb", lamb, update,
-             {reads(Role::state), reads(Role::state), reads(Role::source), reads(Role::scalars),
-              updates(Role::master), writes_or_updates(Role::param)},
-             flops<9>),
+      lamb_row(),
       kernel("momentum", momentum, update, {reads(Role::grad), reads(Role::scalars), updates(Role::state)},
              flops<4>),
       kernel("frozen_adam", frozen_adam, update,
@@ -207,6 +222,12 @@ std::vector<InstrDef> build_table() {
           "muon", muon, update,
           {reads(Role::source), reads(Role::scalars), updates(Role::master), writes_or_updates(Role::param)},
           flops<3>),
+      // Of compressed gradients.
+      kernel("pack_top", pack_top, state,
+             {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::target)},
+             flops<2>),
+      reduction(kernel("sum_top", sum_top, state, {reads(Role::source), writes(Role::target)}, flops<1>)),
+      mean_gradients_row(),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
       reduction(move("all_reduce", all_reduce, collective, Queue::comm)),

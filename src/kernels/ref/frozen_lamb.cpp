@@ -3,11 +3,11 @@
 // much larger the frozen second moment is than one that is kept from gradients as momentum tells them: from
 // two momenta the gradient between them follows. Momenta of all parameters go as one tensor with one scale,
 // for which each is multiplied by what makes their sizes equal (lamb_scales) and divided by it afterwards.
-#include <span>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/group_scalars.h"

@@ -94,5 +94,6 @@ void add_momentum(KernelRegistry& registry);
 void add_frozen_adam(KernelRegistry& registry);
 void add_local_adam(KernelRegistry& registry);
 void add_frozen_lamb(KernelRegistry& registry);
+void add_top(KernelRegistry& registry);
 
 }  // namespace ds::ref

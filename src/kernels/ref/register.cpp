@@ -57,6 +57,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_frozen_adam(registry);
   ref::add_local_adam(registry);
   ref::add_frozen_lamb(registry);
+  ref::add_top(registry);
 }
 
 }  // namespace ds

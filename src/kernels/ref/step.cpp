@@ -61,12 +61,16 @@ void clip(const KernelContext& c) {
   scalars.skip = finite ? 0 : 1;
 }
 
+// What updates read from here on is the mean gradient, clipped and without a loss scale.
+void mean_gradients(const KernelContext& c) { c.out[0].as<StepScalars>()->grad_scale = 1; }
+
 }  // namespace
 
 void add_step(KernelRegistry& registry) {
   add_kernel(registry, "losses", losses);
   add_kernel(registry, "sum_norms", sum_norms);
   add_kernel(registry, "clip", clip);
+  add_kernel(registry, "mean_gradients", mean_gradients);
 }
 
 }  // namespace ds::ref

@@ -526,6 +526,69 @@ pub fn relu2_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
     attrs.add(graph, "relu2_dx", &[dy, x])
 }
 
+/// The activation 1 / (1 + exp(-x)) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn sigmoid(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "sigmoid", &[x])
+}
+
+/// The gradient of the activation sigmoid. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn sigmoid_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "sigmoid_dx", &[dy, x])
+}
+
+/// The activation x / (1 + exp(-1.702 x)) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn quick_gelu(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "quick_gelu", &[x])
+}
+
+/// The gradient of the activation quick_gelu. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn quick_gelu_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "quick_gelu_dx", &[dy, x])
+}
+
+/// The activation log(1 + exp(x)) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn softplus(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "softplus", &[x])
+}
+
+/// The gradient of the activation softplus. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn softplus_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "softplus_dx", &[dy, x])
+}
+
 /// The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
 ///
 /// - `x`: T\[any\], any tensor
@@ -552,7 +615,7 @@ pub fn laplace_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
 /// - `gate`: T\[n,F\], what is activated
 /// - `up`: T\[n,F\], what is gated
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
 /// Returns `y` T\[n,F\], act(gate) up
 pub fn glu(graph: &mut Graph, gate: Value, up: Value, act: &str) -> Result<Value> {
@@ -565,7 +628,7 @@ pub fn glu(graph: &mut Graph, gate: Value, up: Value, act: &str) -> Result<Value
 ///
 /// - `x`: T\[n,2F\], gate and up, side by side
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
 /// Returns `y` T\[n,F\], act(gate) up
 pub fn glu_packed(graph: &mut Graph, x: Value, act: &str) -> Result<Value> {
@@ -580,7 +643,7 @@ pub fn glu_packed(graph: &mut Graph, x: Value, act: &str) -> Result<Value> {
 /// - `gate`: T\[n,F\], what is activated
 /// - `up`: T\[n,F\], what is gated
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
 /// Returns `dgate` T\[n,F\], gradient of gate; `dup` T\[n,F\], gradient of up
 pub fn glu_dx(graph: &mut Graph, dy: Value, gate: Value, up: Value, act: &str) -> Result<(Value, Value)> {
@@ -595,7 +658,7 @@ pub fn glu_dx(graph: &mut Graph, dy: Value, gate: Value, up: Value, act: &str) -
 /// - `dy`: T\[n,F\], gradient of the result
 /// - `x`: T\[n,2F\], gate and up, side by side
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
-///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
 /// Returns `dx` T\[n,2F\], gradient of x
 pub fn glu_dx_packed(graph: &mut Graph, dy: Value, x: Value, act: &str) -> Result<Value> {
