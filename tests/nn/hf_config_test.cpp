@@ -204,8 +204,8 @@ TEST(HfConfig, RefusesWhatItDoesNotKnow) {
                {"add_cross_attention", "false", "true"});
   expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "quantization_config", Json::parse(R"({"bits": 4})")),
                {"quantization_config", R"("bits": 4)", "llama"});
-  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "activation_function", "quick_gelu"),
-               {"activation_function", "gelu_new", "quick_gelu"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "activation_function", "mish"),
+               {"activation_function", "gelu_new", "mish"});
   expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "is_decoder", true), {"is_decoder", "false", "true"});
   expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "position_embedding_type", "relative_key"),
                {"position_embedding_type", "relative_key"});

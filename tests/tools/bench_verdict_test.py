@@ -38,7 +38,8 @@ def tiers(nvme):
 
 def updates(ours=1.0, rival=0.7):
     """Parameters per second of forms of so many bytes, as shares of STREAM."""
-    sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
+    sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16,
+                            "adamw-lean8": 12, "adamw-lean8-drawn": 12, "adamw-states8-drawn": 18}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
     rates = {name: ours * triad / size for name, size in sizes.items()} | {name: rival * triad / size for name, size in rivals.items()}
     return sizes, rivals, rates, triad
 

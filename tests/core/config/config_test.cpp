@@ -305,7 +305,7 @@ TEST(Config, all_refusals_at_once) {
   EXPECT_EQ(refusals.errors.size(), 5u) << "a key is refused once";
   EXPECT_NE(refusal(document).find("(and 4 more: `libds config` lists all)"), std::string::npos);
   ConfigRefusals of_type;
-  parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "Muon",
+  parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "Adafactor",
                                                                      "params": {"freeze_step": 3, "factor_max": 4}}})"),
                1, of_type);
   ASSERT_EQ(of_type.errors.size(), 1u) << "parameters of a type that is refused are no further refusals";
