@@ -221,9 +221,11 @@ void RunData::open_dynamic(const DynamicBatchingConfig& dynamic, int64_t batch) 
                                                 dynamic.order, dynamic.seed, batch});
   lr_scaling_ = dynamic.lr_scaling;
   if (dynamic_->batches() > 0) return;
-  raise(DS_ERROR_CONFIG, "{}: {} documents fill no step of {} groups of at most {} tokens",
-        KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch,
-        dynamic.max_tokens);
+  raise(
+      DS_ERROR_CONFIG,
+      "{}: {} samples fill no step of {} groups of at most {} tokens and at least min_batch_size {} samples",
+      KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch,
+      dynamic.max_tokens, dynamic.min_batch);
 }
 
 // A step's micro-batches are as long as the longest of all ranks, so that products, and with them bits, do

@@ -1,3 +1,7 @@
+#include <fmt/core.h>
+
+#include <string>
+
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "core/config/schema.h"
@@ -52,6 +56,18 @@ void check_compressed(const Config& c) {
           "whole of its own gradient, which stages 2 and 3 cut",
           KeyName("optimizer.type"), c.optimizer.type, c.zero.stage);
   }
+}
+
+void warn_of_codes(Config& c) {
+  if (!c.reproducible) return;
+  auto warn = [&](const std::string& setting) {
+    c.warnings.push_back("reproducible: bits depend on the number of ranks all the same, because of " +
+                         setting + ", whose codes are of one rank's elements");
+  };
+  if (c.gradient_compression.on())
+    warn(fmt::format("gradient_compression.type \"{}\"", c.gradient_compression.type));
+  if (c.zero.quantized_gradients) warn("zero_optimization.zero_quantized_gradients true");
+  if (c.optimizer.compressed()) warn("optimizer.type " + c.optimizer.type);
 }
 
 }  // namespace ds

@@ -485,6 +485,13 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_gradient_compression(config); });
   checked([&] { complete_precision(config); });
   checked([&] { complete_reduction(config, world); });
+  warn_of_codes(config);
+  if (config.flops_profiler.enabled && config.origins.contains("run.steps") &&
+      config.flops_profiler.profile_step > config.run.steps) {
+    config.warnings.push_back(
+        fmt::format("flops_profiler.profile_step: {} is beyond run.steps {}: there will be no report",
+                    config.flops_profiler.profile_step, config.run.steps));
+  }
   drop_consequences(refusals);
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {

@@ -63,5 +63,7 @@ void complete_precision(Config& config);
 // Refuse what compressed gradients and compressed momenta do not go with.
 void check_gradient_compression(const Config& config);
 void check_compressed(const Config& config);
+// Warns of what `reproducible` cannot make independent of the number of ranks.
+void warn_of_codes(Config& config);
 
 }  // namespace ds

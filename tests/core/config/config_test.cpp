@@ -314,6 +314,31 @@ TEST(Config, all_refusals_at_once) {
   EXPECT_NE(text.find("Refused:\n"), std::string::npos) << text;
 }
 
+TEST(Config, warns_where_bits_depend_on_the_ranks_all_the_same) {
+  auto warnings = [](const std::string& more) {
+    return parse_config(
+               Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "reproducible": true, )" + more + "}"), 1)
+        .warnings;
+  };
+  EXPECT_EQ(
+      warnings(R"("gradient_compression": {"type": "int8"})"),
+      std::vector<std::string>{"reproducible: bits depend on the number of ranks all the same, because of "
+                               "gradient_compression.type \"int8\", whose codes are of one rank's elements"});
+  for (const char* codes : {R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})",
+                            R"("optimizer": {"type": "OneBitAdam"})"})
+    EXPECT_EQ(warnings(codes).size(), 1u) << codes;
+  EXPECT_TRUE(warnings(R"("communication_data_type": "bf16")").empty());
+}
+
+TEST(Config, warns_of_a_report_that_no_step_makes) {
+  const Config c = parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "run": {"steps": 4},
+                                                "flops_profiler": {"enabled": true, "profile_step": 99}})"),
+                                1);
+  EXPECT_EQ(c.warnings,
+            std::vector<std::string>{
+                "flops_profiler.profile_step: 99 is beyond run.steps 4: there will be no report"});
+}
+
 // What Hugging Face's integration makes of "auto" with the defaults of TrainingArguments.
 TEST(Config, auto_is_what_the_trainer_fills_in) {
   const Config c = parse(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
