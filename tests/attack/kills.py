@@ -177,7 +177,7 @@ def rows_of(folder):
     rows = []
     for line in lines:
         fields = line.split(",")
-        require(len(fields) == 11 and fields[0].isdigit(), f"metrics.csv has the line '{line}'")
+        require(len(fields) == 12 and fields[0].isdigit(), f"metrics.csv has the line '{line}'")
         if fields[1]:
             rows.append((int(fields[0]), fields[1], fields[3], fields[4]))
     return rows
