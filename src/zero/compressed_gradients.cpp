@@ -31,6 +31,7 @@
 #include "core/program/codes.h"
 #include "core/program/element_run.h"
 #include "core/program/top.h"
+#include "zero/compressed_parts.h"
 #include "zero/loss_and_norm.h"
 #include "zero/step_buffers.h"
 
@@ -46,9 +47,9 @@ class CompressedGradients {
     IdVector<BucketId, StateRef> means, sent;
     means.resize(plan_.buckets.size());
     sent.resize(plan_.buckets.size());
-    for_buckets([&](BucketId b) { sent[b] = int8 ? send_codes(b) : send_top(b); });
-    if (int8) for_buckets([&](BucketId b) { sent[b] = answer_codes(b, sent[b]); });
-    for_buckets([&](BucketId b) {
+    for_trained_buckets(plan_, [&](BucketId b) { sent[b] = int8 ? send_codes(b) : send_top(b); });
+    if (int8) for_trained_buckets(plan_, [&](BucketId b) { sent[b] = answer_codes(b, sent[b]); });
+    for_trained_buckets(plan_, [&](BucketId b) {
       means[b] = transient(b, ".mean_gradient", DS_DTYPE_F32, numel(b));
       if (int8) {
         emit(Op::dequantize, {read(sent[b]), write(means[b])}, {{"bits", kBits}});
@@ -73,12 +74,6 @@ class CompressedGradients {
   }
   StateRef transient(BucketId b, const char* name, DType dtype, int64_t count) {
     return {builder_.transient(plan_.layout.buckets[b].name + name, dtype, count, Tier::device), 0, count};
-  }
-  template <typename F>
-  void for_buckets(const F& f) const {
-    for (BucketId b = plan_.buckets.last(); b.exists(); --b) {
-      if (plan_.trains(b)) f(b);
-    }
   }
 
   StateRef share(BucketId b) {

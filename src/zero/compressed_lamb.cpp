@@ -50,7 +50,7 @@ class CompressedLamb {
     StateRef norms = transient("momentum_squares", DS_DTYPE_F64, own_norms_of(plan_));
     std::vector<ElementRun> runs;
     std::vector<int64_t> numels;
-    for_buckets([&](BucketId b) {
+    for_trained_buckets(plan_, [&](BucketId b) {
       const Bucket& bucket = plan_.layout.buckets[b];
       builder_.emit(
           Op::granule_norms,
@@ -80,7 +80,7 @@ class CompressedLamb {
 
   void step() {
     std::map<BucketId, StateRef> before;
-    for_buckets([&](BucketId b) {
+    for_trained_buckets(plan_, [&](BucketId b) {
       const StateRef& part = plan_.buckets[b].states[0];
       before[b] = transient(plan_.layout.buckets[b].name + ".before", DS_DTYPE_F32, part.numel);
       builder_.emit(Op::accumulate, {flat(part, Access::read), flat(before[b], Access::write)},
@@ -88,9 +88,9 @@ class CompressedLamb {
       emit_own_momentum(builder_, plan_, config_, b);
     });
     if (plan_.joined.worker_error.exists()) exchange();
-    for_buckets([&](BucketId b) { emit_moments(b, before[b]); });
+    for_trained_buckets(plan_, [&](BucketId b) { emit_moments(b, before[b]); });
     const StateRef ratios = emit_frozen_ratios(builder_, plan_, config_);
-    for_buckets([&](BucketId b) { emit_steps(b, ratios); });
+    for_trained_buckets(plan_, [&](BucketId b) { emit_steps(b, ratios); });
   }
 
  private:
@@ -104,12 +104,6 @@ class CompressedLamb {
     return {builder_.transient(name, dtype, numel, Tier::device), 0, numel};
   }
 
-  template <typename F>
-  void for_buckets(const F& f) const {
-    for (BucketId b = plan_.buckets.last(); b.exists(); --b) {
-      if (plan_.trains(b)) f(b);
-    }
-  }
   // Trained ones that have elements, in their order.
   template <typename F>
   void for_params(const F& f) const {

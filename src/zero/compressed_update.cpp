@@ -52,19 +52,16 @@ void emit_momenta(ProgramBuilder& builder, const ZeroPlan& plan, const Config& c
     StateRef momentum;
   };
   std::vector<OnItsWay> all;
-  for (BucketId b = plan.buckets.last(); b.exists(); --b) {
-    if (!plan.trains(b)) continue;
+  for_trained_buckets(plan, [&](BucketId b) {
     emit_own_momentum(builder, plan, config, b);
     if (auto exchange = exchange_of(builder, plan, b)) {
       all.push_back({*exchange, {plan.buckets[b].states[0].buffer, 0, plan.layout.buckets[b].numel}});
       all.back().exchange.send(all.back().momentum);
     }
-  }
+  });
   for (OnItsWay& one : all) one.exchange.answer();
   for (OnItsWay& one : all) one.exchange.receive(one.momentum);
-  for (BucketId b = plan.buckets.last(); b.exists(); --b) {
-    if (plan.trains(b)) emit_frozen_adam(builder, plan, config, b);
-  }
+  for_trained_buckets(plan, [&](BucketId b) { emit_frozen_adam(builder, plan, config, b); });
 }
 
 }  // namespace

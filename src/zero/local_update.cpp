@@ -46,7 +46,7 @@ class LocalUpdate {
 
   void gradients() {
     std::vector<Sent> all;
-    for_buckets([&](BucketId b) {
+    for_trained_buckets(plan_, [&](BucketId b) {
       StateRef own = whole(b, ".own_gradient");
       builder_.emit(
           Op::own_gradient,
@@ -69,12 +69,12 @@ class LocalUpdate {
   }
 
   void local() {
-    for_buckets([&](BucketId b) { emit_local(b, false); });
+    for_trained_buckets(plan_, [&](BucketId b) { emit_local(b, false); });
   }
 
   void synchronise(bool first) {
     std::vector<Sent> all;
-    for_buckets([&](BucketId b) {
+    for_trained_buckets(plan_, [&](BucketId b) {
       for (BufferId error : {state(b).worker_error, state(b).server_error}) {
         if (first && error.exists()) builder_.emit(Op::zero, {flat(all_of(builder_, error), Access::write)});
       }
@@ -107,12 +107,6 @@ class LocalUpdate {
             bucket.numel};
   }
 
-  template <typename F>
-  void for_buckets(const F& f) const {
-    for (BucketId b = plan_.buckets.last(); b.exists(); --b) {
-      if (plan_.trains(b)) f(b);
-    }
-  }
   template <typename F>
   void for_stretches(BucketId b, const F& f) const {
     for (const Stretch& s : stretches_of(plan_, config_, b, 0, plan_.layout.buckets[b].numel)) f(s);

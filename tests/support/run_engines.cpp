@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "support/ranks.h"
@@ -21,6 +22,22 @@ std::string run_engines(const Point& point, const Config& config, const std::fun
   });
   for (const std::string& h : hashes) EXPECT_EQ(h, hashes[0]) << point.name();
   return hashes[0];
+}
+
+std::string run_steps(const Point& point, const Config& config, int steps) {
+  return run_engines(point, config, [&](Engine& engine) {
+    for (int s = 0; s < steps; ++s) {
+      StepResult r = train_step(point, engine, s);
+      EXPECT_TRUE(!r.skipped && std::isfinite(r.loss) && r.grad_norm > 0)
+          << point.name() << " step " << s << ": " << r.reason << " " << r.grad_norm;
+    }
+  });
+}
+
+int64_t bytes_received(const Engine& engine) {
+  int64_t sum = 0;
+  for (const auto& [name, count] : engine.runtime().ledger()) sum += count.bytes;
+  return sum;
 }
 
 }  // namespace ds::test

@@ -43,12 +43,7 @@ Config config_with(const Point& p, int64_t freeze_step = kFreeze) {
 }
 
 std::string train(const Point& p, int64_t freeze_step = kFreeze, int steps = 7) {
-  return run_engines(p, config_with(p, freeze_step), [&](Engine& engine) {
-    for (int s = 0; s < steps; ++s) {
-      StepResult r = train_step(p, engine, s);
-      EXPECT_TRUE(!r.skipped && std::isfinite(r.loss) && r.grad_norm > 0);
-    }
-  });
+  return run_steps(p, config_with(p, freeze_step), steps);
 }
 
 TEST(OneBit, SameBitsOverStagesTiersThreadsAndOrders) {
@@ -190,12 +185,6 @@ StepResult step_of(Engine& engine, int step) {
 }
 
 // Received from other ranks, all operations together.
-int64_t bytes_of(const Engine& engine) {
-  int64_t sum = 0;
-  for (const auto& [name, count] : engine.runtime().ledger()) sum += count.bytes;
-  return sum;
-}
-
 TEST(OneBit, TheWireHasABitAnElement) {
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
@@ -206,9 +195,9 @@ TEST(OneBit, TheWireHasABitAnElement) {
       Engine engine(c, large_graph(), comm, {});
       std::vector<int64_t> steps;
       for (int s = 0; s < 10; ++s) {
-        int64_t before = bytes_of(engine);
+        int64_t before = bytes_received(engine);
         step_of(engine, s);
-        steps.push_back(bytes_of(engine) - before);
+        steps.push_back(bytes_received(engine) - before);
       }
       // What any all-reduce of bf16 gradients receives at least: a rank's part of the others' and the others'
       // parts of the sum.
