@@ -4,7 +4,6 @@
 
 #include "zero/step_buffers.h"
 #include "zero/stretch.h"
-#include "zero/update.h"
 
 namespace ds {
 
