@@ -29,12 +29,8 @@ struct AdamCodesStep {
   }
 };
 
-// Draws of a block of 256 elements are made of 64 words: element e has word e mod 64 times the constant of
-// its quarter, so that every element has every word equally often, and four elements share what is drawn. Of
-// this product the lowest 20 bits round the mean, the highest 20 the mean of squares, and those that
-// Draw::mixed says the master.
-inline constexpr int64_t kBlockWords = 64;
-inline constexpr uint32_t kQuarters[] = {1, 0x85EBCA6Bu, 0xC2B2AE35u, 0x27D4EB2Fu};
+// Of the word of an element (kernels/rounding.h) the lowest 20 bits round the mean, the highest 20 the mean
+// of squares, and those that Draw::mixed says the master.
 inline uint32_t mean_bits(uint32_t word) { return word & 0xfffffu; }
 inline uint32_t square_bits(uint32_t word) { return word >> 12; }
 

@@ -41,7 +41,9 @@ def updates(ours=1.0, rival=0.7):
     sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16,
                             "adamw-lean8": 12, "adamw-lean8-drawn": 12, "adamw-states8-drawn": 18}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
     rates = {name: ours * triad / size for name, size in sizes.items()} | {name: rival * triad / size for name, size in rivals.items()}
-    return sizes, rivals, rates, triad
+    lean = rates["DeepSpeed CPUAdam bf16"]
+    return (sizes, rivals, rates, {name: [rates[name] * size / triad] * 3 for name, size in sizes.items()},
+            {name: [rates[name] / lean] * 3 for name in sizes})
 
 
 def disk(ours=1.8, torch=1.0, safetensors=1.5, fio=2.0):

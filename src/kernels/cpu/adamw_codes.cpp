@@ -1,6 +1,8 @@
 // AdamW whose moments are codes, a block of 256 at a time: one pass decodes, renews moments and master and
 // keeps the moments in the first cache with the largest of each lane; a second pass, with the block's scale,
-// encodes. Both are shifts, sums and comparisons of integers.
+// encodes. Both are shifts, sums and comparisons of integers; a code is in the upper half of an f32, so that
+// encoding takes twice as many elements in a vector. The scale is known late, when all lanes of a block have
+// been compared: the next block is renewed before the codes of this one are made.
 #include <algorithm>
 #include <cstdint>
 
@@ -39,34 +41,12 @@ HWY_INLINE Vec decode_square(const uint8_t* codes, U32 offset) {
   return hn::BitCast(Lanes(), hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), bits));
 }
 
-HWY_INLINE void store_codes(hn::Vec<Ints> code, uint8_t* codes) {
-  hn::StoreU(hn::TruncateTo(Bytes(), hn::BitCast(Words(), code)), Bytes(), codes);
-}
-
-// Of a block with a scale below kSpecial: no code is above the top.
-HWY_INLINE void encode_mean(Vec x, hn::Vec<Ints> offset, U32 drawn, uint8_t* codes) {
-  const Words d;
-  const Ints ints;
-  const U32 bits = hn::BitCast(d, x), size = hn::And(bits, hn::Set(d, 0x7fffffffu));
-  auto code = hn::Sub(hn::BitCast(ints, hn::ShiftRight<kStateShift>(hn::Add(size, drawn))), offset);
-  code = hn::Max(code, hn::Zero(ints));
-  const auto sign = hn::BitCast(ints, hn::ShiftRight<24>(bits));
-  store_codes(hn::Or(code, hn::And(sign, hn::Set(ints, 0x80))), codes);
-}
-
-HWY_INLINE void encode_square(Vec x, hn::Vec<Ints> offset, U32 drawn, uint8_t* codes) {
-  const Words d;
-  const Ints ints;
-  const U32 bits = hn::BitCast(d, x);
-  auto code = hn::Sub(hn::BitCast(ints, hn::ShiftRight<kStateShift>(hn::Add(bits, drawn))), offset);
-  store_codes(hn::Max(code, hn::Min(hn::BitCast(ints, bits), hn::Set(ints, 1))), codes);
-}
-
 // Scales of blocks with an infinity, a NaN or what could become one.
 constexpr uint8_t kSpecial = 254;
 
-HWY_NOINLINE void encode_special(const float* in, StateCodes kind, uint8_t scale, const uint32_t* words,
-                                 uint8_t* codes) {
+// One element at a time.
+HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, const uint32_t* words,
+                              uint8_t* codes) {
   const StateScale s(kind, scale);
   for (int64_t e = 0; e < kStateBlock; ++e) {
     uint32_t drawn = kToNearest;
@@ -75,66 +55,100 @@ HWY_NOINLINE void encode_special(const float* in, StateCodes kind, uint8_t scale
   }
 }
 
+// Vectors of a block with scales below kSpecial, of which no code is above the top.
+#if HWY_TARGET == HWY_SCALAR
+constexpr bool kEncodesVectors = false;  // no definitions: nothing may use them
+template <bool drawn>
+void encode_means(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
+template <bool drawn>
+void encode_squares(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
+#else
+constexpr bool kEncodesVectors = true;
+using Shorts = hn::Repartition<uint16_t, Words>;
+using U16 = hn::Vec<Shorts>;
+
+HWY_INLINE U16 offset_of(StateCodes kind, uint8_t scale) {
+  return hn::Set(Shorts(), static_cast<uint16_t>(StateScale(kind, scale).offset));
+}
+HWY_INLINE U16 upper_halves(U32 a, U32 b) {
+  const Shorts d;
+  return hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a));
+}
+HWY_INLINE U16 lower_halves(U32 a, U32 b) {
+  const Shorts d;
+  return hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a));
+}
+HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
+  const hn::Repartition<uint8_t, Words> d;
+  hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, codes);
+}
+
+template <bool drawn>
+HWY_INLINE U16 mean_codes(const float* x, U16 offset, const uint32_t* words) {
+  const Words d;
+  const Shorts h;
+  const auto sum = [&](int64_t e) HWY_ATTR {
+    U32 r = hn::Set(d, kToNearest);
+    if constexpr (drawn) r = hn::And(hn::Load(d, words + e), hn::Set(d, 0xfffffu));
+    return hn::Add(hn::BitCast(d, load(x + e)), r);  // the sign stays
+  };
+  const U16 top = upper_halves(sum(0), sum(lanes()));
+  const U16 size = hn::ShiftRight<kStateShift - 16>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
+  const U16 sign = hn::And(hn::ShiftRight<8>(top), hn::Set(h, uint16_t{0x80}));
+  return hn::Or(hn::SaturatedSub(size, offset), sign);
+}
+
+template <bool drawn>
+HWY_INLINE U16 square_codes(const float* x, U16 offset, const uint32_t* words) {
+  const Words d;
+  const auto bits = [&](int64_t e) HWY_ATTR { return hn::BitCast(d, load(x + e)); };
+  const auto sum = [&](int64_t e) HWY_ATTR {
+    U32 r = hn::Set(d, kToNearest);
+    if constexpr (drawn) r = hn::ShiftRight<12>(hn::Load(d, words + e));
+    return hn::Add(bits(e), r);
+  };
+  const auto some = [&](int64_t e) HWY_ATTR { return hn::Min(bits(e), hn::Set(d, 1)); };
+  const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(sum(0), sum(lanes())));
+  return hn::Max(hn::SaturatedSub(top, offset), lower_halves(some(0), some(lanes())));
+}
+// The codes of a block.
+template <bool drawn>
+HWY_INLINE void encode_means(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
+  const U16 offset = offset_of(StateCodes::with_sign, scale);
+  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
+    const int64_t half = e + pair_lanes();
+    store_codes(mean_codes<drawn>(x + e, offset, words + e),
+                mean_codes<drawn>(x + half, offset, words + half), codes + e);
+  }
+}
+template <bool drawn>
+HWY_INLINE void encode_squares(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
+  const U16 offset = offset_of(StateCodes::squares, scale);
+  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
+    const int64_t half = e + pair_lanes();
+    store_codes(square_codes<drawn>(x + e, offset, words + e),
+                square_codes<drawn>(x + half, offset, words + half), codes + e);
+  }
+}
+#endif
+
 HWY_INLINE uint32_t largest_of(U32 bits) { return hn::GetLane(hn::MaxOfLanes(Words(), bits)); }
 
-// The words of the elements of one block.
-class BlockWords {
- public:
-  HWY_INLINE const uint32_t* of(const Rounding& rounding, int64_t begin) {
-    if (!rounding.on) return nullptr;
-    const Words d;
-    const auto first = static_cast<uint64_t>(rounding.first + begin) / kStateBlock * (kBlockWords / 4);
-    for (int64_t at = 0; at < kBlockWords; at += 4 * lanes())
-      draw(rounding.stream, first + static_cast<uint64_t>(at / 4), words_ + at);
-    for (int64_t quarter = 1; quarter < 4; ++quarter) {
-      for (int64_t e = 0; e < kBlockWords; e += lanes()) {
-        const U32 product = hn::Mul(hn::LoadU(d, words_ + e), hn::Set(d, kQuarters[quarter]));
-        hn::StoreU(product, d, words_ + quarter * kBlockWords + e);
-      }
-    }
-    return words_;
-  }
-
- private:
-  HWY_ALIGN uint32_t words_[kStateBlock];
+// What a block's codes will be made of.
+struct NextMoments {
+  HWY_ALIGN float m[kStateBlock], v[kStateBlock];
 };
 
 // The operands of one block.
-template <typename M, typename T>
+template <bool drawn, typename M, typename T>
 struct CodedBlock {
   const float* grad;
   M* master;
   uint8_t *m_codes, *m_scale, *v_codes, *v_scale;
   T* param;  // null: the master
 
-  HWY_INLINE void renew(const AdamCodesStep& s, const uint32_t* words) const {
-    HWY_ALIGN float m_next[kStateBlock], v_next[kStateBlock];
-    renew_values(s, words, m_next, v_next);
-    if (*m_scale >= kSpecial || *v_scale >= kSpecial) {
-      encode_special(m_next, StateCodes::with_sign, *m_scale, words, m_codes);
-      return encode_special(v_next, StateCodes::squares, *v_scale, words, v_codes);
-    }
-    const Words w;
-    const Ints ints;
-    const auto m_offset = hn::Set(ints, StateScale(StateCodes::with_sign, *m_scale).offset),
-               v_offset = hn::Set(ints, StateScale(StateCodes::squares, *v_scale).offset);
-    U32 m_drawn = hn::Set(w, kToNearest), v_drawn = m_drawn;
-    for (int64_t e = 0; e < kStateBlock; e += lanes()) {
-      if (words) {
-        const U32 word = hn::Load(w, words + e);
-        m_drawn = hn::And(word, hn::Set(w, 0xfffffu));
-        v_drawn = hn::ShiftRight<12>(word);
-      }
-      encode_mean(load(m_next + e), m_offset, m_drawn, m_codes + e);
-      encode_square(load(v_next + e), v_offset, v_drawn, v_codes + e);
-    }
-  }
-
- private:
-  // All but the codes, which come back as what they will be made of.
-  HWY_INLINE void renew_values(const AdamCodesStep& s, const uint32_t* words, float* m_next,
-                               float* v_next) const {
-    const Lanes d;
+  // All but the codes.
+  HWY_INLINE void renew(const AdamCodesStep& s, const uint32_t* words, NextMoments& out) const {
     const Words w;
     const auto offset = [&](StateCodes kind, uint8_t scale) HWY_ATTR {
       return hn::Set(w, static_cast<uint32_t>(StateScale(kind, scale).offset));
@@ -142,31 +156,59 @@ struct CodedBlock {
     const U32 m_offset = offset(StateCodes::with_sign, *m_scale),
               v_offset = offset(StateCodes::squares, *v_scale);
     U32 m_most = hn::Zero(w), v_most = hn::Zero(w);
-    for (int64_t e = 0; e < kStateBlock; e += lanes()) {
-      Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
-      Vec g = hn::Add(hn::Mul(load(grad + e), hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
-      Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), decode_mean(m_codes + e, m_offset)),
-                      hn::Mul(hn::Set(d, s.one_beta1), g));
-      Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), decode_square(v_codes + e, v_offset)),
-                      hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
-      Vec root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));
-      p = hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), m), root));
-      keep(p, master + e, words ? words + e : nullptr, Draw::mixed);
-      if (param) store(load(master + e), param + e);
-      store(m, m_next + e);
-      store(v, v_next + e);
+    const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+      const Lanes d;
+      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+      const Vec g =
+          hn::Add(hn::Mul(load(grad + e), hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
+      const Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), decode_mean(m_codes + e, m_offset)),
+                            hn::Mul(hn::Set(d, s.one_beta1), g));
+      const Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), decode_square(v_codes + e, v_offset)),
+                            hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+      store(m, out.m + e);
+      store(v, out.v + e);
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
       v_most = hn::Max(v_most, hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
+      const Vec root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));
+      return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), m), root));
+    };
+    for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
+      if (e % kLine == 0) fetch_ahead(e);
+      const Vec p = next(e);
+      keep(Two{p, next(e + lanes())}, master + e, drawn ? words + e : nullptr, Draw::mixed);
+      if (param) keep(load_two(master + e), param + e, nullptr, Draw::low);
     }
     *m_scale = state_scale(largest_of(m_most));
     *v_scale = state_scale(largest_of(v_most));
   }
+
+  HWY_INLINE void encode(const NextMoments& in, const uint32_t* words) const {
+    if (!drawn) words = nullptr;
+    if (!kEncodesVectors || *m_scale >= kSpecial || *v_scale >= kSpecial) {
+      encode_each(in.m, StateCodes::with_sign, *m_scale, words, m_codes);
+      return encode_each(in.v, StateCodes::squares, *v_scale, words, v_codes);
+    }
+    encode_means<drawn>(in.m, *m_scale, words, m_codes);
+    encode_squares<drawn>(in.v, *v_scale, words, v_codes);
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;  // codes of a cache line
+
+  HWY_INLINE void fetch_ahead(int64_t e) const {
+    fetch(grad + e, kLine);
+    fetch(master + e, kLine);
+    fetch(m_codes + e, kLine);
+    fetch(v_codes + e, kLine);
+    if (param) fetch(param + e, kLine);
+  }
 };
 
-template <typename M, typename T>
+template <bool drawn, typename M, typename T>
 void renew_blocks(const KernelContext& c) {
+  using Block = CodedBlock<drawn, M, T>;
   const bool own = c.out[0].data == c.out[5].data;
-  const CodedBlock<M, T> all{
+  const Block all{
       c.in[0].as<float>(),    c.out[0].as<M>(),       c.out[1].as<uint8_t>(),          c.out[2].as<uint8_t>(),
       c.out[3].as<uint8_t>(), c.out[4].as<uint8_t>(), own ? nullptr : c.out[5].as<T>()};
   const AdamCodesStep constants(c);
@@ -174,26 +216,44 @@ void renew_blocks(const KernelContext& c) {
   constexpr int64_t kTask = ds::cpu::kBlock / kStateBlock;
   for_blocks(c.team, c.out[2].numel(), kTask, [&](int64_t begin, int64_t end) HWY_ATTR {
     const AdamCodesStep step = constants;
-    const CodedBlock<M, T> a = all;
-    BlockWords words;
-    for (int64_t b = begin; b < end; ++b) {
+    const Block a = all;
+    const auto block = [&](int64_t b) HWY_ATTR {
       const int64_t e = b * kStateBlock;
-      const CodedBlock<M, T> block{a.grad + e,
-                                   a.master + e,
-                                   a.m_codes + e,
-                                   a.m_scale + b,
-                                   a.v_codes + e,
-                                   a.v_scale + b,
-                                   a.param ? a.param + e : nullptr};
-      block.renew(step, words.of(rounding, e));
+      return Block{a.grad + e,
+                   a.master + e,
+                   a.m_codes + e,
+                   a.m_scale + b,
+                   a.v_codes + e,
+                   a.v_scale + b,
+                   a.param ? a.param + e : nullptr};
+    };
+    BlockWords words[2];  // a block of them is of two blocks of codes
+    NextMoments next[2];
+    const auto words_of = [&](int64_t b) HWY_ATTR {
+      const int64_t e = rounding.first + b * kStateBlock;
+      BlockWords& block = words[e / kDrawn % 2];
+      if (drawn && (b == begin || e % kDrawn == 0)) block.renew(rounding, e / kDrawn);
+      return block.get() + e % kDrawn;
+    };
+    const uint32_t* words_before = nullptr;
+    for (int64_t b = begin; b <= end; ++b) {
+      const uint32_t* own_words = b < end ? words_of(b) : nullptr;
+      if (b < end) block(b).renew(step, own_words, next[b % 2]);
+      if (b > begin) block(b - 1).encode(next[1 - b % 2], words_before);
+      words_before = own_words;
     }
   });
 }
 
 void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
+  const bool drawn = Rounding(c).on;
   by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
-    by_type(c.out[5].dtype, [&](auto t) { renew_blocks<decltype(m), decltype(t)>(c); });
+    by_type(c.out[5].dtype, [&](auto t) {
+      using M = decltype(m);
+      using T = decltype(t);
+      drawn ? renew_blocks<true, M, T>(c) : renew_blocks<false, M, T>(c);
+    });
   });
 }
 

@@ -6,6 +6,7 @@
 #define DS_KERNELS_CPU_PHILOX_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/random.h"
@@ -17,46 +18,52 @@ namespace ds::cpu::HWY_NAMESPACE {
 // Philox4x32-10 of consecutive blocks, one per lane; core/base/random.cpp defines the stream.
 using U32 = hn::Vec<Words>;
 
-// High and low halves of the products of all lanes of a with k.
+// The 4 * lanes() words of the blocks from `block` on, in order. block is a multiple of lanes(). Each half of
+// the blocks has a chain of its own, of one block in 64 bits: a product is then one instruction, and what
+// lies above the low 32 bits of a counter is never read.
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void multiply(U32 a, uint32_t k, U32& high, U32& low) {
-  uint64_t product = uint64_t{hn::GetLane(a)} * k;
-  high = hn::Set(Words(), static_cast<uint32_t>(product >> 32));
-  low = hn::Set(Words(), static_cast<uint32_t>(product));
+HWY_INLINE void draw(const RandomStream& s, uint64_t block, uint32_t* words) {
+  const auto drawn = s.block(block);
+  std::copy(drawn.begin(), drawn.end(), words);
 }
 #else
-HWY_INLINE void multiply(U32 a, uint32_t k, U32& high, U32& low) {
-  const Words d;
-  const hn::Repartition<uint64_t, Words> wide;
-  U32 factor = hn::Set(d, k);
-  auto even = hn::MulEven(a, factor);
-  auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a))), factor);
-  high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-  low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
-}
-#endif
-
-// The 4 * lanes() words of the blocks from `block` on, in order. block is a multiple of lanes().
 HWY_INLINE void draw(const RandomStream& s, uint64_t block, uint32_t* words) {
   const Words d;
-  U32 index = hn::Add(hn::Set(d, static_cast<uint32_t>(block)), hn::Iota(d, 0));
+  const hn::Repartition<uint64_t, Words> wide;
+  using U64 = hn::Vec<decltype(wide)>;
+  const auto product = [&](U64 a, U32 k) HWY_ATTR { return hn::MulEven(hn::BitCast(d, a), k); };
+  const U32 factor0 = hn::Set(d, 0xD2511F53u), factor1 = hn::Set(d, 0xCD9E8D57u);
+  const uint64_t half = static_cast<uint64_t>(hn::Lanes(wide));
   // Blocks of one call share the upper half of their numbers.
-  U32 c0 = index, c1 = hn::Set(d, static_cast<uint32_t>(block >> 32) ^ (s.op << 16));
-  U32 c2 = hn::Set(d, s.step), c3 = hn::Set(d, s.leaf);
-  auto k0 = static_cast<uint32_t>(s.seed), k1 = static_cast<uint32_t>(s.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    U32 high0, low0, high1, low1;
-    multiply(c0, 0xD2511F53u, high0, low0);
-    multiply(c2, 0xCD9E8D57u, high1, low1);
-    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
-    c1 = low1;
-    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  const U64 first = hn::Iota(wide, block & 0xffffffffu), step = hn::Set(wide, s.step),
+            leaf = hn::Set(wide, s.leaf),
+            upper = hn::Set(wide, static_cast<uint32_t>(block >> 32) ^ (s.op << 16));
+  U64 a[] = {first, upper, step, leaf}, b[] = {hn::Add(first, hn::Set(wide, half)), upper, step, leaf};
+  U64 k0 = hn::Set(wide, static_cast<uint32_t>(s.seed)), k1 = hn::Set(wide, s.seed >> 32);
+  const auto round = [&](U64 * c) HWY_ATTR __attribute__((always_inline)) {
+    const U64 p0 = product(c[0], factor0), p1 = product(c[2], factor1);
+    c[0] = hn::Xor3(hn::ShiftRight<32>(p1), c[1], k0);
+    c[2] = hn::Xor3(hn::ShiftRight<32>(p0), c[3], k1);
+    c[1] = p1;
+    c[3] = p0;
+  };
+  for (int i = 0; i < 10; ++i) {
+    round(a);
+    round(b);
+    k0 = hn::Add(k0, hn::Set(wide, 0x9E3779B9u));
+    k1 = hn::Add(k1, hn::Set(wide, 0xBB67AE85u));
   }
-  hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
+  const auto keep_chain = [&](const U64* c, uint64_t* to) HWY_ATTR {
+    const auto pair = [&](U64 low, U64 high) HWY_ATTR {
+      const U32 upper = hn::BitCast(d, hn::ShiftLeft<32>(high));
+      return hn::BitCast(wide, hn::OddEven(upper, hn::BitCast(d, low)));
+    };
+    hn::StoreInterleaved2(pair(c[0], c[1]), pair(c[2], c[3]), wide, to);
+  };
+  keep_chain(a, reinterpret_cast<uint64_t*>(words));
+  keep_chain(b, reinterpret_cast<uint64_t*>(words) + 2 * half);
 }
+#endif
 
 // uniform01() of lanes() words.
 HWY_INLINE Vec uniform(const uint32_t* words) {

@@ -56,9 +56,7 @@ void renew_block(const KernelContext& c, const AdamCodesStep& s, const Rounding&
     p = p - (s.rate * m[e]) / (std::sqrt(v[e] * s.correction2) + s.eps);
     uint32_t word = 0;
     if (rounding.on) {
-      const uint64_t block = static_cast<uint64_t>(rounding.first + first) / kStateBlock;
-      const uint64_t index = kBlockWords * block + e % kBlockWords;
-      word = rounding.stream.block(index / 4)[index % 4] * kQuarters[e / kBlockWords];
+      word = rounding.word(first + static_cast<int64_t>(e));
       m_drawn[e] = mean_bits(word);
       v_drawn[e] = square_bits(word);
     }

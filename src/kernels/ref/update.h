@@ -26,11 +26,7 @@ void update_elements(const KernelContext& c, const Next& next) {
     std::array<float, n> states{};
     for (size_t k = 0; k < n; ++k) states[k] = static_cast<float>(c.out[k + 1].as<S>()[e]);
     next(static_cast<float>(grad[e]), p, states);
-    uint32_t word = 0;
-    if (rounding.on) {
-      auto index = static_cast<uint64_t>(rounding.first + e);
-      word = rounding.stream.block(index / 4)[index % 4];
-    }
+    const uint32_t word = rounding.on ? rounding.word(e) : 0;
     keep(p, master + e, word, Draw::mixed, rounding.on);
     for (size_t k = 0; k < n; ++k)
       keep(states[k], c.out[k + 1].as<S>() + e, word, k == 0 ? Draw::low : Draw::high, rounding.on);
