@@ -63,7 +63,7 @@ struct Form {
   int bytes;  // per parameter: operands that are read and written count twice, scales of codes not at all
   std::string op;
   Attrs attrs;
-  DType master, state, param;
+  DType grad, master, state, param;
   int states;
   bool own;  // the parameter is its own master
 };
@@ -72,17 +72,19 @@ std::vector<Form> forms() {
   const Attrs adam{{"l2", int64_t{0}}}, drawn{{"l2", int64_t{0}}, {"stochastic", int64_t{1}}},
       sgd{{"nesterov", int64_t{0}}}, none;
   return {
-      {"adamw", 30, "adamw", adam, f, f, h, 2, false},
-      {"adamw-f32", 28, "adamw", adam, f, f, f, 2, true},
-      {"adamw-states16", 22, "adamw", adam, f, h, h, 2, false},
-      {"adamw-lean16", 16, "adamw", adam, h, h, h, 2, true},
-      {"adamw-lean16-drawn", 16, "adamw", drawn, h, h, h, 2, true},
-      {"adamw-states8-drawn", 18, "adamw_codes", drawn, f, codes, h, 2, false},
-      {"adamw-lean8", 12, "adamw_codes", adam, h, codes, h, 2, true},
-      {"adamw-lean8-drawn", 12, "adamw_codes", drawn, h, codes, h, 2, true},
-      {"sgd", 22, "sgd", sgd, f, f, h, 1, false},
-      {"lion", 22, "lion", none, f, f, h, 1, false},
-      {"adagrad", 22, "adagrad", none, f, f, h, 1, false},
+      {"adamw", 30, "adamw", adam, f, f, f, h, 2, false},
+      {"adamw-f32", 28, "adamw", adam, f, f, f, f, 2, true},
+      {"adamw-states16", 22, "adamw", adam, f, f, h, h, 2, false},
+      {"adamw-lean16", 16, "adamw", adam, f, h, h, h, 2, true},
+      {"adamw-lean16-drawn", 16, "adamw", drawn, f, h, h, h, 2, true},
+      {"adamw-lean16-drawn-grad16", 14, "adamw", drawn, h, h, h, h, 2, true},
+      {"adamw-states8-drawn", 18, "adamw_codes", drawn, f, f, codes, h, 2, false},
+      {"adamw-lean8", 12, "adamw_codes", adam, f, h, codes, h, 2, true},
+      {"adamw-lean8-drawn", 12, "adamw_codes", drawn, f, h, codes, h, 2, true},
+      {"adamw-lean8-drawn-grad16", 10, "adamw_codes", drawn, h, h, codes, h, 2, true},
+      {"sgd", 22, "sgd", sgd, f, f, f, h, 1, false},
+      {"lion", 22, "lion", none, f, f, f, h, 1, false},
+      {"adagrad", 22, "adagrad", none, f, f, f, h, 1, false},
   };
 }
 
@@ -90,7 +92,7 @@ std::vector<Form> forms() {
 class Update {
  public:
   Update(const Form& form, int64_t numel, const KernelRegistry& registry)
-      : form_(form), grad_(f, numel, 1e-3) {
+      : form_(form), grad_(form.grad, numel, 1e-3) {
     auto add = [&](DType dtype, double value, int64_t share = 1) {
       arrays_.push_back(std::make_unique<Array>(dtype, numel / share, value));
       out_.push_back(arrays_.back()->view());
@@ -106,7 +108,7 @@ class Update {
       add(form.param, 0.1);
     }
     in_.push_back(grad_.view());
-    std::vector<DType> in{f}, out;
+    std::vector<DType> in{form.grad}, out;
     for (const TensorView& view : out_) out.push_back(view.dtype);
     run_ = registry.find({form.op, in, out, form.attrs}).run;
     scalars_.group = {

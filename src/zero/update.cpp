@@ -78,7 +78,7 @@ class StretchEmitter {
 void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
   const bool codes = config.optimizer.states == DS_DTYPE_U8;
   const Op op = codes ? *optimizer.codes : optimizer.op;
-  std::vector<Operand> operands{s.grad(!codes), s.scalars(), s.master(Access::update)};
+  std::vector<Operand> operands{s.grad(true), s.scalars(), s.master(Access::update)};
   s.add_states(op, operands, Access::update);
   operands.push_back(s.param());
   s.emit(op, std::move(operands), optimizer.attrs(config.optimizer));

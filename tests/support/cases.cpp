@@ -351,8 +351,8 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
 }
 
 // Codes of any value, with scales that differ from block to block.
-InstructionCase adamw_codes_case(int64_t count, DType master, DType param, int64_t l2, int64_t stochastic,
-                                 int64_t skip) {
+InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType param, int64_t l2,
+                                 int64_t stochastic, int64_t skip) {
   auto bytes = [](int64_t n, int64_t low, int64_t end, uint64_t seed) {
     Tensor ids = random_ids(n, end - low, seed), out(DS_DTYPE_U8, {n});
     for (int64_t e = 0; e < n; ++e)
@@ -362,14 +362,14 @@ InstructionCase adamw_codes_case(int64_t count, DType master, DType param, int64
   const int64_t blocks = count / 256;
   InstructionCase c{"adamw_codes",
                     {{"l2", l2}, {"stochastic", stochastic}},
-                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
+                    {random_tensor(grad, {count}, 1)},
                     {random_tensor(master, {count}, 2), bytes(count, 0, 256, 3), bytes(blocks, 118, 128, 4),
                      bytes(count, 0, 256, 5), bytes(blocks, 110, 128, 6), Tensor(param, {count})}};
   c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
-  c.scalars.element = 512;
+  c.scalars.element = 768;  // within a block of draws
   return c;
 }
 
@@ -553,10 +553,10 @@ std::vector<InstructionCase> instruction_cases() {
     cases.push_back(lamb_case(count, DS_DTYPE_F32, 0, 1));
     add_frozen_cases(count, cases);
     for (int64_t drawn : {0, 1}) {
-      cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_BF16, 0, drawn, 0));
-      cases.push_back(adamw_codes_case(count, DS_DTYPE_BF16, DS_DTYPE_BF16, 1, drawn, 0));
+      cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, 0, drawn, 0));
+      cases.push_back(adamw_codes_case(count, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_BF16, 1, drawn, 0));
     }
-    cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, 0, 0, 1));
+    cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_F32, 0, 0, 1));
     add_muon_cases(count, cases);
   }
   return cases;

@@ -30,7 +30,7 @@ HWY_INLINE Vec decode_mean(const uint8_t* codes, U32 offset) {
   const Words d;
   const U32 code = hn::PromoteTo(d, hn::LoadU(Bytes(), codes)), size = hn::And(code, hn::Set(d, 0x7fu));
   const U32 bits = hn::ShiftLeft<kStateShift>(hn::Add(size, offset));
-  const U32 both = hn::Or(bits, hn::And(hn::ShiftLeft<24>(code), hn::Set(d, 0x80000000u)));
+  const U32 both = hn::OrAnd(bits, hn::ShiftLeft<24>(code), hn::Set(d, 0x80000000u));
   return hn::BitCast(Lanes(), hn::IfThenZeroElse(hn::Eq(size, hn::Zero(d)), both));
 }
 
@@ -94,8 +94,8 @@ HWY_INLINE U16 mean_codes(const float* x, U16 offset, const uint32_t* words) {
   };
   const U16 top = upper_halves(sum(0), sum(lanes()));
   const U16 size = hn::ShiftRight<kStateShift - 16>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
-  const U16 sign = hn::And(hn::ShiftRight<8>(top), hn::Set(h, uint16_t{0x80}));
-  return hn::Or(hn::SaturatedSub(size, offset), sign);
+  const U16 sign = hn::Set(h, uint16_t{0x80});
+  return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
 }
 
 template <bool drawn>
@@ -140,9 +140,9 @@ struct NextMoments {
 };
 
 // The operands of one block.
-template <bool drawn, typename M, typename T>
+template <bool drawn, typename G, typename M, typename T>
 struct CodedBlock {
-  const float* grad;
+  const G* grad;
   M* master;
   uint8_t *m_codes, *m_scale, *v_codes, *v_scale;
   T* param;  // null: the master
@@ -204,12 +204,12 @@ struct CodedBlock {
   }
 };
 
-template <bool drawn, typename M, typename T>
+template <bool drawn, typename G, typename M, typename T>
 void renew_blocks(const KernelContext& c) {
-  using Block = CodedBlock<drawn, M, T>;
+  using Block = CodedBlock<drawn, G, M, T>;
   const bool own = c.out[0].data == c.out[5].data;
   const Block all{
-      c.in[0].as<float>(),    c.out[0].as<M>(),       c.out[1].as<uint8_t>(),          c.out[2].as<uint8_t>(),
+      c.in[0].as<G>(),        c.out[0].as<M>(),       c.out[1].as<uint8_t>(),          c.out[2].as<uint8_t>(),
       c.out[3].as<uint8_t>(), c.out[4].as<uint8_t>(), own ? nullptr : c.out[5].as<T>()};
   const AdamCodesStep constants(c);
   const Rounding rounding(c);
@@ -248,11 +248,14 @@ void renew_blocks(const KernelContext& c) {
 void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const bool drawn = Rounding(c).on;
-  by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
-    by_type(c.out[5].dtype, [&](auto t) {
-      using M = decltype(m);
-      using T = decltype(t);
-      drawn ? renew_blocks<true, M, T>(c) : renew_blocks<false, M, T>(c);
+  by_type_among<float, bf16>("cpu", c.in[0].dtype, [&](auto g) {
+    by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
+      by_type(c.out[5].dtype, [&](auto t) {
+        using G = decltype(g);
+        using M = decltype(m);
+        using T = decltype(t);
+        drawn ? renew_blocks<true, G, M, T>(c) : renew_blocks<false, G, M, T>(c);
+      });
     });
   });
 }

@@ -34,10 +34,10 @@ void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateB
 }
 
 // Block `b` of the operands.
-template <typename M, typename T>
+template <typename G, typename M, typename T>
 void renew_block(const KernelContext& c, const AdamCodesStep& s, const Rounding& rounding, int64_t b) {
   const int64_t first = b * kStateBlock;
-  const float* grad = c.in[0].as<float>() + first;
+  const G* grad = c.in[0].as<G>() + first;
   M* master = c.out[0].as<M>() + first;
   T* param = c.out[5].as<T>() + first;
   uint8_t *m_codes = c.out[1].as<uint8_t>() + first, *m_scale = c.out[2].as<uint8_t>() + b;
@@ -50,7 +50,7 @@ void renew_block(const KernelContext& c, const AdamCodesStep& s, const Rounding&
   decode(v_codes, *v_scale, StateCodes::squares, v);
   for (size_t e = 0; e < m.size(); ++e) {
     float p = static_cast<float>(master[e]) * s.decay;
-    float g = grad[e] * s.grad_scale + s.penalty * p;
+    float g = static_cast<float>(grad[e]) * s.grad_scale + s.penalty * p;
     m[e] = s.beta1 * m[e] + s.one_beta1 * g;
     v[e] = s.beta2 * v[e] + s.one_beta2 * (g * g);
     p = p - (s.rate * m[e]) / (std::sqrt(v[e] * s.correction2) + s.eps);
@@ -71,10 +71,12 @@ void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const AdamCodesStep step(c);
   const Rounding rounding(c);
-  by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
-    by_type_among<float, bf16, f16>("reference", c.out[5].dtype, [&](auto t) {
-      for (int64_t b = 0; b < c.out[2].numel(); ++b)
-        renew_block<decltype(m), decltype(t)>(c, step, rounding, b);
+  by_type_among<float, bf16>("reference", c.in[0].dtype, [&](auto g) {
+    by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
+      by_type_among<float, bf16, f16>("reference", c.out[5].dtype, [&](auto t) {
+        for (int64_t b = 0; b < c.out[2].numel(); ++b)
+          renew_block<decltype(g), decltype(m), decltype(t)>(c, step, rounding, b);
+      });
     });
   });
 }
