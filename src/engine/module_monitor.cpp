@@ -6,10 +6,14 @@
 #include "engine/module_monitor.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -32,6 +36,13 @@ std::string scaled(double value) {
     if (value >= unit) return fmt::format("{:.2f} {}", value / unit, name);
   }
   return fmt::format("{:.0f}", value);
+}
+
+// "": the file can be written, as far as can be told before.
+std::string why_not_writable(const std::string& file) {
+  if (std::filesystem::is_directory(file)) return "it is a folder";
+  const std::string folder = std::filesystem::absolute(file).parent_path().string();
+  return access(folder.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
 }
 
 std::string name_of(const Module& module) { return module.path.empty() ? "(model)" : module.path; }
@@ -194,7 +205,16 @@ std::string flops_text(const StepBreakdown& b, const FlopsProfilerConfig& config
 }
 
 ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears, Tell tell)
-    : config_(config), rank_(rank), ranks_(ranks), trace_(trace), clears_(clears), tell_(std::move(tell)) {}
+    : config_(config), rank_(rank), ranks_(ranks), trace_(trace), clears_(clears), tell_(std::move(tell)) {
+  const std::string& file = config.flops_profiler.output_file;
+  if (rank != 0 || !config.flops_profiler.enabled || file.empty()) return;
+  const std::string why = why_not_writable(file);
+  if (why.empty()) report_ = file;
+  if (!why.empty())
+    log_line(LogLevel::warning,
+             fmt::format("flops_profiler.output_file: '{}' cannot be written ({}); the report is logged",
+                         file, why));
+}
 
 void ModuleMonitor::begin() {
   if (ended_) return;
@@ -228,11 +248,7 @@ void ModuleMonitor::add(const Program& program, int64_t step, const Graph& compi
     one.add(spans, begin_ns_, end_ns);
     const std::string text = flops_text(step_breakdown(one, compiled, forward, n), flops,
                                         {step, config_.micro_batch, config_.accumulation, ranks_});
-    if (rank_ == 0 && !flops.output_file.empty()) {
-      write_file_atomic(flops.output_file, text);
-    } else {
-      tell(text);
-    }
+    report_.empty() ? tell(text) : write_file_atomic(report_, text);
   }
   if (config_.wall_clock_breakdown && config_.steps_per_print != kNeverPrint &&
       step % config_.steps_per_print == 0) {

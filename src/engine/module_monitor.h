@@ -70,6 +70,7 @@ class ModuleMonitor {
   Trace& trace_;
   bool clears_, ended_ = false;
   Tell tell_;
+  std::string report_;  // file of the flops profiler's report; empty: a line of the log
   size_t mark_ = 0;
   int64_t begin_ns_ = 0;
   std::optional<StepTimes> times_;

@@ -33,7 +33,8 @@ void check_gradient_compression(const Config& c) {
           "{}: \"{}\" excludes optimizer.type Muon, which gathers momentum of reduced gradients", key,
           g.type);
   if (c.grad_accum != DS_DTYPE_F32)
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data_types.grad_accum_dtype fp32", key, g.type);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data_types.grad_accum_dtype fp32, got {}", key, g.type,
+          c.grad_accum == DS_DTYPE_F16 ? "fp16" : "bf16");
   if (c.sparse_gradients) raise(DS_ERROR_CONFIG, "{}: \"{}\" excludes sparse_gradients true", key, g.type);
 }
 

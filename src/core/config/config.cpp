@@ -159,6 +159,10 @@ void complete_optimizer(Config& c, const Document& reader) {
     raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.momentum);
   }
+  if (c.optimizer.type == "Muon" && c.optimizer.momentum >= 1) {
+    raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
+          KeyName("optimizer.params.momentum"), c.optimizer.momentum);
+  }
   if (c.optimizer.nesterov && c.optimizer.dampening != 0) {
     raise(DS_ERROR_CONFIG, "{}: true needs dampening 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.dampening);
@@ -175,6 +179,10 @@ void check_groups(const Config& c) {
     const std::string at = fmt::format("optimizer.param_groups[{}]", i);
     if (c.optimizer.nesterov && values.contains("momentum") && values.at("momentum") == 0) {
       raise(DS_ERROR_CONFIG, "{}: must be above 0 with nesterov, got 0", KeyName(at + ".momentum"));
+    }
+    if (c.optimizer.type == "Muon" && values.contains("momentum") && values.at("momentum") >= 1) {
+      raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
+            KeyName(at + ".momentum"), values.at("momentum"));
     }
     if (!values.contains("lr")) continue;
     const char* names[] = {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"};

@@ -436,6 +436,8 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
             "optimizer.states is \"f32\""},
            {R"({"type": "Lion", "states": "u8"})",
             "optimizer.states: \"u8\" is for Adam and AdamW, optimizer.type is \"Lion\""},
+           {R"({"type": "Muon", "params": {"momentum": 1.5}})",
+            "optimizer.params.momentum: must be below 1 with Muon, which averages, got 1.5"},
            {R"({"type": "Muon", "states": "bf16"})",
             "optimizer.type: \"Muon\" keeps masters and states in f32, optimizer.states is bf16"},
            {R"({"type": "Muon", "params": {"ns_method": "cubic"}})",

@@ -1,0 +1,36 @@
+"""The final held-out loss of the flagship run, examples/train.json, with other settings: for benches that ask what a
+cheaper optimizer costs. Not a bench of its own."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+SEEDS = (1, 2, 3)
+BUILD = os.environ.get("DS_BUILD", "build")
+
+
+def final_loss(seed, steps, change):
+    """Of one run over so many steps, of which change(config) has changed the configuration."""
+    with open("examples/train.json", encoding="utf-8") as file:
+        config = json.loads(re.sub(r"//[^\n\"]*$", "", file.read(), flags=re.M))
+    change(config)
+    config["scheduler"]["params"]["total_num_steps"] = steps
+    config["run"] |= {"seed": seed, "steps": steps, "eval_every": 0, "save_every": 0, "sample_every": 0, "bars": []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "train.json")
+        config["run"]["dir"] = os.path.join(folder, "run")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        libds = os.path.join(BUILD, "bin", "libds")
+        said = subprocess.run([libds, "launch", "-n", "2", libds, "train", "--config", path, "--data", ".cache/text"],
+                              check=True, stdout=subprocess.PIPE, text=True).stdout
+    return float(re.findall(r"held-out loss ([0-9.]+)", said)[-1])
+
+
+def mean_loss(name, steps, change):
+    """Of a run for each seed; prints it."""
+    losses = [final_loss(seed, steps, change) for seed in SEEDS]
+    mean = sum(losses) / len(losses)
+    print(f"{name}: held-out loss {mean:.4f}, seeds {' '.join(f'{x:.4f}' for x in losses)}", flush=True)
+    return mean
