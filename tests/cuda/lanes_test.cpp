@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/program/codes.h"
 #include "cuda/lane/barriers.h"
 #include "cuda/lane/launcher.h"
 #include "kernels/cuda/kernel.h"
@@ -218,6 +219,37 @@ std::vector<InstructionCase> instructions() {
       all.push_back({"sum_rows", attrs, {rows, numbers}, {poisoned(DS_DTYPE_F32, {2000})}, step});
     }
   }
+  // Granules: plain ones, one of zeros, one with a NaN, one with an infinity, one of subnormal numbers.
+  Tensor x = floats({6 * kGranule}, 21);
+  for (int64_t e = 0; e < kGranule; ++e) {
+    x.set(kGranule + e, 0);
+    x.set(4 * kGranule + e, x.at(e) * 0x1p-130);
+  }
+  x.set(2 * kGranule + 7, std::nan(""));
+  x.set(3 * kGranule + 9, std::numeric_limits<double>::infinity());
+  for (int64_t bits : {8, 4}) {
+    Tensor codes = poisoned(DS_DTYPE_U8, {code_bytes(6 * kGranule, bits)});
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16})
+      all.push_back({"quantize", {{"bits", bits}}, {x.as(dtype)}, {codes}, step});
+    for (int64_t reset : {0, 2, 3}) {
+      for (int64_t skip : {0, 1}) {
+        StepScalars own = step;
+        own.step = 4, own.skip = skip;
+        Attrs attrs{{"bits", bits}, {"err_beta", 0.8}, {"reset", reset}};
+        all.push_back({"quantize", attrs, {x}, {floats({6 * kGranule}, 22, 1e-2), codes}, own});
+      }
+    }
+    for (int64_t ranks : {1, 3, 7}) {
+      Tensor sent(DS_DTYPE_U8, {ranks * code_bytes(2 * kGranule, bits)});
+      for (int64_t e = 0; e < sent.numel(); ++e)
+        sent.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>((e * 37 + 11) % 120);
+      Attrs attrs{{"bits", bits}, {"ranks", ranks}};
+      all.push_back({"dequantize_sum", attrs, {sent}, {poisoned(DS_DTYPE_F32, {2 * kGranule})}, step});
+      if (ranks != 1) continue;
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_F16})
+        all.push_back({"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
+    }
+  }
   // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four.
   for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
     for (int64_t drawn : {0, 1}) {
@@ -280,6 +312,7 @@ class Lanes : public testing::Test {
     std::vector<Tensor> got = run_case(lane_kernel(c.op), c, team_);
     if (got == want) return testing::AssertionSuccess();
     for (size_t i = 0; i < want.size(); ++i) {
+      if (want[i].dtype() == DS_DTYPE_U8) continue;
       for (int64_t e = 0; e < want[i].numel(); ++e) {
         if (got[i].at(e) != want[i].at(e))
           return testing::AssertionFailure()
@@ -365,7 +398,7 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     }
   }
   for (const InstructionCase& c : more) note({nullptr, &c});
-  EXPECT_EQ(uses.size(), 36u) << "barriers of all entries; a new one needs a case here";
+  EXPECT_EQ(uses.size(), 39u) << "barriers of all entries; a new one needs a case here";
   // Whether some case fails in some order of threads.
   auto goes_wrong = [&](const std::vector<Use>& users) {
     for (seed = 1; seed <= kSeeds; ++seed) {

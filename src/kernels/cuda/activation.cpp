@@ -1,9 +1,20 @@
 #include "kernels/cuda/activation.h"
 
+#include <fmt/core.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 
-#include "kernels/cuda/element_launch.h"
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 namespace {

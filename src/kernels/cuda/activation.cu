@@ -3,7 +3,7 @@
 // threads have in common.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/element_args.h"
 
 namespace ds::cuda {
 namespace {

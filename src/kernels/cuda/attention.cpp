@@ -1,9 +1,20 @@
 #include "kernels/cuda/attention.h"
 
-#include <cmath>
+#include <fmt/core.h>
 
-#include "kernels/cuda/elementwise.h"
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/base/round.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 namespace {

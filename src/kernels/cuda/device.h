@@ -9,21 +9,8 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
+#include "kernels/cuda/entry.h"
 #include "kernels/cuda/operand.h"
-
-#ifdef __CUDACC__
-#define DS_DEVICE static __device__ __forceinline__
-// An entry whose threads meet, of at most `threads` a block, and one whose threads do not know each other.
-#define DS_BLOCK_KERNEL(name, Args, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
-#define DS_LOOP_KERNEL(name, Args) extern "C" __global__ void __launch_bounds__(256) name(const Args a)
-// Shared memory of the launch, as an array of T.
-#define DS_SHARED(T, name)                                          \
-  extern __shared__ __align__(16) unsigned char ds_shared_memory[]; \
-  T* const name = reinterpret_cast<T*>(ds_shared_memory)
-#else
-#define DS_DEVICE static inline
-#endif
 
 namespace ds::cuda {
 
@@ -32,20 +19,8 @@ constexpr unsigned kRoom = 8;  // warps of the largest block that adds up
 constexpr unsigned kAll = 0xffffffffu;
 
 // Bits are those of core/base/dtype.h, NaN included.
-DS_DEVICE float from_bits(uint32_t u) {
-#ifdef __CUDACC__
-  return __uint_as_float(u);
-#else
-  return std::bit_cast<float>(u);
-#endif
-}
-DS_DEVICE uint32_t bits_of(float x) {
-#ifdef __CUDACC__
-  return __float_as_uint(x);
-#else
-  return std::bit_cast<uint32_t>(x);
-#endif
-}
+DS_DEVICE float from_bits(uint32_t u) { return __uint_as_float(u); }
+DS_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 DS_DEVICE uint16_t narrow_bf16(float x) {
   const uint32_t u = bits_of(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
@@ -58,13 +33,7 @@ DS_DEVICE uint16_t narrow(float x, int32_t dtype) {
   return dtype == DS_DTYPE_BF16 ? narrow_bf16(x) : narrow_half(x);
 }
 // a b + c, rounded once on the device. Where two sums of products must have equal bits, they use this.
-DS_DEVICE float fused(float a, float b, float c) {
-#ifdef __CUDACC__
-  return __fmaf_rn(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
+DS_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 DS_DEVICE float get(const Operand& o, int64_t i) {
   if (o.dtype == DS_DTYPE_F32) return static_cast<const float*>(o.data)[i];
@@ -158,6 +127,36 @@ DS_DEVICE uint32_t word(const Words& w, uint32_t which) {
   return which & 2 ? high : low;
 }
 DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p-24f; }
+
+// The sum of given(rank) over at most kMostSummed ranks: neighbours first, an odd last one is carried up.
+// Sums of 2^l ranks wait at level l, as the bits of a counter do.
+template <typename F>
+DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
+  float level[9];
+#pragma unroll 1
+  for (int64_t r = 0; r < ranks; ++r) {
+    float sum = given(r);
+    bool rises = true;
+#pragma unroll
+    for (int l = 0; l < 9; ++l) {
+      if (rises && (r >> l & 1)) {
+        sum = level[l] + sum;
+      } else if (rises) {
+        level[l] = sum;
+        rises = false;
+      }
+    }
+  }
+  float all = 0;
+  bool any = false;
+#pragma unroll
+  for (int l = 0; l < 9; ++l) {
+    if (!(ranks >> l & 1)) continue;
+    all = any ? level[l] + all : level[l];
+    any = true;
+  }
+  return all;
+}
 
 // Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an element of
 // shared memory for each of 8 warps, which no other call may use. The order depends on the block's size

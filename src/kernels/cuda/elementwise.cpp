@@ -1,6 +1,12 @@
 #include "kernels/cuda/elementwise.h"
 
-#include "kernels/cuda/element_launch.h"
+#include <cstddef>
+#include <span>
+
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
 
 namespace ds::cuda {
@@ -55,11 +61,13 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// An operation that needs nothing but its operands.
-#define DS_PLAIN(op)                                                                                  \
-  {                                                                                                   \
-    #op, [](const Query& q, std::string* refusal) { return make_elements(q, refusal, #op, nullptr); } \
+// Operations that need nothing but their operands; entries have their names.
+Made make_plain(const Query& query, std::string* refusal) {
+  for (const char* entry : {"add", "mul", "cast", "relu", "relu_dx"}) {
+    if (query.op == entry) return make_elements(query, refusal, entry, nullptr);
   }
+  return nullptr;
+}
 
 Made make_scale(const Query& query, std::string* refusal) {
   return make_elements(query, refusal, "scale", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
@@ -132,11 +140,11 @@ Made make_last_row(const Query&, std::string*) {
 }
 
 constexpr KernelRow kRows[] = {
-    DS_PLAIN(add),
-    DS_PLAIN(mul),
-    DS_PLAIN(cast),
-    DS_PLAIN(relu),
-    DS_PLAIN(relu_dx),
+    {"add", make_plain},
+    {"mul", make_plain},
+    {"cast", make_plain},
+    {"relu", make_plain},
+    {"relu_dx", make_plain},
     {"scale", make_scale},
     {"dropout", make_dropout},
     {"layerdrop", make_layerdrop},

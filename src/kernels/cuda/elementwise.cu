@@ -3,7 +3,7 @@
 // README.md). A thread has eight neighbours, so that one access is 16 bytes. Constants were formed in f64 on
 // the host and rounded once, unless they depend on a step's scalars.
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/element_args.h"
 
 namespace ds::cuda {
 namespace {

@@ -1,28 +1,23 @@
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <string>
 
-#include "core/device/scalars.h"
-#include "kernels/cuda/operand.h"
+#include "core/base/attrs.h"
+#include "kernels/cuda/element_args.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 
-// Of every entry of elementwise.cu and activation.cu; each says what it reads.
-struct ElementArgs {
-  Operand in[3], out[2];
-  int64_t count;          // elements
-  int64_t width, stride;  // of a row, and between rows, where operands have rows
-  const StepScalars* scalars;
-  int64_t leaf;
-  double real;    // a constant in f64
-  float a, b, c;  // constants, rounded once
-  uint32_t op;    // of a random stream
-  int32_t flag;
-  int32_t wide;  // addresses allow 16-byte loads
-  int64_t reserved;
-};
+// Operands, count and scalars of a launch; the rest is 0.
+ElementArgs element_args(const Arguments& c);
+void start_elements(Launcher& launcher, const char* entry, const ElementArgs& a);
+// `bytes` of `from`, or of 0 where that is null.
+void copy_bytes(Launcher& launcher, const void* from, void* to, int64_t bytes);
 
-// All elements of one thread's share, and threads of a block.
-constexpr int64_t kShare = 8;
-constexpr uint32_t kThreads = 256;
+// A kernel of one entry of elementwise arguments; `set` adds what the operation's attributes say.
+using SetElements = void (*)(ElementArgs&, const Attrs&, const Arguments&);
+std::unique_ptr<Kernel> make_elements(const Query& query, std::string* refusal, const char* entry,
+                                      SetElements set);
 
 }  // namespace ds::cuda

@@ -1,6 +1,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "core/device/view.h"
+#include "kernels/cuda/dim3.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/operand.h"
 
@@ -64,5 +67,7 @@ std::span<const KernelRow> norm_rows();
 std::span<const KernelRow> loss_rows();
 std::span<const KernelRow> rope_rows();
 std::span<const KernelRow> attention_rows();
+std::span<const KernelRow> quantize_rows();
+std::span<const KernelRow> router_rows();
 
 }  // namespace ds::cuda

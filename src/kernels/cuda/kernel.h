@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/device/view.h"
 #include "core/program/element_run.h"

@@ -1,8 +1,19 @@
 #include "kernels/cuda/loss.h"
 
-#include "kernels/cuda/element_launch.h"
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/dtype.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 #include "kernels/cuda/product.h"
+#include "kernels/matrix_product.h"
 
 namespace ds::cuda {
 namespace {
@@ -23,7 +34,7 @@ void start_scale(Launcher& launcher, const LossArgs& a) {
 }
 void start_gradients(Launcher& launcher, const LossArgs& a) {
   const uint32_t across = std::min(blocks(a.words, 4 * kThreads), 64u);
-  start(launcher, "logit_gradients", {across, static_cast<uint32_t>(a.rows)}, {kThreads}, a);
+  start(launcher, "logit_gradients", {static_cast<uint32_t>(a.rows), across}, {kThreads}, a);
 }
 int64_t bytes_of_loss(int64_t rows) {
   Scratch scratch(nullptr);

@@ -77,13 +77,13 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
   counted = block_sum(counted, room);
   if (threadIdx.x == 0) *a.scale = counted == 0 ? 0.0f : *a.dloss / static_cast<float>(counted);
 }
-// A row of blocks for each row of logits.
+// Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
   const RowStats s = a.stats[row];
   const bool counted = counts(a, row);
   const float scale = *a.scale, sum = 1 + s.rest;
-  for (int64_t v = thread_number(); v < a.words; v += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t v = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; v < a.words; v += step) {
     const float logit = get(a.logits, row * a.stride + v);
     const bool target = a.first + v == a.targets[row];
     const float p = target ? -(s.rest - expm1f(logit - s.top)) / sum : expf(logit - s.top) / sum;

@@ -1,7 +1,15 @@
 #include "kernels/cuda/norm.h"
 
-#include "kernels/cuda/elementwise.h"
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/round.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 namespace {

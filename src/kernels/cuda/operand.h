@@ -10,4 +10,7 @@ struct Operand {
   int32_t reserved;  // no byte of an argument is without a value
 };
 
+// Ranks whose values one thread adds up.
+constexpr int64_t kMostSummed = 256;
+
 }  // namespace ds::cuda

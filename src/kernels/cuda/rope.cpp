@@ -1,10 +1,18 @@
 #include "kernels/rope.h"
 
-#include <numbers>
+#include <fmt/core.h>
 
-#include "kernels/cuda/element_launch.h"
+#include <memory>
+#include <numbers>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/element_args.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
-#include "kernels/cuda/rope_args.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/rope.h"
 
 namespace ds::cuda {
 namespace {

@@ -2,7 +2,7 @@
 // Angles are reduced in f64, as half turns: sin and cos of them need no long reduction, which would take
 // local memory.
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/rope_args.h"
+#include "kernels/cuda/rope.h"
 
 namespace ds::cuda {
 

@@ -1,8 +1,21 @@
 #include "kernels/cuda/step.h"
 
-#include "kernels/cuda/elementwise.h"
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/dtype.h"
+#include "core/base/round.h"
+#include "core/device/view.h"
+#include "core/program/element_run.h"
+#include "kernels/cuda/dim3.h"
+#include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 #include "kernels/cuda/tree_sum.h"
+#include "kernels/muon.h"
 
 namespace ds::cuda {
 namespace {
@@ -111,12 +124,32 @@ Made make_mean_gradients(const Query&, std::string*) {
   });
 }
 
+Made make_unit_matrix(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const double eps = query.attrs.real("eps");
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        UnitArgs a{operand(c.in[0]),
+                   operand(c.out[0]),
+                   static_cast<double*>(c.scratch),
+                   c.in[0].numel(),
+                   0,
+                   0,
+                   0,
+                   eps};
+        a.piece = unit_piece(a.count);
+        a.piece_count = ceil_div(a.count, a.piece);
+        a.wide = aligned(c.in[0].data) && aligned(c.out[0].data);
+        start(launcher, "unit_pieces", {1}, {64}, a);
+        start(launcher, "unit_matrix", {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
+      },
+      kUnitPieces * static_cast<int64_t>(sizeof(double)));
+}
+
 constexpr KernelRow kRows[] = {
-    {"granule_norms", make_granule_norms},
-    {"sum_norms", make_sum_norms},
-    {"clip", make_clip},
-    {"losses", make_losses},
-    {"mean_gradients", make_mean_gradients},
+    {"unit_matrix", make_unit_matrix}, {"granule_norms", make_granule_norms},
+    {"sum_norms", make_sum_norms},     {"clip", make_clip},
+    {"losses", make_losses},           {"mean_gradients", make_mean_gradients},
 };
 
 }  // namespace

@@ -92,6 +92,30 @@ DS_LOOP_KERNEL(mean_gradients, StepArgs) {
   if (thread_number() == 0) a.scalars->grad_scale = 1;
 }
 
+// A thread for each piece, of which there are at most 64; then every thread adds up the pieces.
+DS_LOOP_KERNEL(unit_pieces, UnitArgs) {
+  const int64_t k = thread_number();
+  if (k >= a.piece_count) return;
+  const int64_t end = (k + 1) * a.piece < a.count ? (k + 1) * a.piece : a.count;
+  double sum = 0;
+  for (int64_t e = k * a.piece; e < end; ++e) {
+    const double x = static_cast<double>(get(a.x, e));
+    sum += x * x;
+  }
+  a.pieces[k] = sum;
+}
+DS_LOOP_KERNEL(unit_matrix, UnitArgs) {
+  double sum = 0;
+  for (int64_t k = 0; k < a.piece_count; ++k) sum += a.pieces[k];
+  const float norm = static_cast<float>(sqrt(sum) + a.eps);
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.x, i, n, a.wide != 0);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = x.v[k] / norm;
+    store(a.out, i, n, a.wide != 0, x);
+  });
+}
+
 // The sum over ranks in f32: neighbours first, an odd last one is carried up.
 DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
   each_eight(a.count, [&](int64_t i, int n) {

@@ -44,6 +44,14 @@ struct StepArgs {
   int64_t unchecked;
 };
 
+// x / (norm of x + eps), the squares in pieces of `piece` elements.
+struct UnitArgs {
+  Operand x, out;
+  double* pieces;
+  int64_t count, piece, piece_count, wide;
+  double eps;
+};
+
 struct TreeSumArgs {
   Operand part;  // of rank 0; others have its type
   const void* parts[64];

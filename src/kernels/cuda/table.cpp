@@ -1,8 +1,19 @@
 #include "kernels/cuda/table.h"
 
+#include <fmt/core.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/dtype.h"
+#include "core/device/view.h"
 #include "core/program/rows.h"
-#include "kernels/cuda/element_launch.h"
+#include "kernels/cuda/element_args.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 #include "kernels/rank_order.h"
 
 namespace ds::cuda {

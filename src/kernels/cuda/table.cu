@@ -105,7 +105,6 @@ DS_LOOP_KERNEL(sum_rows, SumRowsArgs) {
   const int64_t i = thread_number();
   if (i >= a.count) return;
   const int64_t row = (a.first + i) / a.width, column = (a.first + i) % a.width;
-  float level[8];
   const auto given = [&](int64_t r) {
     const int64_t base = static_cast<int64_t>(a.place[r]) * a.room;
     int64_t low = 0, high = a.room;
@@ -120,30 +119,7 @@ DS_LOOP_KERNEL(sum_rows, SumRowsArgs) {
     const bool there = low < a.room && a.numbers[base + low] == row;
     return there ? get(a.rows, (base + low) * a.width + column) : 0.0f;
   };
-  for (int64_t r = 0; r < a.ranks; ++r) {
-    float sum = given(r);
-    bool rises = true;
-#pragma unroll
-    for (int l = 0; l < 8; ++l) {
-      if (rises && (r >> l & 1)) {
-        sum = level[l] + sum;
-      } else if (rises) {
-        level[l] = sum;
-        rises = false;
-      }
-    }
-    if (rises) level[7] = sum;  // all 256
-  }
-  float all = 0;
-  bool any = a.ranks == 256;
-  if (any) all = level[7];
-#pragma unroll
-  for (int l = 0; l < 8; ++l) {
-    if (!(a.ranks >> l & 1)) continue;
-    all = any ? level[l] + all : level[l];
-    any = true;
-  }
-  put(a.y, i, all);
+  put(a.y, i, sum_of_ranks(a.ranks, given));
 }
 
 }  // namespace ds::cuda

@@ -43,7 +43,7 @@ struct SumRowsArgs {
   Operand rows, y;
   const int32_t* numbers;
   int64_t count, width, room, ranks, first;
-  uint16_t place[256];  // of each rank
+  uint16_t place[kMostSummed];  // of each rank
 };
 
 }  // namespace ds::cuda

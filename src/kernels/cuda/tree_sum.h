@@ -1,6 +1,7 @@
 #pragma once
 #include <span>
 
+#include "core/base/dtype.h"
 #include "core/device/view.h"
 #include "kernels/cuda/kernel.h"
 

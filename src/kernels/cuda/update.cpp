@@ -1,7 +1,14 @@
 #include "kernels/cuda/update.h"
 
-#include "kernels/cuda/elementwise.h"
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/attrs.h"
+#include "core/device/view.h"
+#include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 namespace {

@@ -17,6 +17,12 @@ class LaneLauncher final : public ds::cuda::Launcher {
     if (entry->args_bytes != l.args_bytes)
       throw std::runtime_error(std::string(l.entry) + ": " + std::to_string(l.args_bytes) +
                                " bytes of arguments, must be " + std::to_string(entry->args_bytes));
+    // What every device since sm_80 has.
+    if (l.grid.y > 65535 || l.grid.z > 65535 || l.shared_bytes > 163 * 1024 || l.args_bytes > 4096)
+      throw std::runtime_error(std::string(l.entry) + ": a launch that a device refuses: grid [" +
+                               std::to_string(l.grid.x) + "," + std::to_string(l.grid.y) + "," +
+                               std::to_string(l.grid.z) + "], " + std::to_string(l.shared_bytes) +
+                               " bytes shared, " + std::to_string(l.args_bytes) + " bytes of arguments");
     entry->launch(l.args, l.grid, l.block, l.shared_bytes, seed_);
     if (seed_ != 0) ++seed_;
   }

@@ -71,6 +71,11 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 #define __shfl_up_sync(mask, x, by) \
   ::lane::from_lane(x, threadIdx.x % 32 < (by) ? threadIdx.x % 32 : threadIdx.x % 32 - (by))
 #define __ballot_sync(mask, x) ::lane::vote(x)
+#define DS_DEVICE static inline
+inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+// Not fused here: it would be a call for each of many products, and only tolerances rest on it.
+inline float __fmaf_rn(float a, float b, float c) { return a * b + c; }
 #define __syncwarp() ((void)::lane::vote(true))
 inline void sincospi(double x, double* sine, double* cosine) {
   *sine = std::sin(x * 3.14159265358979323846);

@@ -1,10 +1,21 @@
 // The table of the device's kernels, and what all of its rows share.
-#include <algorithm>
-#include <deque>
-#include <mutex>
-
-#include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/device/view.h"
+#include "kernels/cuda/host.h"
 
 namespace ds::cuda {
 namespace {
@@ -13,7 +24,7 @@ std::vector<KernelRow> own_rows() {
   std::vector<KernelRow> rows;
   for (std::span<const KernelRow> part :
        {elementwise_rows(), activation_rows(), update_rows(), step_rows(), table_rows(), norm_rows(),
-        loss_rows(), rope_rows(), attention_rows()})
+        loss_rows(), rope_rows(), attention_rows(), quantize_rows(), router_rows()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }
