@@ -1,5 +1,5 @@
 // The table of the device's kernels, and what all of its rows share.
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/host.h"
 
 #include <fmt/core.h>
 
@@ -15,7 +15,7 @@
 
 #include "core/base/dtype.h"
 #include "core/device/view.h"
-#include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
 
 namespace ds::cuda {
 namespace {
