@@ -59,6 +59,13 @@ enum class Draw : int32_t { low = 0, high, mixed };
 DS_DEVICE uint32_t draw_bits(uint32_t w, Draw draw) {
   return draw == Draw::low ? w & 0xffffu : draw == Draw::high ? w >> 16 : (w * 0x9E3779B9u) >> 16;
 }
+// kParts of kernels/rounding.h, without an array that is indexed at run time.
+DS_DEVICE uint32_t factor_of(uint32_t part) {
+  const uint32_t a = part & 1 ? 0x85EBCA6Bu : 1u, b = part & 1 ? 0x27D4EB2Fu : 0xC2B2AE35u;
+  const uint32_t c = part & 1 ? 0xCC9E2D51u : 0x165667B1u, d = part & 1 ? 0xE6546B65u : 0x1B873593u;
+  const uint32_t low = part & 2 ? b : a, high = part & 2 ? d : c;
+  return part & 4 ? high : low;
+}
 // What `o` keeps of x, as an f32.
 DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw draw) {
   if (o.dtype == DS_DTYPE_F32) return x;
@@ -85,9 +92,9 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
       next(g.v[k], p.v[k], s0.v[k], s1.v[k]);
       uint32_t w = 0;
       if (drawn) {
-        const uint64_t e = static_cast<uint64_t>(c.element + i + k);
-        if (k == 0 || e % 4 == 0) words = words_of(stream, e / 4);
-        w = word(words, static_cast<uint32_t>(e % 4));
+        const uint64_t e = static_cast<uint64_t>(c.element + i + k), index = e / 512 * 64 + e % 64;
+        if (k == 0 || index % 4 == 0) words = words_of(stream, index / 4);
+        w = word(words, static_cast<uint32_t>(index % 4)) * factor_of(static_cast<uint32_t>(e % 512 / 64));
       }
       p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
       s0.v[k] = kept(a.state[0], s0.v[k], drawn, w, Draw::low);
