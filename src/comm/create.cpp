@@ -9,7 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/environment.h"
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
 

@@ -202,11 +202,27 @@ Executor::Executor(const Program& program, ExecContext context)
     ensure(!in.custom || context_.queues->of(in.queue)->immediate(),
            "custom operation '{}' would run on another thread than the caller's",
            in.custom ? in.custom->name : "");
-    KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
-    kernels_.push_back(std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue)));
+    kernels_.push_back(make_kernel(launch));
     launch.kernel = kernels_.back().get();
   }
   extents_.assign(last.index() + 1, program.bound);
+}
+
+// The device's own where its queue runs no host code, else one of the registry.
+std::unique_ptr<Kernel> Executor::make_kernel(const Launch& launch) const {
+  const Instr& in = *launch.instr;
+  const auto inputs = static_cast<size_t>(launch.inputs);
+  DeviceQueue& queue = *context_.queues->of(in.queue);
+  const Device& device = context_.queues->device();
+  if (queue.runs_host_code()) {
+    KernelFn run = find_kernel(*context_.kernels, in, launch, device.kernels());
+    return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
+  }
+  if (!in.runs.empty() && !launch.by_runs) {
+    raise(DS_ERROR_UNSUPPORTED, "device '{}' has no kernel that runs '{}' on elements in an order of its own",
+          device.name(), in.def->name);
+  }
+  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs), in.attrs});
 }
 
 // All but its kernel.
@@ -294,7 +310,22 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
   } else {
     queue.launch(*launch.kernel, args);
   }
-  if (check_) queue.launch(*check_, {args.out, {}, args.scalars, issue_number(program_, at)});
+  if (!check_) return;
+  const LaunchArgs results{args.out, {}, args.scalars, issue_number(program_, at)};
+  queue.runs_host_code() ? queue.launch(*check_, results) : check_copies(results, queue);
+}
+
+// Where a queue runs no host code, this thread waits for the results and looks at copies of them.
+void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) const {
+  queue.finish();
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<TensorView> views(results.in.begin(), results.in.end());
+  for (TensorView& view : views) {
+    std::vector<std::byte>& copy = copies.emplace_back(static_cast<size_t>(view.bytes()));
+    context_.queues->device().copy(copy.data(), view.data, view.bytes());
+    view.data = copy.data();
+  }
+  check_->run({views, {}, nullptr, results.leaf});
 }
 
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {

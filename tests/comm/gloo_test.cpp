@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "core/base/log.h"
 #include "support/errors.h"
 #include "support/spawn.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
 #include "support/post_office.h"
