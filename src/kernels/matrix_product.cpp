@@ -9,12 +9,12 @@ namespace ds {
 namespace {
 
 // Whether a weight is stored [I,O], which only moves the transposition to another operand.
-bool transposed(const KernelContext& c) { return c.attrs.integer_or("transposed", 0) != 0; }
+bool transposed(const LinearOperands& c) { return c.attrs.integer_or("transposed", 0) != 0; }
 
 }  // namespace
 
 // y[n,O] = x[n,I] w[O,I]^T (+ b), or x w[I,O] (+ b)
-MatrixProduct product_of_linear(const KernelContext& c) {
+MatrixProduct product_of_linear(const LinearOperands& c) {
   bool plain = transposed(c);
   int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.out[0].dims[1];
   MatrixShape shape{rows,    outputs, inputs, inputs,           plain ? outputs : inputs,
@@ -23,7 +23,7 @@ MatrixProduct product_of_linear(const KernelContext& c) {
 }
 
 // dx[n,I] = dy[n,O] w[O,I], or dy w[I,O]^T
-MatrixProduct product_of_linear_dx(const KernelContext& c) {
+MatrixProduct product_of_linear_dx(const LinearOperands& c) {
   bool turned = transposed(c);
   int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.out[0].dims[1];
   MatrixShape shape{rows,   inputs, outputs, outputs, turned ? outputs : inputs,
@@ -32,7 +32,7 @@ MatrixProduct product_of_linear_dx(const KernelContext& c) {
 }
 
 // dw[O,I] = dy[n,O]^T x[n,I], or dw[I,O] = x^T dy
-MatrixProduct product_of_linear_dw(const KernelContext& c) {
+MatrixProduct product_of_linear_dw(const LinearOperands& c) {
   const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
   int64_t rows = a.dims[0], m = a.dims[1], n = b.dims[1];
   MatrixShape shape{m, n, rows, m, n, n, true, false, false, a.dtype};

@@ -1,6 +1,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "kernels/kernel.h"
@@ -34,9 +35,22 @@ struct MatrixProduct {
   void* c;
 };
 
-MatrixProduct product_of_linear(const KernelContext& c);
-MatrixProduct product_of_linear_dx(const KernelContext& c);
-MatrixProduct product_of_linear_dw(const KernelContext& c);
+struct LinearOperands {
+  std::span<const TensorView> in, out;
+  const Attrs& attrs;
+};
+MatrixProduct product_of_linear(const LinearOperands& c);
+MatrixProduct product_of_linear_dx(const LinearOperands& c);
+MatrixProduct product_of_linear_dw(const LinearOperands& c);
+inline MatrixProduct product_of_linear(const KernelContext& c) {
+  return product_of_linear(LinearOperands{c.in, c.out, c.attrs});
+}
+inline MatrixProduct product_of_linear_dx(const KernelContext& c) {
+  return product_of_linear_dx(LinearOperands{c.in, c.out, c.attrs});
+}
+inline MatrixProduct product_of_linear_dw(const KernelContext& c) {
+  return product_of_linear_dw(LinearOperands{c.in, c.out, c.attrs});
+}
 
 // Why products of one dtype do not take these operands: "" or the two dtypes that are mixed.
 std::string mixed_dtypes(const KernelQuery& query);

@@ -15,7 +15,8 @@
 #include "kernels/cuda/dim3.h"
 
 // Host side of the device's kernels: from an operation and its shapes to starts of device functions. Nothing
-// here knows a driver. A start goes to a Launcher: a stream of the driver, or lanes of a test (tests/cuda/lane).
+// here knows a driver. A start goes to a Launcher: a stream of the driver, or lanes of a test
+// (tests/cuda/lane).
 namespace ds::cuda {
 
 // One start of a device function: `args` is the one POD argument struct that every entry takes by value.
@@ -68,7 +69,7 @@ struct KernelRow {
   std::unique_ptr<Kernel> (*make)(const Query&, std::string* refusal);
 };
 // The rows of this folder's own kernels. Others (products over cuBLASLt) join by add_kernels, before the
-// first make_kernel: each call puts its rows behind those that are there.
+// first make_kernel: each call puts its rows before those that are there.
 void add_kernels(std::span<const KernelRow> rows);
 std::vector<std::string_view> kernel_operations();  // each operation of the table once, in its order
 

@@ -1,0 +1,186 @@
+// Activations, what they gate, and other functions of single elements, within the tolerances of
+// kernels/accuracy.cpp. Formulas are those of kernels/ref/activations.h; the activation is a number that all
+// threads have in common.
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elementwise.h"
+
+namespace ds::cuda {
+namespace {
+
+constexpr float kRootTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f, kSteep = 1.702f;
+constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;  // 1 / sqrt(2 pi)
+constexpr float kMean = 0.707107f, kDeviation = 0.282095f;
+
+DS_DEVICE float normal_share(float x) { return 0.5f * erfcf(-x * kRootHalf); }
+DS_DEVICE float sigmoid_of(float x) { return 1 / (1 + expf(-x)); }
+
+DS_DEVICE float value(Act act, float x) {
+  switch (act) {
+    case Act::silu:
+      return x / (1 + expf(-x));
+    case Act::gelu_tanh:
+      return 0.5f * x * (1 + tanhf(kRootTwoOverPi * (x + kCubic * x * x * x)));
+    case Act::gelu_erf:
+      return x * normal_share(x);
+    case Act::gelu_10: {
+      const float y = x * normal_share(x);
+      return y > 10 ? 10.0f : y;
+    }
+    case Act::relu:
+      return x > 0 ? x : 0.0f;
+    case Act::tanh:
+      return tanhf(x);
+    case Act::relu2:
+      return x > 0 ? x * x : 0.0f;
+    case Act::laplace:
+      return normal_share((x - kMean) / kDeviation);
+    case Act::sigmoid:
+      return sigmoid_of(x);
+    case Act::quick_gelu:
+      return x / (1 + expf(-kSteep * x));
+    case Act::softplus:
+      return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+  }
+  return 0;
+}
+
+DS_DEVICE float slope(Act act, float x) {
+  switch (act) {
+    case Act::silu: {
+      const float s = sigmoid_of(x);
+      return s * (1 + x * (1 - s));
+    }
+    case Act::gelu_tanh: {
+      const float t = tanhf(kRootTwoOverPi * (x + kCubic * x * x * x));
+      const float inner = kRootTwoOverPi * (1 + 3 * kCubic * x * x);
+      return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner;
+    }
+    case Act::gelu_10:
+      if (x * normal_share(x) > 10) return 0;
+      [[fallthrough]];
+    case Act::gelu_erf:
+      return normal_share(x) + x * kDensity * expf(-0.5f * x * x);
+    case Act::relu:
+      return x > 0 ? 1.0f : 0.0f;
+    case Act::tanh: {
+      const float e = expf(-2 * fabsf(x)), sum = 1 + e;
+      return 4 * e / (sum * sum);
+    }
+    case Act::relu2:
+      return x > 0 ? 2 * x : 0.0f;
+    case Act::laplace: {
+      const float z = (x - kMean) / kDeviation;
+      return kDensity / kDeviation * expf(-0.5f * z * z);
+    }
+    case Act::sigmoid: {
+      const float e = expf(-fabsf(x)), sum = 1 + e;
+      return e / (sum * sum);
+    }
+    case Act::quick_gelu: {
+      const float s = 1 / (1 + expf(-kSteep * x));
+      return s * (1 + kSteep * x * (1 - s));
+    }
+    case Act::softplus:
+      return sigmoid_of(x);
+  }
+  return 0;
+}
+
+// Elements i to i + n of rows of `width` that lie `stride` apart.
+DS_DEVICE int64_t place(const ElementArgs& a, int64_t i) { return i / a.width * a.stride + i % a.width; }
+DS_DEVICE Eight load_rows(const ElementArgs& a, const Operand& o, int64_t i, int n) {
+  if (a.width % 8 == 0) return load(o, place(a, i), n, a.wide);
+  Eight e;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) e.v[k] = k < n ? get(o, place(a, i + k)) : 0.0f;
+  return e;
+}
+DS_DEVICE void store_rows(const ElementArgs& a, const Operand& o, int64_t i, int n, const Eight& e) {
+  if (a.width % 8 == 0) return store(o, place(a, i), n, a.wide, e);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    if (k < n) put(o, place(a, i + k), e.v[k]);
+  }
+}
+
+}  // namespace
+
+DS_LOOP_KERNEL(activate, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = value(static_cast<Act>(a.flag), x.v[k]);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+DS_LOOP_KERNEL(activate_dx, ElementArgs) {  // dy, x
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight dy = load(a.in[0], i, n, a.wide);
+    const Eight x = load(a.in[1], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) dy.v[k] *= slope(static_cast<Act>(a.flag), x.v[k]);
+    store(a.out[0], i, n, a.wide, dy);
+  });
+}
+
+// in: gate, up.
+DS_LOOP_KERNEL(glu, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight gate = load_rows(a, a.in[0], i, n);
+    const Eight up = load_rows(a, a.in[1], i, n);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) gate.v[k] = value(static_cast<Act>(a.flag), gate.v[k]) * up.v[k];
+    store(a.out[0], i, n, a.wide, gate);
+  });
+}
+// in: dy, gate, up; out: dgate, dup.
+DS_LOOP_KERNEL(glu_dx, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n);
+    Eight up = load_rows(a, a.in[2], i, n), dup;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      up.v[k] = dy.v[k] * up.v[k] * slope(static_cast<Act>(a.flag), gate.v[k]);
+      dup.v[k] = dy.v[k] * value(static_cast<Act>(a.flag), gate.v[k]);
+    }
+    store_rows(a, a.out[0], i, n, up);
+    store_rows(a, a.out[1], i, n, dup);
+  });
+}
+
+// a: cap.
+DS_LOOP_KERNEL(softcap, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = a.a * tanhf(x.v[k] / a.a);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+DS_LOOP_KERNEL(softcap_dx, ElementArgs) {  // dy, y
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight dy = load(a.in[0], i, n, a.wide);
+    const Eight y = load(a.in[1], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float t = y.v[k] / a.a;
+      dy.v[k] *= 1 - t * t;
+    }
+    store(a.out[0], i, n, a.wide, dy);
+  });
+}
+
+// in: dloss, x, target.
+DS_LOOP_KERNEL(mse_dx, ElementArgs) {
+  const float scale = 2 * get(a.in[0], 0) / static_cast<float>(a.count);
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[1], i, n, a.wide);
+    const Eight target = load(a.in[2], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = scale * (x.v[k] - target.v[k]);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+}  // namespace ds::cuda

@@ -1,0 +1,150 @@
+#include "kernels/cuda/attention.h"
+
+#include <cmath>
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/host.h"
+
+namespace ds::cuda {
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+constexpr int64_t kDepths[] = {64, 128, 256};
+constexpr const char* kForward[] = {"attention_64", "attention_128", "attention_256"};
+constexpr const char* kQueries[] = {"attention_dq_64", "attention_dq_128", "attention_dq_256"};
+constexpr const char* kKeys[] = {"attention_dkv_64", "attention_dkv_128", "attention_dkv_256"};
+
+// Attributes of an attention, and where its operands lie.
+struct Shape {
+  int64_t heads, groups, seq, window;
+  bool causal, per_head, documents;
+  double scale, cap, dropout;
+  uint32_t op;
+
+  explicit Shape(const Attrs& attrs)
+      : heads(attrs.integer("heads")),
+        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
+        seq(attrs.integer("seq")),
+        window(attrs.integer_or("window", 0)),
+        causal(attrs.integer_or("causal", 1) != 0),
+        per_head(attrs.integer_or("per_head", 0) != 0),
+        documents(attrs.integer_or("documents", 0) != 0),
+        scale(attrs.real_or("scale", 0)),
+        cap(attrs.real_or("softcap", 0)),
+        dropout(attrs.real_or("dropout", 0)),
+        op(static_cast<uint32_t>(attrs.integer_or("op", 0))) {}
+
+  // in: qkv or q, k, v, then perhaps a mask.
+  static bool packed(std::span<const TensorView> in) { return in.size() < 3; }
+  int64_t depth(std::span<const TensorView> in) const {
+    return in[0].dims[1] / (packed(in) ? heads + 2 * groups : heads);
+  }
+  // Part 0 (q), 1 (k) or 2 (v) of one packed tensor or of three.
+  Heads part(std::span<const TensorView> in, bool one, int64_t which, int64_t depth) const {
+    const int64_t keys = groups * depth, queries = heads * depth;
+    const auto from = [&](const TensorView& view, int64_t offset, int64_t row, int64_t head) {
+      Operand o = operand(view);
+      o.data = view.as<std::byte>() + offset * size_of(view.dtype);
+      return Heads{o, row, head};
+    };
+    if (per_head) return from(in[0], which * depth, 3 * queries, 3 * depth);
+    if (one) return from(in[0], which == 0 ? 0 : queries + (which - 1) * keys, queries + 2 * keys, depth);
+    return from(in[static_cast<size_t>(which)], 0, which == 0 ? queries : keys, depth);
+  }
+
+  AttentionArgs args(const Arguments& c, std::span<const TensorView> in) const {
+    AttentionArgs a{};
+    const int64_t wide = depth(in);
+    a.q = part(in, packed(in), 0, wide);
+    a.k = part(in, packed(in), 1, wide);
+    a.v = part(in, packed(in), 2, wide);
+    const int32_t* last = in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr;
+    (documents ? a.first : a.mask) = last;
+    a.scalars = c.scalars;
+    a.rows = in[0].dims[0], a.seq = seq, a.window = window;
+    a.words = round_up(seq, int64_t{64});
+    a.leaf = c.leaf;
+    a.heads = static_cast<int32_t>(heads), a.group = static_cast<int32_t>(heads / groups);
+    a.depth = static_cast<int32_t>(wide), a.causal = causal;
+    a.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(static_cast<double>(wide)) : scale);
+    a.cap = static_cast<float>(cap);
+    a.share = static_cast<float>(dropout), a.factor = static_cast<float>(1 / (1 - dropout));
+    a.op = op;
+    return a;
+  }
+};
+
+// Which of the entries takes heads of this depth: -1 and a reason where none does.
+int entry_of(int64_t depth, std::string* refusal) {
+  for (int i = 0; i < 3; ++i) {
+    if (depth <= kDepths[i]) return i;
+  }
+  *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
+  return -1;
+}
+uint32_t shared(int64_t depth, int tiles, int weights) {
+  return static_cast<uint32_t>((tiles * kTile * (depth + 1) + weights * kTile * (kTile + 1)) *
+                               static_cast<int64_t>(sizeof(float)));
+}
+Heads rows_of(const TensorView& y, int64_t depth) { return {operand(y), y.dims[1], depth}; }
+
+Made make_attention(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const Shape shape(query.attrs);
+  const int entry = entry_of(shape.depth(query.in), refusal);
+  if (entry < 0) return nullptr;
+  return made([=](Launcher& launcher, const Arguments& c) {
+    AttentionArgs a = shape.args(c, c.in);
+    a.y = rows_of(c.out[0], a.depth);
+    a.lse = c.out[1].as<float>();
+    start(launcher, kForward[entry], {blocks(a.rows, kTile), static_cast<uint32_t>(a.heads)},
+          {kAttentionThreads}, a, shared(a.depth, 3, 1));
+  });
+}
+
+// dy, operands, y, lse.
+std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
+  return in.subspan(1, in.size() - 3);
+}
+
+Made make_attention_dx(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const Shape shape(query.attrs);
+  const int entry = entry_of(shape.depth(operands_of_dx(query.in)), refusal);
+  if (entry < 0) return nullptr;
+  const int64_t rows = query.in[0].dims[0];
+  Scratch room(nullptr);
+  room.take<float>(rows * shape.heads);
+  room.take<uint8_t>(rows);
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        std::span<const TensorView> in = operands_of_dx(c.in), stats = c.in.last(2);
+        AttentionArgs a = shape.args(c, in);
+        a.dy = rows_of(c.in[0], a.depth);
+        a.y = rows_of(stats[0], a.depth);
+        a.lse = stats[1].as<float>();
+        const bool packed = Shape::packed(in);
+        a.dq = shape.part(c.out, packed, 0, a.depth);
+        a.dk = shape.part(c.out, packed, 1, a.depth);
+        a.dv = shape.part(c.out, packed, 2, a.depth);
+        Scratch scratch(c.scratch);
+        a.delta = scratch.take<float>(a.rows * a.heads);
+        a.alone = scratch.take<uint8_t>(a.rows);
+        const uint32_t tiles = blocks(a.rows, kTile);
+        start(launcher, "attention_delta", {blocks(a.rows * a.heads, kThreads)}, {kThreads}, a);
+        start(launcher, kQueries[entry], {tiles, static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
+              shared(a.depth, 4, 1));
+        start(launcher, kKeys[entry], {tiles, static_cast<uint32_t>(shape.groups)}, {kAttentionThreads}, a,
+              shared(a.depth, 4, 2));
+      },
+      room.used());
+}
+
+constexpr KernelRow kRows[] = {{"attention", make_attention}, {"attention_dx", make_attention_dx}};
+
+}  // namespace
+
+std::span<const KernelRow> attention_rows() { return kRows; }
+
+}  // namespace ds::cuda

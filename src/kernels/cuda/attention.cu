@@ -1,0 +1,311 @@
+// Attention, forward and backward, within the tolerances of kernels/accuracy.cpp. docs/reference/ops.md says
+// what it means; this is how a device makes it.
+//
+// Forward (Dao et al., "FlashAttention-2", arXiv:2307.08691): a block has 32 queries of a head and walks
+// through keys by tiles of 32, with a running maximum and sum of each row, in f32. Four threads share a row:
+// eight keys each of the scores, a quarter of the columns of y. Backward makes the weights again from lse, in
+// two passes: one block for 32 queries (dq), one for 32 keys (dk and dv, over all query heads of their head).
+// Nothing is added atomically: every sum is one thread's, in one order.
+//
+// Bits of a row depend on its own sequence only: tiles of keys are counted from the sequence's first row,
+// wherever the sequence lies in the batch, and a key that a row does not see adds exactly nothing. A tile of
+// queries may hold the ends of several sequences; it walks through each of them.
+//
+// Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all dot products
+// are one function with one order, so the backward score equals lse, and dy . v equals dy . y because y is v.
+// Dropout rounds y; there it is said (`alone`).
+//
+// Products are made by ordinary multiply-adds, not by tensor cores: this is the kernel for what cuDNN does
+// not take.
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/device.h"
+
+namespace ds::cuda {
+namespace {
+
+constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
+
+DS_DEVICE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+DS_DEVICE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// The first row of the sequence that `row` is in.
+DS_DEVICE int64_t begin_of(const AttentionArgs& a, int64_t row) {
+  if (!a.first) return row / a.seq * a.seq;
+  return smaller(larger(a.first[row], larger(0, row - a.seq + 1)), row);
+}
+// Whether a query, whose sequence begins at `begin`, sees a key.
+DS_DEVICE bool sees(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key) {
+  return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
+         (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
+}
+DS_DEVICE bool drops(const AttentionArgs& a) { return a.share > 0 && a.scalars->train != 0; }
+// What dropout multiplies a weight by.
+DS_DEVICE float kept(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
+  const Stream stream{a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
+                      a.op};
+  const auto number = static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
+  return uniform01(word(words_of(stream, number / 4), static_cast<uint32_t>(number % 4))) >= a.share
+             ? a.factor
+             : 0.0f;
+}
+
+// The one order of all dot products.
+DS_DEVICE float dot(const float* x, const float* y, int depth) {
+  float sum = 0;
+#pragma unroll 8
+  for (int d = 0; d < depth; ++d) sum = fused(x[d], y[d], sum);
+  return sum;
+}
+DS_DEVICE float score(const AttentionArgs& a, float product) {
+  const float s = a.scale * product;
+  return a.cap == 0 ? s : a.cap * tanhf(s / a.cap);
+}
+
+DS_DEVICE float element(const Heads& h, int64_t row, int64_t head, int64_t d) {
+  return get(h.at, row * h.row + head * h.head + d);
+}
+// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; rows that do not exist are 0.
+DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, float* tile) {
+  const int columns = a.depth;
+  for (int e = static_cast<int>(threadIdx.x); e < kTile * columns; e += static_cast<int>(kAttentionThreads)) {
+    const int r = e / columns, d = e % columns;
+    tile[r * (columns + 1) + d] = first + r < a.rows ? element(h, first + r, head, d) : 0.0f;
+  }
+}
+// Over the four threads of a row.
+DS_DEVICE float row_largest(float x) {
+  float other = __shfl_xor_sync(kAll, x, 1);
+  x = other > x ? other : x;
+  other = __shfl_xor_sync(kAll, x, 2);
+  return other > x ? other : x;
+}
+DS_DEVICE float row_sum(float x) {
+  x += __shfl_xor_sync(kAll, x, 1);
+  return x + __shfl_xor_sync(kAll, x, 2);
+}
+
+// Columns quarter, quarter + 4, ... of a thread's row.
+template <int most>
+DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, int64_t head, int quarter,
+                         const float (&x)[most], float divisor) {
+  if (row >= a.rows) return;
+#pragma unroll
+  for (int c = 0; c < most; ++c) {
+    const int d = quarter + 4 * c;
+    if (d < a.depth) put(to.at, row * to.row + head * to.head + d, x[c] / divisor);
+  }
+}
+// sums += weights[0..kTile) times rows of `tile`
+template <int most>
+DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const float* tile, int quarter,
+                        float (&sums)[most]) {
+#pragma unroll 1
+  for (int j = 0; j < kTile; ++j) {
+    const float w = weights[j];
+    const float* row = tile + j * (a.depth + 1);
+#pragma unroll
+    for (int c = 0; c < most; ++c) {
+      const int d = quarter + 4 * c;
+      if (d < a.depth) sums[c] = fused(w, row[d], sums[c]);
+    }
+  }
+}
+
+// Walks a block's 32 queries from `first` on through the keys of each of their sequences: f(begin of the
+// sequence, first key of a tile).
+template <typename F>
+DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) {
+  const int64_t end = smaller(first + kTile, a.rows);
+  for (int64_t row = first; row < end;) {
+    const int64_t begin = begin_of(a, row);
+    int64_t behind = row + 1;  // the first row of the next sequence
+    while (behind < end && begin_of(a, behind) == begin) ++behind;
+    const int64_t last = a.causal ? behind : smaller(begin + a.seq, a.rows);
+    const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
+    for (int64_t key = begin + (low - begin) / kTile * kTile; key < last; key += kTile) f(begin, key);
+    row = behind;
+  }
+}
+
+template <int most>
+DS_DEVICE void forward(const AttentionArgs& a) {
+  DS_SHARED(float, q);
+  const int pitch = a.depth + 1;
+  float *k = q + kTile * pitch, *v = k + kTile * pitch, *p = v + kTile * pitch;
+  const int own = static_cast<int>(threadIdx.x / 4), quarter = static_cast<int>(threadIdx.x % 4);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, head = blockIdx.y,
+                key_head = head / a.group;
+  const int64_t query = first + own, mine = query < a.rows ? begin_of(a, query) : -1;
+  const bool dropped = drops(a);
+  float top = -INFINITY, sum = 0, y[most] = {};
+  load_tile(a, a.q, first, head, q);
+  each_key_tile(a, first, [&](int64_t begin, int64_t key) {
+    __syncthreads();  // the last tile has been read
+    load_tile(a, a.k, key, key_head, k);
+    load_tile(a, a.v, key, key_head, v);
+    __syncthreads();
+    float s[kEach], best = -INFINITY;
+#pragma unroll
+    for (int c = 0; c < kEach; ++c) {
+      const int j = quarter + 4 * c;
+      const bool seen = mine == begin && sees(a, query, mine, key + j);
+      s[c] = seen ? score(a, dot(q + own * pitch, k + j * pitch, a.depth)) : -INFINITY;
+      best = s[c] > best ? s[c] : best;
+    }
+    best = row_largest(best);
+    const float next = best > top ? best : top;
+    const bool nothing = next == -INFINITY;
+    const float kept_share = nothing ? 1.0f : expf(top - next);
+    float added = 0;
+#pragma unroll
+    for (int c = 0; c < kEach; ++c) {
+      const int j = quarter + 4 * c;
+      float weight = nothing ? 0.0f : expf(s[c] - next);
+      added += weight;
+      if (dropped && weight > 0) weight *= kept(a, query, mine, key + j, head);
+      p[own * (kTile + 1) + j] = weight;
+    }
+    sum = sum * kept_share + row_sum(added);  // its shuffles also make p whole for the row's four threads
+    top = next;
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < most; ++c) y[c] *= kept_share;
+    add_rows(a, p + own * (kTile + 1), v, quarter, y);
+  });
+  store_row(a, a.y, query, head, quarter, y, sum == 0 ? 1.0f : sum);
+  if (quarter == 0 && query < a.rows) a.lse[head * a.rows + query] = sum == 0 ? 0.0f : top + logf(sum);
+}
+
+// The weight of a pair before dropout, and the gradient of its product of q and k.
+struct PairGradient {
+  float p, ds;
+};
+DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k, const float* dy,
+                                     const float* v, float lse, float delta, float share, bool alone) {
+  const float s = score(a, dot(q, k, a.depth)), p = expf(s - lse);
+  float slope = 1;
+  if (a.cap != 0) {
+    const float bent = s / a.cap;
+    slope = 1 - bent * bent;
+  }
+  const float product = share * dot(dy, v, a.depth) - delta;
+  return {p, alone ? 0.0f : a.scale * p * product * slope};
+}
+
+template <int most>
+DS_DEVICE void backward_queries(const AttentionArgs& a) {
+  DS_SHARED(float, q);
+  const int pitch = a.depth + 1;
+  float *dy = q + kTile * pitch, *k = dy + kTile * pitch, *v = k + kTile * pitch, *ds = v + kTile * pitch;
+  const int own = static_cast<int>(threadIdx.x / 4), quarter = static_cast<int>(threadIdx.x % 4);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, head = blockIdx.y,
+                key_head = head / a.group;
+  const int64_t query = first + own;
+  const bool there = query < a.rows, dropped = drops(a);
+  const int64_t mine = there ? begin_of(a, query) : -1;
+  const float lse = there ? a.lse[head * a.rows + query] : 0,
+              delta = there ? a.delta[head * a.rows + query] : 0;
+  const bool alone = dropped && there && a.alone[query] != 0;
+  float dq[most] = {};
+  load_tile(a, a.q, first, head, q);
+  load_tile(a, a.dy, first, head, dy);
+  each_key_tile(a, first, [&](int64_t begin, int64_t key) {
+    __syncthreads();  // the last tile has been read
+    load_tile(a, a.k, key, key_head, k);
+    load_tile(a, a.v, key, key_head, v);
+    __syncthreads();
+#pragma unroll 1
+    for (int j = quarter; j < kTile; j += 4) {
+      float gradient = 0;
+      if (mine == begin && sees(a, query, mine, key + j)) {
+        const float share = dropped ? kept(a, query, mine, key + j, head) : 1.0f;
+        gradient = pair_gradient(a, q + own * pitch, k + j * pitch, dy + own * pitch, v + j * pitch, lse,
+                                 delta, share, alone)
+                       .ds;
+      }
+      ds[own * (kTile + 1) + j] = gradient;
+    }
+    __syncwarp();
+    add_rows(a, ds + own * (kTile + 1), k, quarter, dq);
+  });
+  store_row(a, a.dq, query, head, quarter, dq, 1.0f);
+}
+
+template <int most>
+DS_DEVICE void backward_keys(const AttentionArgs& a) {
+  DS_SHARED(float, k);
+  const int pitch = a.depth + 1;
+  float *v = k + kTile * pitch, *q = v + kTile * pitch, *dy = q + kTile * pitch, *ds = dy + kTile * pitch;
+  float* p = ds + kTile * (kTile + 1);
+  const int own = static_cast<int>(threadIdx.x / 4), quarter = static_cast<int>(threadIdx.x % 4);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, key_head = blockIdx.y, key = first + own;
+  const int64_t last = smaller(first + kTile, a.rows) - 1;
+  const bool dropped = drops(a);
+  const int64_t low = a.causal ? first : begin_of(a, first);
+  int64_t high = smaller(begin_of(a, last) + a.seq, a.rows);
+  if (a.window != 0) high = smaller(high, last + a.window);
+  float dk[most] = {}, dv[most] = {};
+  load_tile(a, a.k, first, key_head, k);
+  load_tile(a, a.v, first, key_head, v);
+#pragma unroll 1
+  for (int64_t head = key_head * a.group; head < (key_head + 1) * a.group; ++head) {
+#pragma unroll 1
+    for (int64_t query = low; query < high && begin_of(a, query) <= last; query += kTile) {
+      __syncthreads();  // the last tile has been read
+      load_tile(a, a.q, query, head, q);
+      load_tile(a, a.dy, query, head, dy);
+      __syncthreads();
+#pragma unroll 1
+      for (int i = quarter; i < kTile; i += 4) {
+        const int64_t row = query + i;
+        PairGradient g{0, 0};
+        if (row < a.rows && key < a.rows) {
+          const int64_t begin = begin_of(a, row);
+          if (sees(a, row, begin, key)) {
+            const float share = dropped ? kept(a, row, begin, key, head) : 1.0f;
+            g = pair_gradient(a, q + i * pitch, k + own * pitch, dy + i * pitch, v + own * pitch,
+                              a.lse[head * a.rows + row], a.delta[head * a.rows + row], share,
+                              dropped && a.alone[row] != 0);
+            g.p *= share;
+          }
+        }
+        ds[own * (kTile + 1) + i] = g.ds;
+        p[own * (kTile + 1) + i] = g.p;
+      }
+      __syncwarp();
+      add_rows(a, ds + own * (kTile + 1), q, quarter, dk);
+      add_rows(a, p + own * (kTile + 1), dy, quarter, dv);
+    }
+  }
+  store_row(a, a.dk, key, key_head, quarter, dk, 1.0f);
+  store_row(a, a.dv, key, key_head, quarter, dv, 1.0f);
+}
+
+}  // namespace
+
+// delta = dy . y of each row and head; with dropout, whether a row sees one key only.
+DS_LOOP_KERNEL(attention_delta, AttentionArgs) {
+  const int64_t i = thread_number();
+  if (i >= a.rows * a.heads) return;
+  const int64_t head = i / a.rows, row = i % a.rows;
+  float sum = 0;
+  for (int d = 0; d < a.depth; ++d) sum = fused(element(a.dy, row, head, d), element(a.y, row, head, d), sum);
+  a.delta[i] = sum;
+  if (head != 0 || !drops(a)) return;
+  const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
+  int seen = 0;
+  for (int64_t key = begin; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
+  a.alone[row] = seen == 1;
+}
+
+DS_BLOCK_KERNEL(attention_64, AttentionArgs, kAttentionThreads) { forward<16>(a); }
+DS_BLOCK_KERNEL(attention_128, AttentionArgs, kAttentionThreads) { forward<32>(a); }
+DS_BLOCK_KERNEL(attention_256, AttentionArgs, kAttentionThreads) { forward<64>(a); }
+DS_BLOCK_KERNEL(attention_dq_64, AttentionArgs, kAttentionThreads) { backward_queries<16>(a); }
+DS_BLOCK_KERNEL(attention_dq_128, AttentionArgs, kAttentionThreads) { backward_queries<32>(a); }
+DS_BLOCK_KERNEL(attention_dq_256, AttentionArgs, kAttentionThreads) { backward_queries<64>(a); }
+DS_BLOCK_KERNEL(attention_dkv_64, AttentionArgs, kAttentionThreads) { backward_keys<16>(a); }
+DS_BLOCK_KERNEL(attention_dkv_128, AttentionArgs, kAttentionThreads) { backward_keys<32>(a); }
+DS_BLOCK_KERNEL(attention_dkv_256, AttentionArgs, kAttentionThreads) { backward_keys<64>(a); }
+
+}  // namespace ds::cuda

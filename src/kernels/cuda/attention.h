@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+
+#include "core/device/scalars.h"
+#include "kernels/cuda/operand.h"
+
+namespace ds::cuda {
+
+// Element d of head h of row r is at r * row + h * head + d behind an operand's address.
+struct Heads {
+  Operand at;
+  int64_t row, head;
+};
+
+struct AttentionArgs {
+  Heads q, k, v, y, dy, dq, dk, dv;
+  const int32_t* mask;   // null: every key counts
+  const int32_t* first;  // null: no documents
+  float* lse;            // [heads, rows]
+  float* delta;          // [heads, rows]: dy . y
+  uint8_t* alone;        // [rows]: with dropout, whether a row sees one key only
+  const StepScalars* scalars;
+  int64_t rows, seq, window;
+  int64_t words;  // of the random stream, between two rows of one head
+  int64_t leaf;
+  int32_t heads, group, depth, causal;  // group: query heads of a key head
+  float scale, cap;
+  float share, factor;  // of dropout; share 0: none
+  uint32_t op;
+  uint32_t reserved;
+};
+constexpr int kTile = 32;                    // rows of a block, and keys that it has at a time
+constexpr uint32_t kAttentionThreads = 128;  // four for each row
+
+}  // namespace ds::cuda

@@ -1,0 +1,193 @@
+#pragma once
+// What device functions share: how an entry is declared, operands of any element type, random words, and sums
+// over a block. Included by .cu files only, which nvcc compiles for the device and g++ for tests
+// (tests/cuda/lane/shim.h comes first there and says what the words of CUDA mean).
+//
+// Operands carry their type at run time. A load or store chooses by a value that all threads have in common,
+// which costs nothing beside memory traffic, and there is one entry for an operation in place of one for
+// every combination of types. Arithmetic is in f32; 16-bit values are rounded once, when they are stored.
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/operand.h"
+
+#ifdef __CUDACC__
+#define DS_DEVICE static __device__ __forceinline__
+// An entry whose threads meet, of at most `threads` a block, and one whose threads do not know each other.
+#define DS_BLOCK_KERNEL(name, Args, threads) \
+  extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
+#define DS_LOOP_KERNEL(name, Args) extern "C" __global__ void __launch_bounds__(256) name(const Args a)
+// Shared memory of the launch, as an array of T.
+#define DS_SHARED(T, name)                                          \
+  extern __shared__ __align__(16) unsigned char ds_shared_memory[]; \
+  T* const name = reinterpret_cast<T*>(ds_shared_memory)
+#else
+#define DS_DEVICE static inline
+#endif
+
+namespace ds::cuda {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kAll = 0xffffffffu;
+
+// Bits are those of core/base/dtype.h, NaN included.
+DS_DEVICE float from_bits(uint32_t u) {
+#ifdef __CUDACC__
+  return __uint_as_float(u);
+#else
+  return std::bit_cast<float>(u);
+#endif
+}
+DS_DEVICE uint32_t bits_of(float x) {
+#ifdef __CUDACC__
+  return __float_as_uint(x);
+#else
+  return std::bit_cast<uint32_t>(x);
+#endif
+}
+DS_DEVICE uint16_t narrow_bf16(float x) {
+  const uint32_t u = bits_of(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
+  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+DS_DEVICE float widen(uint16_t bits, int32_t dtype) {
+  return dtype == DS_DTYPE_BF16 ? from_bits(static_cast<uint32_t>(bits) << 16) : widen_half(bits);
+}
+DS_DEVICE uint16_t narrow(float x, int32_t dtype) {
+  return dtype == DS_DTYPE_BF16 ? narrow_bf16(x) : narrow_half(x);
+}
+// a b + c, rounded once on the device. Where two sums of products must have equal bits, they use this.
+DS_DEVICE float fused(float a, float b, float c) {
+#ifdef __CUDACC__
+  return __fmaf_rn(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+DS_DEVICE float get(const Operand& o, int64_t i) {
+  if (o.dtype == DS_DTYPE_F32) return static_cast<const float*>(o.data)[i];
+  return widen(static_cast<const uint16_t*>(o.data)[i], o.dtype);
+}
+DS_DEVICE void put(const Operand& o, int64_t i, float x) {
+  if (o.dtype == DS_DTYPE_F32) {
+    static_cast<float*>(o.data)[i] = x;
+  } else {
+    static_cast<uint16_t*>(o.data)[i] = narrow(x, o.dtype);
+  }
+}
+
+// Eight neighbours, which is 16 or 32 bytes.
+struct Eight {
+  float v[8];
+};
+// Elements i to i + n of `o`, n <= 8; `wide`: all eight with 16-byte loads, where the address allows it.
+DS_DEVICE Eight load(const Operand& o, int64_t i, int n, bool wide) {
+  Eight e;
+  if (wide && n == 8 && o.dtype == DS_DTYPE_F32) {
+    const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(o.data) + i);
+    const float4 a = from[0], b = from[1];
+    e.v[0] = a.x, e.v[1] = a.y, e.v[2] = a.z, e.v[3] = a.w;
+    e.v[4] = b.x, e.v[5] = b.y, e.v[6] = b.z, e.v[7] = b.w;
+  } else if (wide && n == 8) {
+    const uint4 u = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(o.data) + i);
+    const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) e.v[k] = widen(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)), o.dtype);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) e.v[k] = k < n ? get(o, i + k) : 0.0f;
+  }
+  return e;
+}
+DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Eight& e) {
+  if (wide && n == 8 && o.dtype == DS_DTYPE_F32) {
+    float4* to = reinterpret_cast<float4*>(static_cast<float*>(o.data) + i);
+    to[0] = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
+    to[1] = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
+  } else if (wide && n == 8) {
+    uint32_t words[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      words[k] = narrow(e.v[2 * k], o.dtype) | static_cast<uint32_t>(narrow(e.v[2 * k + 1], o.dtype)) << 16;
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(o.data) + i) =
+        make_uint4(words[0], words[1], words[2], words[3]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (k < n) put(o, i + k, e.v[k]);
+    }
+  }
+}
+// Calls f(begin, n) with this thread's eight, or fewer at the end, of `count` elements.
+template <typename F>
+DS_DEVICE void each_eight(int64_t count, const F& f) {
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+  if (begin < count) f(begin, count - begin < 8 ? static_cast<int>(count - begin) : 8);
+}
+DS_DEVICE int64_t thread_number() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+// Words of core/base/random.h: four of block `index` of the stream (seed, step, leaf, op).
+struct Words {
+  uint32_t v[4];
+};
+struct Stream {
+  uint64_t seed;
+  uint32_t step, leaf, op;
+};
+DS_DEVICE Words words_of(const Stream& s, uint64_t index) {
+  uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32) ^ (s.op << 16),
+           c2 = s.step, c3 = s.leaf, k0 = static_cast<uint32_t>(s.seed),
+           k1 = static_cast<uint32_t>(s.seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+// Word `which` of the four, without an array that is indexed at run time.
+DS_DEVICE uint32_t word(const Words& w, uint32_t which) {
+  const uint32_t low = which & 1 ? w.v[1] : w.v[0], high = which & 1 ? w.v[3] : w.v[2];
+  return which & 2 ? high : low;
+}
+DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p-24f; }
+
+// Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an element of
+// shared memory for each warp. The order depends on the block's size alone. Blocks are whole warps.
+struct Plus {
+  template <typename T>
+  DS_DEVICE T of(T a, T b) {
+    return a + b;
+  }
+};
+struct Larger {
+  template <typename T>
+  DS_DEVICE T of(T a, T b) {
+    return a > b ? a : b;
+  }
+};
+template <typename Op, typename T>
+DS_DEVICE T over_block(T x, T* room) {
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) x = Op::of(x, __shfl_xor_sync(kAll, x, step));
+  const unsigned warps = blockDim.x / kWarp;
+  if (warps == 1) return x;
+  if (threadIdx.x % kWarp == 0) room[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  T all = room[0];
+  for (unsigned w = 1; w < warps; ++w) all = Op::of(all, room[w]);
+  __syncthreads();  // room is free again
+  return all;
+}
+template <typename T>
+DS_DEVICE T block_sum(T x, T* room) {
+  return over_block<Plus>(x, room);
+}
+
+}  // namespace ds::cuda

@@ -1,0 +1,157 @@
+#include "kernels/cuda/elementwise.h"
+
+#include "kernels/cuda/element_launch.h"
+#include "kernels/cuda/host.h"
+
+namespace ds::cuda {
+
+ElementArgs element_args(const Arguments& c) {
+  ElementArgs a{};
+  bool wide = true;
+  auto put = [&](std::span<const TensorView> from, std::span<Operand> to) {
+    ensure(from.size() <= to.size(), "a kernel of {} elementwise operands got {}", to.size(), from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      to[i] = operand(from[i]);
+      wide = wide && aligned(from[i].data);
+    }
+  };
+  put(c.in, a.in);
+  put(c.out, a.out);
+  a.wide = wide;
+  a.count = c.in.empty() ? c.out[0].numel() : c.in[0].numel();
+  a.scalars = c.scalars;
+  a.leaf = c.leaf;
+  return a;
+}
+
+void start_elements(Launcher& launcher, const char* entry, const ElementArgs& a) {
+  start(launcher, entry, {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
+}
+
+void copy_bytes(Launcher& launcher, const void* from, void* to, int64_t bytes) {
+  ElementArgs a{};
+  a.in[0].data = const_cast<void*>(from);
+  a.out[0].data = to;
+  a.wide = aligned(from) && aligned(to);
+  const int64_t unit = a.wide ? 16 : 2;
+  // Addresses of bytes alone: codes may begin anywhere.
+  const bool odd = (reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to)) % 2 != 0;
+  a.count = odd ? 0 : bytes / unit;
+  a.width = bytes - a.count * unit;
+  start(launcher, "copy_bytes", {blocks(a.count + a.width, kThreads)}, {kThreads}, a);
+}
+
+std::unique_ptr<Kernel> make_elements(const Query& query, std::string* refusal, const char* entry,
+                                      SetElements set) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
+    ElementArgs a = element_args(c);
+    if (set) set(a, attrs, c);
+    start_elements(launcher, entry, a);
+  });
+}
+
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+// An operation that needs nothing but its operands.
+#define DS_PLAIN(op)                                                                                  \
+  {                                                                                                   \
+    #op, [](const Query& q, std::string* refusal) { return make_elements(q, refusal, #op, nullptr); } \
+  }
+
+Made make_scale(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "scale", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+    a.a = static_cast<float>(attrs.real("factor"));
+  });
+}
+Made make_dropout(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "dropout", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+    const double p = attrs.real("p");
+    a.a = static_cast<float>(1 / (1 - p));
+    a.b = static_cast<float>(p);
+    a.op = static_cast<uint32_t>(attrs.integer("op"));
+  });
+}
+void set_layerdrop(ElementArgs& a, const Attrs& attrs, const Arguments&) {
+  a.a = static_cast<float>(attrs.real("p"));
+  a.op = static_cast<uint32_t>(attrs.integer("op"));
+}
+Made make_layerdrop(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "layerdrop", set_layerdrop);
+}
+Made make_layerdrop_dx(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "layerdrop_dx", set_layerdrop);
+}
+Made make_accumulate(const Query& query, std::string* refusal) {
+  return make_elements(
+      query, refusal, "accumulate",
+      [](ElementArgs& a, const Attrs& attrs, const Arguments&) { a.flag = attrs.real("beta") != 0; });
+}
+Made make_scale_rows(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "scale_rows",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+                         a.width = c.in[0].dims[1];
+                         a.stride = c.in[1].dims[1];
+                         a.flag = static_cast<int32_t>(attrs.integer("column"));
+                       });
+}
+Made make_position(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "position",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+                         a.width = c.in[0].dims[1];
+                         a.stride = attrs.integer("seq");
+                       });
+}
+Made make_fill(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "fill", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+    a.real = attrs.real("value");
+    a.flag = attrs.integer_or("loss_scale", 0) != 0;
+  });
+}
+Made make_blend(const Query& query, std::string* refusal) {
+  return make_elements(query, refusal, "blend", [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+    a.a = static_cast<float>(attrs.real("a"));
+    a.b = static_cast<float>(attrs.real_or("b", 0));
+    a.c = static_cast<float>(attrs.real_or("diagonal", 0));
+    a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
+    a.width = c.in[0].dims[1];
+  });
+}
+Made make_zero(const Query&, std::string*) {
+  return made([](Launcher& launcher, const Arguments& c) {
+    for (const TensorView& out : c.out) copy_bytes(launcher, nullptr, out.data, out.bytes());
+  });
+}
+Made make_last_row(const Query&, std::string*) {
+  return made([](Launcher& launcher, const Arguments& c) {
+    const int64_t bytes = c.in[0].dims[1] * size_of(c.in[0].dtype);
+    copy_bytes(launcher, c.in[0].as<std::byte>() + (c.in[0].dims[0] - 1) * bytes, c.out[0].data, bytes);
+  });
+}
+
+constexpr KernelRow kRows[] = {
+    DS_PLAIN(add),
+    DS_PLAIN(mul),
+    DS_PLAIN(cast),
+    DS_PLAIN(relu),
+    DS_PLAIN(relu_dx),
+    {"scale", make_scale},
+    {"dropout", make_dropout},
+    {"layerdrop", make_layerdrop},
+    {"layerdrop_dx", make_layerdrop_dx},
+    {"accumulate", make_accumulate},
+    {"scale_rows", make_scale_rows},
+    {"position", make_position},
+    {"fill", make_fill},
+    {"blend", make_blend},
+    {"zero", make_zero},
+    {"last_row", make_last_row},
+};
+
+}  // namespace
+
+std::span<const KernelRow> elementwise_rows() { return kRows; }
+
+}  // namespace ds::cuda

@@ -1,0 +1,169 @@
+// Operations that are one step of arithmetic for each element, and give the bits of the CPU's kernels:
+// compiled without fused multiply-adds, with IEEE division and roots, and with subnormal numbers (see
+// README.md). A thread has eight neighbours, so that one access is 16 bytes. Constants were formed in f64 on
+// the host and rounded once, unless they depend on a step's scalars.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elementwise.h"
+
+namespace ds::cuda {
+namespace {
+
+template <typename F>
+DS_DEVICE void unary(const ElementArgs& a, const F& f) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = f(x.v[k]);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+template <typename F>
+DS_DEVICE void binary(const ElementArgs& a, const F& f) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+    const Eight y = load(a.in[1], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x.v[k] = f(x.v[k], y.v[k]);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+DS_DEVICE Stream stream_of(const ElementArgs& a) {
+  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf), a.op};
+}
+// Whether this micro-batch leaves the layer out.
+DS_DEVICE bool leaves_out(const ElementArgs& a) {
+  return a.scalars->train != 0 && uniform01(words_of(stream_of(a), 0).v[0]) < a.a;
+}
+
+}  // namespace
+
+DS_LOOP_KERNEL(add, ElementArgs) {
+  binary(a, [](float x, float y) { return x + y; });
+}
+DS_LOOP_KERNEL(mul, ElementArgs) {
+  binary(a, [](float x, float y) { return x * y; });
+}
+DS_LOOP_KERNEL(scale, ElementArgs) {
+  unary(a, [&](float x) { return x * a.a; });
+}
+DS_LOOP_KERNEL(cast, ElementArgs) {
+  unary(a, [](float x) { return x; });
+}
+DS_LOOP_KERNEL(relu, ElementArgs) {
+  unary(a, [](float x) { return x > 0 ? x : 0.0f; });
+}
+DS_LOOP_KERNEL(relu_dx, ElementArgs) {  // dy, x
+  binary(a, [](float dy, float x) { return x > 0 ? dy : 0.0f; });
+}
+
+// a: 1 / (1 - p); b: p. Element e is kept where uniform01(word e) >= p.
+DS_LOOP_KERNEL(dropout, ElementArgs) {
+  const bool train = a.scalars->train != 0;
+  const Stream stream = stream_of(a);
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+    if (train) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Words w = words_of(stream, static_cast<uint64_t>(i / 4 + half));
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          float& e = x.v[4 * half + k];
+          e = uniform01(w.v[k]) >= a.b ? e * a.a : 0.0f;
+        }
+      }
+    }
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+// a: p. in: x, y.
+DS_LOOP_KERNEL(layerdrop, ElementArgs) {
+  const Operand& chosen = leaves_out(a) ? a.in[0] : a.in[1];
+  each_eight(a.count, [&](int64_t i, int n) { store(a.out[0], i, n, a.wide, load(chosen, i, n, a.wide)); });
+}
+DS_LOOP_KERNEL(layerdrop_dx, ElementArgs) {
+  const bool out = leaves_out(a);
+  const Operand &seen = out ? a.out[0] : a.out[1], &unseen = out ? a.out[1] : a.out[0];
+  each_eight(a.count, [&](int64_t i, int n) {
+    store(seen, i, n, a.wide, load(a.in[0], i, n, a.wide));
+    store(unseen, i, n, a.wide, Eight{});
+  });
+}
+
+// flag: acc + x, else x.
+DS_LOOP_KERNEL(accumulate, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+    if (a.flag) {
+      const Eight acc = load(a.out[0], i, n, a.wide);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) x.v[k] = acc.v[k] + x.v[k];
+    }
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+// y[r] = x[r] gates[r, flag]; width: of a row of x, stride: of a row of gates.
+DS_LOOP_KERNEL(scale_rows, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k)
+      if (k < n) x.v[k] = x.v[k] * get(a.in[1], (i + k) / a.width * a.stride + a.flag);
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+// y[r] = x[r] + w[r mod stride], rows of `width`.
+DS_LOOP_KERNEL(position, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int64_t row = (i + k) / a.width, column = (i + k) % a.width;
+      if (k < n) x.v[k] = x.v[k] + get(a.in[1], row % a.stride * a.width + column);
+    }
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+// One scalar: real, with `flag` times the loss scale.
+DS_LOOP_KERNEL(fill, ElementArgs) {
+  if (thread_number() == 0)
+    put(a.out[0], 0, static_cast<float>(a.flag ? a.real * a.scalars->loss_scale : a.real));
+}
+
+// z = a x (+ b y where there is a y) (+ c on the diagonal of rows of `width`); the flag says which.
+DS_LOOP_KERNEL(blend, ElementArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight x = load(a.in[0], i, n, a.wide);
+    const Eight y = a.flag & 1 ? load(a.in[1], i, n, a.wide) : Eight{};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      float sum = a.a * x.v[k];
+      if (a.flag & 1) sum = sum + a.b * y.v[k];
+      if ((a.flag & 2) && (i + k) % (a.width + 1) == 0) sum = sum + a.c;
+      x.v[k] = sum;
+    }
+    store(a.out[0], i, n, a.wide, x);
+  });
+}
+
+// Bytes: `count` units of 16, or of 2 where they are not `wide`, from in[0], or 0 without it; `width` more
+// bytes behind them one by one.
+DS_LOOP_KERNEL(copy_bytes, ElementArgs) {
+  const int64_t i = thread_number(), unit = a.wide ? 16 : 2;
+  const auto* from = static_cast<const unsigned char*>(a.in[0].data);
+  auto* to = static_cast<unsigned char*>(a.out[0].data);
+  if (i < a.count && a.wide) {
+    reinterpret_cast<uint4*>(to)[i] = from ? reinterpret_cast<const uint4*>(from)[i] : make_uint4(0, 0, 0, 0);
+  } else if (i < a.count) {
+    reinterpret_cast<uint16_t*>(to)[i] = from ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
+  } else if (i - a.count < a.width) {
+    const int64_t at = a.count * unit + i - a.count;
+    to[at] = from ? from[at] : static_cast<unsigned char>(0);
+  }
+}
+
+}  // namespace ds::cuda

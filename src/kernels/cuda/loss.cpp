@@ -1,0 +1,251 @@
+#include "kernels/cuda/loss.h"
+
+#include "kernels/cuda/element_launch.h"
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/product.h"
+
+namespace ds::cuda {
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+constexpr uint32_t kRoom = kLossThreads / 32 * sizeof(double);
+
+void start_fold(Launcher& launcher, const LossArgs& a) {
+  start(launcher, "fold", {static_cast<uint32_t>(a.rows)}, {kLossThreads}, a, kRoom);
+}
+void start_loss(Launcher& launcher, const LossArgs& a) {
+  start(launcher, "loss_terms", {blocks(a.rows, kThreads)}, {kThreads}, a);
+  start(launcher, "loss_mean", {1}, {kLossThreads}, a, kRoom);
+}
+void start_scale(Launcher& launcher, const LossArgs& a) {
+  start(launcher, "loss_scale", {1}, {kLossThreads}, a, kRoom);
+}
+void start_gradients(Launcher& launcher, const LossArgs& a) {
+  const uint32_t across = std::min(blocks(a.words, 4 * kThreads), 64u);
+  start(launcher, "logit_gradients", {across, static_cast<uint32_t>(a.rows)}, {kThreads}, a);
+}
+int64_t bytes_of_loss(int64_t rows) {
+  Scratch scratch(nullptr);
+  scratch.take<double>(rows);
+  scratch.take<float>(rows);
+  return scratch.used();
+}
+
+Made make_cross_entropy(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        LossArgs a{};
+        a.logits = operand(c.in[0]);
+        a.targets = c.in[1].as<int32_t>();
+        a.loss = c.out[0].as<float>();
+        a.stats = c.out[1].as<RowStats>();
+        a.rows = c.in[0].dims[0], a.words = a.stride = c.in[0].dims[1];
+        a.begins = 1;
+        Scratch scratch(c.scratch);
+        a.terms = scratch.take<double>(a.rows);
+        a.target_logit = scratch.take<float>(a.rows);
+        start_fold(launcher, a);
+        start_loss(launcher, a);
+      },
+      bytes_of_loss(query.in[0].dims[0]));
+}
+
+Made make_cross_entropy_dx(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        LossArgs a{};
+        a.dloss = c.in[0].as<float>();
+        a.logits = operand(c.in[1]);
+        a.targets = c.in[2].as<int32_t>();
+        a.stats = c.in[3].as<RowStats>();
+        a.to = operand(c.out[0]);
+        a.rows = c.in[1].dims[0], a.words = a.stride = a.to_stride = c.in[1].dims[1];
+        a.scale = static_cast<float*>(c.scratch);
+        start_scale(launcher, a);
+        start_gradients(launcher, a);
+      },
+      sizeof(float));
+}
+
+// x[rows,width], w[words,width], and room for the logits of a block of words.
+struct Head {
+  int64_t rows, width, words, block;
+  DType dtype;
+  const std::byte *x, *w;
+  float* logits;
+
+  Head(const TensorView& x, const TensorView& w, const TensorView& room)
+      : rows(x.dims[0]),
+        width(x.dims[1]),
+        words(w.dims[0]),
+        block(room.dims[1]),
+        dtype(x.dtype),
+        x(x.as<std::byte>()),
+        w(w.as<std::byte>()),
+        logits(room.as<float>()) {}
+  int64_t count(int64_t first) const { return std::min(block, words - first); }
+  int64_t offset(int64_t first) const { return first * width * size_of(dtype); }
+  LossArgs at(int64_t first) const {
+    LossArgs a{};
+    a.logits = {logits, DS_DTYPE_F32, 0};
+    a.rows = rows, a.words = count(first), a.stride = block;
+    a.first = first;
+    a.begins = first == 0;
+    return a;
+  }
+  void make_logits(Launcher& launcher, int64_t first) const {
+    multiply(launcher,
+             {{rows, count(first), width, width, width, block, false, true, false, dtype, Store::wide},
+              x,
+              w + offset(first),
+              nullptr,
+              logits});
+  }
+};
+
+Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        const Head head(c.in[0], c.in[1], c.out[2]);
+        Scratch scratch(c.scratch);
+        LossArgs a{};
+        auto* terms = scratch.take<double>(head.rows);
+        for (int64_t first = 0; first < head.words; first += head.block) {
+          head.make_logits(launcher, first);
+          a = head.at(first);
+          a.targets = c.in[2].as<int32_t>();
+          a.stats = c.out[1].as<RowStats>();
+          a.target_logit = c.out[3].as<float>();
+          start_fold(launcher, a);
+        }
+        a.terms = terms;
+        a.loss = c.out[0].as<float>();
+        start_loss(launcher, a);
+      },
+      bytes_of_loss(query.in[0].dims[0]));
+}
+
+Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
+  Scratch room(nullptr);
+  room.take<float>(1);
+  if (narrow) room.take<uint16_t>(query.out[2].numel());
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        const Head head(c.in[1], c.in[2], c.out[2]);
+        const TensorView& sums = c.out[narrow ? 3 : 0];  // dx in f32
+        Scratch scratch(c.scratch);
+        auto* scale = scratch.take<float>(1);
+        // Gradients of logits, in the type of x: of f32 in place.
+        void* gradients =
+            narrow ? scratch.take<uint16_t>(head.rows * head.block) : static_cast<void*>(head.logits);
+        copy_bytes(launcher, nullptr, sums.data, sums.bytes());
+        for (int64_t first = 0; first < head.words; first += head.block) {
+          head.make_logits(launcher, first);
+          LossArgs a = head.at(first);
+          a.targets = c.in[3].as<int32_t>();
+          a.stats = c.in[4].as<RowStats>();
+          a.dloss = c.in[0].as<float>();
+          a.scale = scale;
+          a.to = {gradients, static_cast<int32_t>(head.dtype), 0};
+          a.to_stride = head.block;
+          if (first == 0) start_scale(launcher, a);
+          start_gradients(launcher, a);
+          const int64_t count = head.count(first);
+          // Rows of dw are one product over all rows, rounded once.
+          multiply(launcher, {{count, head.width, head.rows, head.block, head.width, head.width, true, false,
+                               false, head.dtype},
+                              gradients,
+                              head.x,
+                              nullptr,
+                              c.out[1].as<std::byte>() + head.offset(first)});
+          multiply(launcher, {{head.rows, head.width, count, head.block, head.width, head.width, false, false,
+                               false, head.dtype, Store::added},
+                              gradients,
+                              head.w + head.offset(first),
+                              nullptr,
+                              sums.data});
+        }
+        if (!narrow) return;
+        ElementArgs a{};
+        a.in[0] = operand(sums), a.out[0] = operand(c.out[0]);
+        a.count = sums.numel();
+        a.wide = aligned(sums.data) && aligned(c.out[0].data);
+        start_elements(launcher, "cast", a);
+      },
+      room.used());
+}
+
+Made make_mse(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        MeanArgs a{operand(c.in[0]),     operand(c.in[1]), static_cast<double*>(c.scratch),
+                   c.out[0].as<float>(), c.in[0].numel(),  0};
+        a.blocks = ceil_div(a.count, kMeanShare);
+        start(launcher, "mse_partial", {static_cast<uint32_t>(a.blocks)}, {kLossThreads}, a, kRoom);
+        start(launcher, "mse_mean", {1}, {kLossThreads}, a, kRoom);
+      },
+      ceil_div(query.in[0].numel(), kMeanShare) * static_cast<int64_t>(sizeof(double)));
+}
+
+// The products of `linear`, by our own kernel.
+Made make_linear(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  MatrixProduct (*product)(const LinearOperands&) = product_of_linear_dw;
+  if (query.op == "linear") product = product_of_linear;
+  if (query.op == "linear_dx") product = product_of_linear_dx;
+  return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
+    own_multiply(launcher, product(LinearOperands{c.in, c.out, attrs}));
+  });
+}
+
+constexpr KernelRow kRows[] = {
+    {"cross_entropy", make_cross_entropy},
+    {"cross_entropy_dx", make_cross_entropy_dx},
+    {"linear_cross_entropy", make_linear_cross_entropy},
+    {"linear_cross_entropy_dx", make_linear_cross_entropy_dx},
+    {"mse", make_mse},
+    {"linear", make_linear},
+    {"linear_dx", make_linear},
+    {"linear_dw", make_linear},
+};
+
+Multiply chosen = own_multiply;
+
+}  // namespace
+
+void use_products(Multiply by) { chosen = by ? by : own_multiply; }
+void multiply(Launcher& launcher, const MatrixProduct& product) { chosen(launcher, product); }
+
+void own_multiply(Launcher& launcher, const MatrixProduct& p) {
+  const MatrixShape& s = p.shape;
+  const auto at = [](const void* data, DType dtype) {
+    return Operand{const_cast<void*>(data), static_cast<int32_t>(dtype), 0};
+  };
+  ProductArgs a{at(p.a, s.dtype),
+                at(p.b, s.dtype),
+                at(p.c, s.result()),
+                at(p.bias, s.dtype),
+                s.m,
+                s.n,
+                s.k,
+                s.lda,
+                s.ldb,
+                s.ldc,
+                s.transpose_a,
+                s.transpose_b,
+                s.store == Store::added,
+                0};
+  start(launcher, "product", {blocks(s.n, kProductTile), blocks(s.m, kProductTile)}, {64}, a,
+        2 * kProductTile * (kProductTile + 1) * sizeof(float));
+}
+
+std::span<const KernelRow> loss_rows() { return kRows; }
+
+}  // namespace ds::cuda

@@ -1,0 +1,159 @@
+#include "kernels/cuda/norm.h"
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/host.h"
+
+namespace ds::cuda {
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+// A block of as many warps as a row of `width` keeps busy, at most 8.
+uint32_t row_threads(int64_t width) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 4), 32), 32, 256));
+}
+void start_rows(Launcher& launcher, const char* entry, const NormArgs& a) {
+  start(launcher, entry, {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a, 8 * sizeof(float));
+}
+
+Made make_layer_norm(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const auto eps = static_cast<float>(query.attrs.real("eps"));
+  return made([=](Launcher& launcher, const Arguments& c) {
+    NormArgs a{};
+    a.x = operand(c.in[0]);
+    if (c.in.size() == 3) a.w = operand(c.in[1]), a.b = operand(c.in[2]);
+    a.y = operand(c.out[0]);
+    a.mean = c.out[1].as<float>(), a.rstd = c.out[2].as<float>();
+    a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
+    a.eps = eps;
+    start_rows(launcher, "layer_norm", a);
+  });
+}
+
+Made make_layer_norm_dx(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made([](Launcher& launcher, const Arguments& c) {
+    NormArgs a{};
+    a.dy = operand(c.in[0]), a.x = operand(c.in[1]);
+    if (c.in.size() == 5) a.w = operand(c.in[2]);
+    std::span<const TensorView> stats = c.in.last(2);
+    a.mean = stats[0].as<float>(), a.rstd = stats[1].as<float>();
+    a.y = operand(c.out[0]);
+    a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
+    start_rows(launcher, "layer_norm_dx", a);
+  });
+}
+
+Made make_rms_norm(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const auto eps = static_cast<float>(query.attrs.real("eps"));
+  const float offset = query.attrs.integer_or("offset", 0) == 0 ? 0.0f : 1.0f;
+  return made([=](Launcher& launcher, const Arguments& c) {
+    NormArgs a{};
+    a.x = operand(c.in[0]), a.w = operand(c.in[1]);
+    a.y = operand(c.out[0]);
+    a.rstd = c.out[1].as<float>();
+    a.width = c.in[1].dims[0], a.rows = c.in[0].numel() / a.width;
+    a.eps = eps, a.offset = offset;
+    start_rows(launcher, "rms_norm", a);
+  });
+}
+
+Made make_rms_norm_dx(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const float offset = query.attrs.integer_or("offset", 0) == 0 ? 0.0f : 1.0f;
+  return made([=](Launcher& launcher, const Arguments& c) {
+    NormArgs a{};
+    a.dy = operand(c.in[0]), a.x = operand(c.in[1]), a.w = operand(c.in[2]);
+    a.rstd = c.in[3].as<float>();
+    a.y = operand(c.out[0]);
+    a.width = c.in[2].dims[0], a.rows = c.in[0].numel() / a.width;
+    a.offset = offset;
+    start_rows(launcher, "rms_norm_dx", a);
+  });
+}
+
+void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
+  a.partial = static_cast<float*>(scratch);
+  a.chunks = ceil_div(a.rows, kChunk);
+  const uint32_t columns = blocks(a.width, kThreads);
+  start(launcher, "column_chunks", {columns, static_cast<uint32_t>(a.chunks)}, {kThreads}, a);
+  start(launcher, "column_sums", {columns}, {kThreads}, a);
+}
+int64_t bytes_of_columns(int64_t rows, int64_t width, int64_t sums) {
+  return ceil_div(rows, kChunk) * sums * width * static_cast<int64_t>(sizeof(float));
+}
+
+Made make_layer_norm_dw(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        ColumnArgs a{};
+        a.dy = operand(c.in[0]), a.x = operand(c.in[1]);
+        a.mean = c.in[2].as<float>(), a.rstd = c.in[3].as<float>();
+        a.dw = operand(c.out[0]), a.db = operand(c.out[1]);
+        a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
+        a.sums = 2, a.kind = 2;
+        start_columns(launcher, a, c.scratch);
+      },
+      bytes_of_columns(query.in[0].dims[0], query.in[0].dims[1], 2));
+}
+
+Made make_rms_norm_dw(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        ColumnArgs a{};
+        a.dy = operand(c.in[0]), a.x = operand(c.in[1]);
+        a.rstd = c.in[2].as<float>();
+        a.dw = operand(c.out[0]);
+        a.width = c.out[0].dims[0], a.rows = c.in[0].numel() / a.width;
+        a.sums = 1, a.kind = 1;
+        start_columns(launcher, a, c.scratch);
+      },
+      bytes_of_columns(query.in[0].numel() / query.out[0].dims[0], query.out[0].dims[0], 1));
+}
+
+// The gradient of a bias needs no product.
+Made make_linear_db(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        ColumnArgs a{};
+        a.dy = operand(c.in[0]);
+        a.dw = operand(c.out[0]);
+        a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
+        a.sums = 1, a.kind = 0;
+        start_columns(launcher, a, c.scratch);
+      },
+      bytes_of_columns(query.in[0].dims[0], query.in[0].dims[1], 1));
+}
+
+Made make_scale_rows_dw(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const auto column = static_cast<int32_t>(query.attrs.integer("column"));
+  return made([=](Launcher& launcher, const Arguments& c) {
+    ColumnArgs a{};
+    a.dy = operand(c.in[0]), a.x = operand(c.in[1]);
+    a.dw = operand(c.out[0]);
+    a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
+    a.sums = static_cast<int32_t>(c.out[0].dims[1]);
+    a.kind = column;
+    start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a,
+          8 * sizeof(float));
+  });
+}
+
+constexpr KernelRow kRows[] = {
+    {"layer_norm", make_layer_norm},       {"layer_norm_dx", make_layer_norm_dx},
+    {"layer_norm_dw", make_layer_norm_dw}, {"rms_norm", make_rms_norm},
+    {"rms_norm_dx", make_rms_norm_dx},     {"rms_norm_dw", make_rms_norm_dw},
+    {"linear_db", make_linear_db},         {"scale_rows_dw", make_scale_rows_dw},
+};
+
+}  // namespace
+
+std::span<const KernelRow> norm_rows() { return kRows; }
+
+}  // namespace ds::cuda

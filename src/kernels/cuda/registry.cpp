@@ -1,0 +1,87 @@
+// The table of the device's kernels, and what all of its rows share.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/kernel.h"
+
+namespace ds::cuda {
+namespace {
+
+std::vector<KernelRow> own_rows() {
+  std::vector<KernelRow> rows;
+  for (std::span<const KernelRow> part :
+       {elementwise_rows(), activation_rows(), update_rows(), step_rows(), table_rows(), norm_rows(),
+        loss_rows(), rope_rows(), attention_rows()})
+    rows.insert(rows.end(), part.begin(), part.end());
+  return rows;
+}
+
+std::vector<KernelRow>& all_rows() {
+  static std::vector<KernelRow> rows = own_rows();
+  return rows;
+}
+
+}  // namespace
+
+void add_kernels(std::span<const KernelRow> rows) {
+  all_rows().insert(all_rows().begin(), rows.begin(), rows.end());
+}
+
+std::vector<std::string_view> kernel_operations() {
+  std::vector<std::string_view> names;
+  for (const KernelRow& row : all_rows()) {
+    if (std::find(names.begin(), names.end(), row.op) == names.end()) names.emplace_back(row.op);
+  }
+  return names;
+}
+
+std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal) {
+  std::string reasons;
+  for (const KernelRow& row : all_rows()) {
+    if (query.op != row.op) continue;
+    std::string reason;
+    if (auto kernel = row.make(query, &reason)) return kernel;
+    reasons += (reasons.empty() ? "" : "; ") + reason;
+  }
+  if (refusal) *refusal = reasons.empty() ? "the device has no kernel of it" : reasons;
+  return nullptr;
+}
+
+namespace {
+
+class Made final : public Kernel {
+ public:
+  Made(Run run, int64_t scratch) : run_(std::move(run)), scratch_(scratch) {}
+  int64_t scratch_bytes() const override { return scratch_; }
+  void run(Launcher& launcher, const Arguments& arguments) const override { run_(launcher, arguments); }
+
+ private:
+  Run run_;
+  int64_t scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> made(Run run, int64_t scratch) {
+  return std::make_unique<Made>(std::move(run), scratch);
+}
+
+bool takes_floats(const Query& query, std::string* refusal) {
+  auto among = [&](std::span<const TensorView> views, const char* side) {
+    for (size_t i = 0; i < views.size(); ++i) {
+      DType t = views[i].dtype;
+      if (t == DS_DTYPE_F32 || t == DS_DTYPE_BF16 || t == DS_DTYPE_F16 || t == DS_DTYPE_I32) continue;
+      *refusal =
+          fmt::format("{} {} is {}, kernels of the device take f32, bf16 and f16", side, i, dtype_name(t));
+      return false;
+    }
+    return true;
+  };
+  return among(query.in, "operand") && among(query.out, "result");
+}
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+}  // namespace ds::cuda

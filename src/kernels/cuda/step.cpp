@@ -1,0 +1,142 @@
+#include "kernels/cuda/step.h"
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/tree_sum.h"
+
+namespace ds::cuda {
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+Made make_granule_norms(const Query& query, std::string* refusal) {
+  if (!takes_floats({query.op, query.in, {}, query.attrs}, refusal)) return nullptr;
+  return made([](Launcher& launcher, const Arguments& c) {
+    const int64_t granules = c.out[0].numel();
+    if (granules == 0) return;
+    NormsArgs a{operand(c.in[0]), c.out[0].as<double>(), granules, c.in[0].numel() / granules};
+    start(launcher, "granule_norms", {blocks(granules, kNormThreads)}, {kNormThreads}, a,
+          kNormThreads * (kNormTile + 1) * sizeof(float));
+  });
+}
+
+int64_t bytes_of_sum(int64_t count) {
+  Scratch scratch(nullptr);
+  scratch.take<double>(count);
+  scratch.take<double>(ceil_div(count, kSumBlock) + 1);
+  scratch.take<double>(ceil_div(count, kSumBlock) + 1);
+  return scratch.used();
+}
+
+// Where the sum of c.in[0] will be: by blocks of 256, then of the blocks' sums, in the order of `runs`.
+const double* start_sum(Launcher& launcher, const Arguments& c) {
+  Scratch scratch(c.scratch);
+  const double* from = c.in[0].as<double>();
+  int64_t count = c.in[0].numel();
+  const int64_t room = ceil_div(count, kSumBlock) + 1;
+  double* ordered = scratch.take<double>(count);
+  double* sums[2] = {scratch.take<double>(room), scratch.take<double>(room)};
+  if (!c.runs.empty()) {
+    GatherArgs a{from, ordered, 0, {}};
+    int64_t to = 0, longest = 0;
+    auto flush = [&] {
+      const Dim3 grid{std::min(blocks(longest, kThreads), 1024u), static_cast<uint32_t>(a.pieces)};
+      start(launcher, "gather_sums", grid, {kThreads}, a);
+      a.pieces = longest = 0;
+    };
+    for (const ElementRun& run : c.runs) {
+      const int64_t length = run.end - run.begin;
+      ensure(to + length <= count, "a sum of {} elements has runs of more", count);
+      a.piece[a.pieces++] = {run.begin, length, to};
+      to += length;
+      longest = std::max(longest, length);
+      if (a.pieces == kPieces) flush();
+    }
+    flush();
+    from = ordered;
+    count = to;
+  }
+  for (int turn = 0; turn == 0 || count > 1; turn = 1 + turn % 2) {
+    BlockSumsArgs a{from, sums[turn % 2], count};
+    count = std::max<int64_t>(ceil_div(count, kSumBlock), 1);
+    start(launcher, "block_sums", {blocks(count, kThreads)}, {kThreads}, a);
+    from = a.to;
+  }
+  return from;
+}
+
+Made make_sum_norms(const Query& query, std::string*) {
+  return made(
+      [](Launcher& launcher, const Arguments& c) {
+        StepArgs a{};
+        a.sum = start_sum(launcher, c);
+        a.out = c.out[0].as<double>();
+        start(launcher, "sum_norms", {1}, {32}, a);
+      },
+      bytes_of_sum(query.in[0].numel()));
+}
+
+Made make_clip(const Query& query, std::string*) {
+  StepArgs a{};
+  a.ranks = static_cast<double>(query.attrs.integer_or("ranks", 1));
+  a.max_norm = query.attrs.real("max_norm");
+  a.unchecked = query.attrs.integer_or("unchecked", 0);
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        StepArgs own = a;
+        own.sum = start_sum(launcher, c);
+        own.scalars = c.out[0].as<StepScalars>();
+        start(launcher, "clip", {1}, {32}, own);
+      },
+      bytes_of_sum(query.in[0].numel()));
+}
+
+Made make_losses(const Query& query, std::string*) {
+  const int64_t micros = query.attrs.integer("micros");
+  return made([=](Launcher& launcher, const Arguments& c) {
+    StepArgs a{};
+    a.losses = c.in[0].as<float>();
+    a.scalars = c.out[0].as<StepScalars>();
+    a.micros = micros;
+    a.rank_count = c.in[0].numel() / micros;
+    start(launcher, "losses", {1}, {32}, a);
+  });
+}
+
+Made make_mean_gradients(const Query&, std::string*) {
+  return made([](Launcher& launcher, const Arguments& c) {
+    StepArgs a{};
+    a.scalars = c.out[0].as<StepScalars>();
+    start(launcher, "mean_gradients", {1}, {32}, a);
+  });
+}
+
+constexpr KernelRow kRows[] = {
+    {"granule_norms", make_granule_norms},
+    {"sum_norms", make_sum_norms},
+    {"clip", make_clip},
+    {"losses", make_losses},
+    {"mean_gradients", make_mean_gradients},
+};
+
+}  // namespace
+
+void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from, const TensorView& out) {
+  TreeSumArgs a{};
+  ensure(!parts.empty() && parts.size() <= std::size(a.parts), "a sum over ranks takes 1 to {} parts, got {}",
+         std::size(a.parts), parts.size());
+  a.part.dtype = static_cast<int32_t>(from);
+  a.out = operand(out);
+  a.count = out.numel();
+  a.ranks = static_cast<int64_t>(parts.size());
+  a.wide = aligned(out.data);
+  for (size_t r = 0; r < parts.size(); ++r) {
+    a.parts[r] = parts[r];
+    a.wide = a.wide && aligned(parts[r]);
+  }
+  start(launcher, "tree_sum", {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
+}
+
+std::span<const KernelRow> step_rows() { return kRows; }
+
+}  // namespace ds::cuda

@@ -1,0 +1,131 @@
+// The instructions that decide a step, and the sum over ranks, with the bits of the CPU's kernels. Their
+// orders of addition are part of what they mean, so a thread owns a whole sum: of a granule, of a block of
+// 256 sums, of an element over ranks.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/step.h"
+
+namespace ds::cuda {
+
+// A thread for each granule, whose elements it adds in order; they come through shared memory, so that
+// threads that are neighbours read addresses that are. A row has one element more than the tile is wide: no
+// two threads of a warp meet in a bank.
+DS_BLOCK_KERNEL(granule_norms, NormsArgs, kNormThreads) {
+  DS_SHARED(float, tile);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kNormThreads;
+  const int64_t here = a.granules - first < kNormThreads ? a.granules - first : kNormThreads;
+  const int column = static_cast<int>(threadIdx.x % kNormTile),
+            warp = static_cast<int>(threadIdx.x / kNormTile);
+  double sum = 0;
+  for (int64_t begin = 0; begin < a.granule; begin += kNormTile) {
+    const int64_t width = a.granule - begin < kNormTile ? a.granule - begin : kNormTile;
+    for (int64_t row = warp; row < here; row += kNormThreads / kNormTile) {
+      if (column < width)
+        tile[row * (kNormTile + 1) + column] = get(a.x, (first + row) * a.granule + begin + column);
+    }
+    __syncthreads();
+    if (threadIdx.x < here) {
+      for (int k = 0; k < width; ++k) {
+        const double g = static_cast<double>(tile[threadIdx.x * (kNormTile + 1) + k]);
+        sum += g * g;
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x < here) a.out[first + threadIdx.x] = sum;
+}
+
+// Puts the elements of a sum in the order in which they are added; a row of blocks for each piece.
+DS_LOOP_KERNEL(gather_sums, GatherArgs) {
+  const GatherPiece& piece = a.piece[blockIdx.y];
+  for (int64_t i = thread_number(); i < piece.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+    a.to[piece.to + i] = a.from[piece.begin + i];
+}
+// to[k] = sum of block k of 256
+DS_LOOP_KERNEL(block_sums, BlockSumsArgs) {
+  const int64_t begin = thread_number() * kSumBlock;
+  if (begin > 0 && begin >= a.count) return;  // the sum of nothing is 0
+  const int64_t end = begin + kSumBlock < a.count ? begin + kSumBlock : a.count;
+  double sum = 0;
+  for (int64_t i = begin; i < end; ++i) sum += a.from[i];
+  a.to[begin / kSumBlock] = sum;
+}
+
+DS_LOOP_KERNEL(sum_norms, StepArgs) {
+  if (thread_number() == 0) *a.out = *a.sum;
+}
+
+DS_LOOP_KERNEL(clip, StepArgs) {
+  if (thread_number() != 0) return;
+  StepScalars& s = *a.scalars;
+  const double scale = static_cast<double>(s.leaves > 1 ? s.leaves : 1) * s.loss_scale;
+  const double norm = sqrt(*a.sum * a.ranks) / scale;
+  double coefficient = 1;
+  if (a.max_norm > 0) {
+    const double share = a.max_norm / (norm + 1e-6);
+    coefficient = share < 1.0 ? share : 1.0;
+  }
+  s.grad_norm = norm;
+  s.grad_scale = coefficient / scale;
+  // x - x is 0 of finite numbers alone.
+  const bool finite = a.unchecked ? s.leaves > 0 : norm - norm == 0 && s.loss - s.loss == 0;
+  s.skip = finite ? 0 : 1;
+}
+
+// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its micro-steps.
+DS_LOOP_KERNEL(losses, StepArgs) {
+  if (thread_number() != 0) return;
+  int64_t leaves = 0;
+  double sum = 0;
+  for (int64_t m = 0; m < a.micros; ++m) {
+    for (int64_t r = 0; r < a.rank_count; ++r) {
+      const float loss = a.losses[r * a.micros + m];
+      if (bits_of(loss) == kNoLeaf) continue;
+      sum += static_cast<double>(loss);
+      ++leaves;
+    }
+  }
+  a.scalars->leaves = leaves;
+  a.scalars->loss = sum / static_cast<double>(leaves);
+}
+
+DS_LOOP_KERNEL(mean_gradients, StepArgs) {
+  if (thread_number() == 0) a.scalars->grad_scale = 1;
+}
+
+// The sum over ranks in f32: neighbours first, an odd last one is carried up.
+DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight level[6];
+    const auto part = [&](int64_t r) { return Operand{const_cast<void*>(a.parts[r]), a.part.dtype, 0}; };
+    // Sums of 2^l ranks wait at level l, as the bits of a counter do.
+#pragma unroll 1
+    for (int64_t r = 0; r < a.ranks; ++r) {
+      Eight sum = load(part(r), i, n, a.wide != 0);
+      bool rises = true;
+#pragma unroll
+      for (int l = 0; l < 6; ++l) {
+        if (rises && (r >> l & 1)) {
+#pragma unroll
+          for (int k = 0; k < 8; ++k) sum.v[k] = level[l].v[k] + sum.v[k];
+        } else if (rises) {
+          level[l] = sum;
+          rises = false;
+        }
+      }
+      if (rises) store(a.out, i, n, a.wide != 0, sum);  // all 64
+    }
+    if (a.ranks == 64) return;
+    Eight all;
+    bool any = false;
+#pragma unroll
+    for (int l = 0; l < 6; ++l) {
+      if (!(a.ranks >> l & 1)) continue;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) all.v[k] = any ? level[l].v[k] + all.v[k] : level[l].v[k];
+      any = true;
+    }
+    store(a.out, i, n, a.wide != 0, all);
+  });
+}
+
+}  // namespace ds::cuda

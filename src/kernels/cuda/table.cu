@@ -1,0 +1,149 @@
+// Tables whose rows are named by ids, with the bits of the CPU's kernels.
+//
+// `embedding_dw` adds up, for each word, the rows of dy that name it, in row order. A block has 32 words and
+// 256 columns: it reads all ids by 256, keeps those of its words in their order (a count before each thread's
+// own, from ballots), and every thread adds the rows to its column of the sums in shared memory. dy is read
+// once, dw written once; ids are read once for every 32 words, from the cache of the device.
+#include "core/program/rows.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/table.h"
+
+namespace ds::cuda {
+namespace {
+
+// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8 numbers.
+DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  const unsigned votes = __ballot_sync(kAll, mine);
+  if (lane == 0) room[warp] = static_cast<unsigned>(__popc(votes));
+  __syncthreads();
+  unsigned before = static_cast<unsigned>(__popc(votes & ((1u << lane) - 1))), total = 0;
+  for (unsigned w = 0; w < warps; ++w) {
+    if (w < warp) before += room[w];
+    total += room[w];
+  }
+  __syncthreads();  // room is free again
+  *all = total;
+  return before;
+}
+
+}  // namespace
+
+DS_LOOP_KERNEL(lookup, LookupArgs) {
+  const int64_t i = thread_number();
+  if (i >= a.rows * a.units) return;
+  const int64_t id = a.ids[i / a.units], from = id * a.units + i % a.units;
+  const bool there = id >= 0 && id < a.words;
+  if (a.unit == 16) {
+    static_cast<uint4*>(a.y)[i] = there ? static_cast<const uint4*>(a.w)[from] : make_uint4(0, 0, 0, 0);
+  } else {
+    static_cast<uint16_t*>(a.y)[i] = there ? static_cast<const uint16_t*>(a.w)[from] : uint16_t{0};
+  }
+}
+
+DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
+  DS_SHARED(float, sums);  // [word][column], then the list: rows and words of them
+  auto* list_row = reinterpret_cast<int32_t*>(sums + kSliceWords * kSliceThreads);
+  auto* list_word = list_row + kSliceThreads;
+  auto* room = reinterpret_cast<unsigned*>(list_word + kSliceThreads);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSliceWords;
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kSliceThreads + threadIdx.x;
+  for (int64_t w = 0; w < kSliceWords; ++w) sums[w * kSliceThreads + threadIdx.x] = 0;
+  for (int64_t begin = 0; begin < a.rows; begin += kSliceThreads) {
+    const int64_t row = begin + threadIdx.x;
+    const int64_t id = row < a.rows ? a.ids[row] : -1;
+    const bool mine = id >= first && id < first + kSliceWords && id != a.padding;
+    unsigned count;
+    const unsigned at = rank_in_block(mine, room, &count);
+    if (mine) {
+      list_row[at] = static_cast<int32_t>(threadIdx.x);
+      list_word[at] = static_cast<int32_t>(id - first);
+    }
+    __syncthreads();
+    if (column < a.width) {
+      for (unsigned k = 0; k < count; ++k)
+        sums[list_word[k] * kSliceThreads + threadIdx.x] +=
+            get(a.dy, (begin + list_row[k]) * a.width + column);
+    }
+    __syncthreads();  // the list is free again
+  }
+  if (column >= a.width) return;
+  for (int64_t w = 0; w < kSliceWords && first + w < a.words; ++w)
+    put(a.dw, (first + w) * a.width + column, sums[w * kSliceThreads + threadIdx.x]);
+}
+
+DS_LOOP_KERNEL(position_dw, PositionDwArgs) {
+  const int64_t i = thread_number();
+  if (i >= a.places * a.width) return;
+  const int64_t place = i / a.width, column = i % a.width;
+  float sum = 0;
+  for (int64_t r = place; place < a.seq && r < a.rows; r += a.seq) sum += get(a.dy, r * a.width + column);
+  put(a.dw, i, sum);
+}
+
+DS_LOOP_KERNEL(mark_ids, PackArgs) {
+  const int64_t i = thread_number();
+  if (i < a.count && a.scalars->absent == 0) a.named[a.ids[i]] = 1;
+}
+// One block: the marked words in ascending order, then kNoRow.
+DS_BLOCK_KERNEL(list_ids, PackArgs, kPackThreads) {
+  DS_SHARED(unsigned, room);
+  int64_t written = 0;
+  for (int64_t begin = 0; begin < a.words; begin += kPackThreads) {
+    const int64_t v = begin + threadIdx.x;
+    const bool mine = v < a.words && a.named[v] != 0;
+    unsigned count;
+    const unsigned at = rank_in_block(mine, room, &count);
+    if (mine && written + at < a.room) a.numbers[written + at] = static_cast<int32_t>(v);
+    written += count;
+  }
+  for (int64_t k = written + threadIdx.x; k < a.room; k += kPackThreads) a.numbers[k] = kNoRow;
+}
+
+// Numbers of a rank ascend, so a search finds a row; a rank that has not given it counts as 0.
+DS_LOOP_KERNEL(sum_rows, SumRowsArgs) {
+  const int64_t i = thread_number();
+  if (i >= a.count) return;
+  const int64_t row = (a.first + i) / a.width, column = (a.first + i) % a.width;
+  float level[8];
+  const auto given = [&](int64_t r) {
+    const int64_t base = static_cast<int64_t>(a.place[r]) * a.room;
+    int64_t low = 0, high = a.room;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (a.numbers[base + middle] < row) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    const bool there = low < a.room && a.numbers[base + low] == row;
+    return there ? get(a.rows, (base + low) * a.width + column) : 0.0f;
+  };
+  for (int64_t r = 0; r < a.ranks; ++r) {
+    float sum = given(r);
+    bool rises = true;
+#pragma unroll
+    for (int l = 0; l < 8; ++l) {
+      if (rises && (r >> l & 1)) {
+        sum = level[l] + sum;
+      } else if (rises) {
+        level[l] = sum;
+        rises = false;
+      }
+    }
+    if (rises) level[7] = sum;  // all 256
+  }
+  float all = 0;
+  bool any = a.ranks == 256;
+  if (any) all = level[7];
+#pragma unroll
+  for (int l = 0; l < 8; ++l) {
+    if (!(a.ranks >> l & 1)) continue;
+    all = any ? level[l] + all : level[l];
+    any = true;
+  }
+  put(a.y, i, all);
+}
+
+}  // namespace ds::cuda

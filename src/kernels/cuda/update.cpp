@@ -1,0 +1,101 @@
+#include "kernels/cuda/update.h"
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/host.h"
+
+namespace ds::cuda {
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
+
+// The launch that forms constants, and where they are.
+const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, ConstantsArgs a) {
+  a.scalars = c.scalars;
+  a.to = static_cast<UpdateConstants*>(c.scratch);
+  a.own_group = c.group.has_value();
+  if (c.group) a.group = *c.group;
+  a.missed = c.run.missed;
+  a.param = c.run.param;
+  a.element = c.run.element;
+  start(launcher, "update_constants", {1}, {32}, a);
+  return a.to;
+}
+
+// Attributes of a rule, for both launches.
+struct Rules {
+  const char* entry;
+  ConstantsArgs constants;
+  int32_t flag;
+};
+
+Rules rule_of(const Query& query) {
+  const Attrs& attrs = query.attrs;
+  auto flag = [&](const char* name, int64_t otherwise) {
+    return static_cast<int32_t>(attrs.integer_or(name, otherwise) != 0);
+  };
+  Rules r{};
+  if (query.op == "adamw") {
+    r = {"adamw",
+         {.rule = Rule::adamw, .flag = {flag("own_rate", 0), flag("l2", 0), flag("bias_correction", 1)}},
+         0};
+  } else if (query.op == "sgd") {
+    r = {"sgd",
+         {.real = {attrs.real_or("dampening", 0)}, .rule = Rule::sgd, .flag = {flag("maximize", 0)}},
+         flag("nesterov", 0)};
+  } else if (query.op == "lion") {
+    r = {"lion", {.rule = Rule::lion}, 0};
+  } else if (query.op == "adagrad") {
+    r = {"adagrad",
+         {.real = {attrs.real_or("lr_decay", 0), attrs.real_or("initial", 0)}, .rule = Rule::adagrad},
+         0};
+  } else if (query.op == "momentum" || query.op == "own_gradient") {
+    const bool mean = query.op == "momentum" && attrs.integer_or("mean", 0) != 0;
+    r = {query.op == "momentum" ? "momentum" : "own_gradient",
+         {.real = {mean ? 1.0 : static_cast<double>(attrs.integer("ranks"))},
+          .rule = Rule::momentum,
+          .flag = {static_cast<int32_t>(mean)}},
+         0};
+  } else if (query.op == "muon_momentum") {
+    r = {"muon_momentum", {.rule = Rule::muon_momentum}, 0};
+  } else {
+    r = {"muon", {.rule = Rule::muon}, 0};
+  }
+  return r;
+}
+
+// grad; master, states, param. Operations without a param end with their last state.
+Made make_update(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const Rules rules = rule_of(query);
+  const bool drawn = query.attrs.integer_or("stochastic", 0) != 0;
+  const bool only_param = query.op == "own_gradient";
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        UpdateArgs a{};
+        a.constants = start_constants(launcher, c, rules.constants);
+        a.grad = operand(c.in[0]);
+        a.count = c.in[0].numel();
+        a.wide = aligned(c.in[0].data);
+        for (const TensorView& out : c.out) a.wide = a.wide && aligned(out.data);
+        if (!only_param) a.master = operand(c.out.front());
+        for (size_t k = 1; k + 1 < c.out.size(); ++k) a.state[k - 1] = operand(c.out[k]);
+        a.param = operand(c.out.back());
+        a.same = c.out.front().data == c.out.back().data;
+        a.drawn = drawn;
+        a.flag = rules.flag;
+        start(launcher, rules.entry, {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
+      },
+      sizeof(UpdateConstants));
+}
+
+constexpr KernelRow kRows[] = {
+    {"adamw", make_update},   {"sgd", make_update},           {"lion", make_update},
+    {"adagrad", make_update}, {"momentum", make_update},      {"own_gradient", make_update},
+    {"muon", make_update},    {"muon_momentum", make_update},
+};
+
+}  // namespace
+
+std::span<const KernelRow> update_rows() { return kRows; }
+
+}  // namespace ds::cuda

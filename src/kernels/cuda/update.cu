@@ -1,0 +1,266 @@
+// Updates of elementwise optimizers, with the bits of the CPU's kernels.
+//
+// A rule's constants depend on the step's scalars, which are in memory of the device, so that one compiled
+// program serves every step. They are formed once, by a launch of one thread, in f64 and rounded once as
+// docs/reference/ops.md says; then every thread of the update reads the same few floats. b^t, which the CPU
+// takes from the C library, is made here by repeated squaring in pairs of f64 (Dekker, "A floating-point
+// technique for extending the available precision", 1971), which leaves an error far below the last bit of an
+// f64; rounded to f32, 1 - b^t is the CPU's. The device library's pow has fused multiply-adds and is not
+// used.
+//
+// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Eight neighbours a thread,
+// 16-byte accesses, nothing shared.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/update.h"
+
+namespace ds::cuda {
+namespace {
+
+// A number as a sum of two f64, the second below half the last bit of the first.
+struct Pair {
+  double high, low;
+};
+DS_DEVICE Pair split(double x) {
+  const double scaled = x * 134217729.0, high = scaled - (scaled - x);  // 2^27 + 1
+  return {high, x - high};
+}
+DS_DEVICE Pair normal(double high, double low) {
+  const double sum = high + low;
+  return {sum, low - (sum - high)};
+}
+DS_DEVICE Pair times(Pair a, Pair b) {
+  const double product = a.high * b.high;
+  const Pair x = split(a.high), y = split(b.high);
+  const double lost = ((x.high * y.high - product) + x.high * y.low + x.low * y.high) + x.low * y.low;
+  return normal(product, lost + (a.high * b.low + a.low * b.high));
+}
+// base^exponent of an integer exponent >= 0
+DS_DEVICE double power(double base, int64_t exponent) {
+  Pair result{1, 0}, square{base, 0};
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 != 0) result = times(result, square);
+    square = times(square, square);
+  }
+  return result.high;
+}
+
+DS_DEVICE float narrowed(double x) { return static_cast<float>(x); }
+
+// See kernels/rounding.h: x rounded to bf16 by 16 drawn bits.
+DS_DEVICE uint16_t round_by(float x, uint32_t bits) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  const uint32_t u = bits_of(x);
+  uint32_t sum = u + bits;
+  const bool special = (u & kExponent) == kExponent || (sum & kExponent) == kExponent;
+  if (special) sum = x != x ? u | 0x400000u : u;
+  return static_cast<uint16_t>(sum >> 16);
+}
+enum class Draw : int32_t { low = 0, high, mixed };
+DS_DEVICE uint32_t draw_bits(uint32_t w, Draw draw) {
+  return draw == Draw::low ? w & 0xffffu : draw == Draw::high ? w >> 16 : (w * 0x9E3779B9u) >> 16;
+}
+// What `o` keeps of x, as an f32.
+DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw draw) {
+  if (o.dtype == DS_DTYPE_F32) return x;
+  return widen(drawn ? round_by(x, draw_bits(w, draw)) : narrow(x, o.dtype), o.dtype);
+}
+
+// Applies next(grad, master, first state, second state) to this thread's elements.
+template <int states, typename F>
+DS_DEVICE void update(const UpdateArgs& a, const F& next) {
+  const UpdateConstants& c = *a.constants;
+  const bool skip = c.skip != 0, drawn = a.drawn != 0;
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight p = load(a.master, i, n, a.wide);
+    if (skip) {
+      if (!a.same) store(a.param, i, n, a.wide, p);
+      return;
+    }
+    const Eight g = load(a.grad, i, n, a.wide);
+    Eight s0 = load(a.state[0], i, n, a.wide), s1 = states == 2 ? load(a.state[1], i, n, a.wide) : Eight{};
+    Words words{};
+    const Stream stream{c.seed ^ 0x726f756e64696e67ull, c.step, c.param, 0};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      next(g.v[k], p.v[k], s0.v[k], s1.v[k]);
+      uint32_t w = 0;
+      if (drawn) {
+        const uint64_t e = static_cast<uint64_t>(c.element + i + k);
+        if (k == 0 || e % 4 == 0) words = words_of(stream, e / 4);
+        w = word(words, static_cast<uint32_t>(e % 4));
+      }
+      p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
+      s0.v[k] = kept(a.state[0], s0.v[k], drawn, w, Draw::low);
+      if (states == 2) s1.v[k] = kept(a.state[1], s1.v[k], drawn, w, Draw::high);
+    }
+    store(a.master, i, n, a.wide, p);
+    store(a.state[0], i, n, a.wide, s0);
+    if (states == 2) store(a.state[1], i, n, a.wide, s1);
+    if (!a.same) store(a.param, i, n, a.wide, p);
+  });
+}
+
+}  // namespace
+
+DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
+  if (thread_number() != 0) return;
+  const StepScalars& s = *a.scalars;
+  const GroupScalars g = a.own_group ? a.group : s.group;
+  const int64_t updates = s.updates - a.missed;
+  UpdateConstants c{};
+  c.seed = s.seed;
+  c.step = static_cast<uint32_t>(s.step);
+  c.param = static_cast<uint32_t>(a.param);
+  c.element = a.element;
+  c.skip = s.skip;
+  float* v = c.v;
+  switch (a.rule) {
+    case Rule::adamw: {  // flags: own_rate, l2, bias_correction
+      const double lr = a.flag[0] ? g.adam_lr : g.lr;
+      const bool l2 = a.flag[1] != 0, corrected = a.flag[2] != 0;
+      v[0] = narrowed(s.grad_scale);
+      v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
+      v[3] = narrowed(g.beta2), v[4] = narrowed(1 - g.beta2);
+      v[5] = corrected ? narrowed(1 - power(g.beta1, updates + 1)) : 1.0f;
+      v[6] = corrected ? narrowed(1 - power(g.beta2, updates + 1)) : 1.0f;
+      v[7] = narrowed(lr), v[8] = narrowed(g.eps);
+      v[9] = l2 ? 1.0f : narrowed(1 - lr * g.weight_decay);
+      v[10] = l2 ? narrowed(g.weight_decay) : 0.0f;
+      break;
+    }
+    case Rule::sgd: {  // flag: maximize; real: dampening
+      v[0] = narrowed(a.flag[0] ? -s.grad_scale : s.grad_scale);
+      v[1] = narrowed(g.lr), v[2] = narrowed(g.momentum), v[3] = narrowed(g.weight_decay);
+      v[4] = updates != 0 && v[2] != 0 ? narrowed(1 - a.real[0]) : 1.0f;
+      break;
+    }
+    case Rule::lion:
+      v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.lr);
+      v[2] = narrowed(g.beta1), v[3] = narrowed(1 - g.beta1);
+      v[4] = narrowed(g.beta2), v[5] = narrowed(1 - g.beta2);
+      v[6] = narrowed(1 - g.lr * g.weight_decay);
+      break;
+    case Rule::adagrad:  // reals: lr_decay, initial
+      v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.eps), v[2] = narrowed(g.weight_decay);
+      v[3] = narrowed(g.lr / (1 + static_cast<double>(updates) * a.real[0]));
+      v[4] = updates == 0 ? narrowed(a.real[1]) : 0.0f;
+      break;
+    case Rule::momentum:  // real: ranks; flag: mean
+    case Rule::own_gradient:
+      v[0] = a.flag[0] ? 1.0f : narrowed(s.grad_scale * a.real[0]);
+      v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
+      break;
+    case Rule::muon_momentum:
+      v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.momentum), v[2] = narrowed(1 - g.momentum);
+      break;
+    case Rule::muon:
+      v[0] = narrowed(g.lr), v[1] = narrowed(1 - g.lr * g.weight_decay);
+      break;
+    default:
+      break;
+  }
+  *a.to = c;
+}
+
+DS_LOOP_KERNEL(adamw, UpdateArgs) {
+  const float* v = a.constants->v;
+  const float scale = v[0], b1 = v[1], one_b1 = v[2], b2 = v[3], one_b2 = v[4], c1 = v[5], c2 = v[6],
+              rate = v[7], eps = v[8], decay = v[9], penalty = v[10];
+  update<2>(a, [&](float grad, float& p, float& m, float& s) {
+    p = p * decay;
+    const float g = grad * scale + penalty * p;
+    m = b1 * m + one_b1 * g;
+    s = b2 * s + one_b2 * (g * g);
+    p = p - rate * (m / c1) / (sqrtf(s / c2) + eps);
+  });
+}
+
+// flag: nesterov.
+DS_LOOP_KERNEL(sgd, UpdateArgs) {
+  const float* v = a.constants->v;
+  const float scale = v[0], rate = v[1], momentum = v[2], wd = v[3], share = v[4];
+  update<1>(a, [&](float grad, float& p, float& buffer, float&) {
+    const float g = grad * scale + wd * p;
+    buffer = momentum * buffer + share * g;
+    p = p - rate * (a.flag ? g + momentum * buffer : buffer);
+  });
+}
+
+DS_LOOP_KERNEL(lion, UpdateArgs) {
+  const float* v = a.constants->v;
+  const float scale = v[0], rate = v[1], b1 = v[2], one_b1 = v[3], b2 = v[4], one_b2 = v[5], keep = v[6];
+  update<1>(a, [&](float grad, float& p, float& m, float&) {
+    const float g = grad * scale, direction = b1 * m + one_b1 * g;
+    p = p * keep - copysignf(rate, direction);
+    m = b2 * m + one_b2 * g;
+  });
+}
+
+DS_LOOP_KERNEL(adagrad, UpdateArgs) {
+  const float* v = a.constants->v;
+  const float scale = v[0], eps = v[1], wd = v[2], rate = v[3], initial = v[4];
+  update<1>(a, [&](float grad, float& p, float& sum, float&) {
+    const float g = grad * scale + wd * p;
+    sum = (sum + initial) + g * g;
+    p = p - (rate * g) / (sqrtf(sum) + eps);
+  });
+}
+
+// master: m.
+DS_LOOP_KERNEL(momentum, UpdateArgs) {
+  const float* v = a.constants->v;
+  if (a.constants->skip != 0) return;
+  each_eight(a.count, [&](int64_t i, int n) {
+    const Eight grad = load(a.grad, i, n, a.wide);
+    Eight m = load(a.master, i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) m.v[k] = v[1] * m.v[k] + v[2] * (grad.v[k] * v[0]);
+    store(a.master, i, n, a.wide, m);
+  });
+}
+
+// param: the mean.
+DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
+  const UpdateConstants& c = *a.constants;
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight g = load(a.grad, i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) g.v[k] = c.skip ? 0.0f : g.v[k] * c.v[0];
+    store(a.param, i, n, a.wide, g);
+  });
+}
+
+// master: m; param: ahead.
+DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
+  const UpdateConstants& c = *a.constants;
+  each_eight(a.count, [&](int64_t i, int n) {
+    if (c.skip) return store(a.param, i, n, a.wide, Eight{});
+    const Eight grad = load(a.grad, i, n, a.wide);
+    Eight m = load(a.master, i, n, a.wide), ahead;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float g = c.v[2] * (grad.v[k] * c.v[0]);
+      m.v[k] = c.v[1] * m.v[k] + g;
+      ahead.v[k] = c.v[1] * m.v[k] + g;
+    }
+    store(a.master, i, n, a.wide, m);
+    store(a.param, i, n, a.wide, ahead);
+  });
+}
+
+// grad: the step.
+DS_LOOP_KERNEL(muon, UpdateArgs) {
+  const UpdateConstants& c = *a.constants;
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight p = load(a.master, i, n, a.wide);
+    if (!c.skip) {
+      const Eight step = load(a.grad, i, n, a.wide);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) p.v[k] = p.v[k] * c.v[1] - c.v[0] * step.v[k];
+      store(a.master, i, n, a.wide, p);
+    }
+    if (!a.same) store(a.param, i, n, a.wide, p);
+  });
+}
+
+}  // namespace ds::cuda

@@ -1,0 +1,28 @@
+#pragma once
+#include <stdexcept>
+#include <string>
+
+#include "cuda/lane/lane.h"
+#include "kernels/cuda/kernel.h"
+
+namespace lane {
+
+// Launches go to lanes, one after the other, with a seed each.
+class LaneLauncher final : public ds::cuda::Launcher {
+ public:
+  explicit LaneLauncher(uint64_t seed) : seed_(seed) {}
+  void launch(const ds::cuda::Launch& l) override {
+    const Entry* entry = find(l.entry);
+    if (!entry) throw std::runtime_error("the lanes have no entry '" + std::string(l.entry) + "'");
+    if (entry->args_bytes != l.args_bytes)
+      throw std::runtime_error(std::string(l.entry) + ": " + std::to_string(l.args_bytes) +
+                               " bytes of arguments, must be " + std::to_string(entry->args_bytes));
+    entry->launch(l.args, l.grid, l.block, l.shared_bytes, seed_);
+    if (seed_ != 0) ++seed_;
+  }
+
+ private:
+  uint64_t seed_;
+};
+
+}  // namespace lane

@@ -1,0 +1,94 @@
+#pragma once
+// CUDA's words for g++: the same .cu files run on this CPU, a fiber for each thread of a block.
+//
+// Threads of a block run one at a time, each until it meets others (__syncthreads, a shuffle, a ballot) or
+// ends; which one comes next is drawn from the launch's seed. Between two meetings every order is one that a
+// device may choose, so a kernel that lacks a barrier reads what is not written yet, or loses what was not
+// read yet, in some order; shared memory starts as NaN, so that such a read is seen. A barrier that is not
+// met by all threads of the block at the same place is an error. Kernels declared without meetings run as
+// plain loops.
+//
+// Every barrier that is written in a .cu file is a site. A test may drop one (lane/barriers.h), and the
+// kernel's own conformance cases must then fail.
+//
+// What this does not show: speed, caches, the bits of the device's own exp and tanh.
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "cuda/lane/lane.h"
+
+namespace lane {
+
+inline thread_local Dim3 thread_index, block_index, block_extent, grid_extent;
+void* shared_memory();
+void meet_block(const char* file, int line);
+// All 32 threads of a warp give 8 bytes; returns those of the thread `of` of the warp (negative: nothing is
+// read).
+uint64_t exchange(uint64_t given, int of);
+uint32_t vote(bool given);
+
+using Body = void (*)(const void* args);
+void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed);
+void run_blocks(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint32_t shared_bytes,
+                uint64_t seed, unsigned most_threads);
+
+struct Registrar {
+  explicit Registrar(const Entry& entry);
+};
+
+template <typename T>
+T from_lane(T x, unsigned lane) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof x);
+  bits = exchange(bits, static_cast<int>(lane));
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+}  // namespace lane
+
+struct float4 {
+  float x, y, z, w;
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+
+#define threadIdx ::lane::thread_index
+#define blockIdx ::lane::block_index
+#define blockDim ::lane::block_extent
+#define gridDim ::lane::grid_extent
+#define __syncthreads() ::lane::meet_block(__FILE__, __LINE__)
+#define __shfl_sync(mask, x, from) ::lane::from_lane(x, (from))
+#define __shfl_xor_sync(mask, x, other) ::lane::from_lane(x, (threadIdx.x ^ (other)) % 32)
+#define __shfl_up_sync(mask, x, by) \
+  ::lane::from_lane(x, threadIdx.x % 32 < (by) ? threadIdx.x % 32 : threadIdx.x % 32 - (by))
+#define __ballot_sync(mask, x) ::lane::vote(x)
+#define __syncwarp() ((void)::lane::vote(true))
+inline void sincospi(double x, double* sine, double* cosine) {
+  *sine = std::sin(x * 3.14159265358979323846);
+  *cosine = std::cos(x * 3.14159265358979323846);
+}
+inline int __popc(uint32_t x) { return std::popcount(x); }
+
+#define DS_SHARED(T, name) T* const name = static_cast<T*>(::lane::shared_memory())
+#define DS_ENTRY_OF(name, Args, launcher)                                                                  \
+  static void name(const Args a);                                                                          \
+  [[maybe_unused]] static const ::lane::Registrar registrar_##name(                                        \
+      {#name, sizeof(Args),                                                                                \
+       [](const void* args, ::lane::Dim3 grid, ::lane::Dim3 block, uint32_t shared_bytes, uint64_t seed) { \
+         auto body = [](const void* given) { name(*static_cast<const Args*>(given)); };                    \
+         launcher;                                                                                         \
+       }});                                                                                                \
+  static void name([[maybe_unused]] const Args a)
+#define DS_LOOP_KERNEL(name, Args) \
+  DS_ENTRY_OF(name, Args, (void)shared_bytes; ::lane::run_loop(#name, body, args, grid, block, seed))
+#define DS_BLOCK_KERNEL(name, Args, threads) \
+  DS_ENTRY_OF(name, Args, ::lane::run_blocks(#name, body, args, grid, block, shared_bytes, seed, threads))
