@@ -1,7 +1,7 @@
 /* ds_plugin.h: what a plugin of libds provides: a transport, so that ranks may run on many hosts, or a device.
  *
  * A plugin is a shared object libds_NAME.so beside libds.so (or in a folder of DS_PLUGIN_PATH) that exports
- * ds_plugin_transport() or ds_plugin_device(). Until 1.0 a plugin works with the build of libds that it was
+ * ds_plugin_transport() or ds_plugin_devices(). Until 1.0 a plugin works with the build of libds that it was
  * made with (`build`). No function of a plugin may end the process or throw.
  */
 #ifndef DS_PLUGIN_H
@@ -114,6 +114,11 @@ typedef struct ds_plugin_attr {
   size_t integers_count;
 } ds_plugin_attr;
 
+/* Elements [begin, end) of an operation that takes elements in an order of its own. */
+typedef struct ds_plugin_run {
+  int64_t begin, end, missed, group, param, element;
+} ds_plugin_run;
+
 /* An operation as docs/reference/ops.md has it. Views have the largest extents that launches will have, and
  * no data. */
 typedef struct ds_plugin_query {
@@ -123,6 +128,8 @@ typedef struct ds_plugin_query {
   size_t in_count, out_count;
   const ds_plugin_attr* attrs;
   size_t attrs_count;
+  const ds_plugin_run* runs;
+  size_t runs_count;
 } ds_plugin_query;
 
 /* One launch. Everything but the data of views, `scalars` and `scratch` is read before `launch` returns. */
@@ -179,7 +186,7 @@ typedef struct ds_plugin_device_table {
 } ds_plugin_device_table;
 
 /* The symbol of a device. */
-typedef const ds_plugin_device_table* (*ds_plugin_device_fn)(void);
+typedef const ds_plugin_device_table* (*ds_plugin_devices_fn)(void);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@
 #include "core/base/half.h"
 #include "core/base/random.h"
 #include "core/graph/ops.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/operand_view.h"
 #include "kernels/accuracy.h"
 

@@ -32,7 +32,8 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, c
       (read ? in_types : out_types).push_back(o.type.dtype);
     }
     const KernelImpl& kernel = kernels.find({instr.def->name, in_types, out_types, instr.attrs});
-    if (kernel.prepare) most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, queues.team(Queue::compute)}));
+    if (kernel.prepare)
+      most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, queues.team(Queue::compute)}));
   }
   return most;
 }

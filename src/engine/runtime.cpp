@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <optional>
 #include <utility>
 
 #include "checkpoint/agree.h"
@@ -150,7 +151,8 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
   if (free) {
     int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
     if (more > *free) {
-      raise(DS_ERROR_OUT_OF_MEMORY, "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free",
+      raise(DS_ERROR_OUT_OF_MEMORY,
+            "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free",
             placed_.zero.layout.numel(), more, device_->name(), *free);
     }
   }

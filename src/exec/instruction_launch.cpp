@@ -20,6 +20,7 @@
 #include "comm/communicator_group.h"
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
+#include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/base/log.h"
@@ -32,7 +33,6 @@
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
 #include "core/graph/custom_op.h"
-#include "core/program/element_run.h"
 #include "core/program/instruction.h"
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
@@ -213,16 +213,12 @@ std::unique_ptr<Kernel> Executor::make_kernel(const Launch& launch) const {
   const Instr& in = *launch.instr;
   const auto inputs = static_cast<size_t>(launch.inputs);
   DeviceQueue& queue = *context_.queues->of(in.queue);
-  const Device& device = context_.queues->device();
   if (queue.runs_host_code()) {
-    KernelFn run = find_kernel(*context_.kernels, in, launch, device.kernels());
+    KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
     return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
   }
-  if (!in.runs.empty() && !launch.by_runs) {
-    raise(DS_ERROR_UNSUPPORTED, "device '{}' has no kernel that runs '{}' on elements in an order of its own",
-          device.name(), in.def->name);
-  }
-  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs), in.attrs});
+  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs), in.attrs,
+                            launch.by_runs ? std::span<const ElementRun>() : in.runs});
 }
 
 // All but its kernel.

@@ -18,7 +18,8 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : dev
     if (compute->immediate()) {
       queues_[q] = compute;
     } else {
-      queues_[q] = take(q == Queue::copy ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
+      queues_[q] =
+          take(q == Queue::copy ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
     }
   }
   if (compute->immediate() && comm_thread)

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "core/program/codes.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/top.h"
 #include "zero/compressed_parts.h"
 #include "zero/loss_and_norm.h"

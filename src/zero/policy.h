@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/config/config.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"

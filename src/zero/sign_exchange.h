@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/levels.h"
 #include "zero/policy.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "zero/policy.h"
 
 namespace ds {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/hazards.h"
 
 namespace ds::test {

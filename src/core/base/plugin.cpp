@@ -69,7 +69,7 @@ const ds_plugin_transport_table* load_transport(std::string_view name) {
 }
 
 const ds_plugin_device_table* load_device(std::string_view name) {
-  return load<ds_plugin_device_table>(name, "ds_plugin_device");
+  return load<ds_plugin_device_table>(name, "ds_plugin_devices");
 }
 
 }  // namespace ds

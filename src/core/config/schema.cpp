@@ -44,8 +44,8 @@ Key device_key() {
     supported.push_back("cuda:N");
     c.device = choose("device", given, supported, {});
     if (c.device == supported.back()) {
-      raise(DS_ERROR_CONFIG, "{}: \"{}\" must have the number of a device, as in \"cuda:0\"", KeyName("device"),
-            name);
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" must have the number of a device, as in \"cuda:0\"",
+            KeyName("device"), name);
     }
   };
   return {"device", "", set, [](const Config& c) { return Json(c.device); }};

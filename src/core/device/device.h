@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/base/attrs.h"
+#include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/device/task_queue.h"
@@ -67,6 +68,7 @@ struct KernelRequest {
   std::string_view op;
   std::span<const TensorView> in, out;
   const Attrs& attrs;
+  std::span<const ElementRun> runs;  // of an operation that takes elements in an order of its own
 };
 
 // One operation, made once for its types and attributes, launched again and again. What it is made of is the

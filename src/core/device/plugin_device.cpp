@@ -15,12 +15,17 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/plugin.h"
 #include "core/base/round.h"
 #include "core/device/host_device.h"
+#include "core/base/attrs.h"
+#include "core/base/element_run.h"
+#include "core/device/task_queue.h"
+#include "core/device/view.h"
 #include "core/device/thread_queue.h"
 
 namespace ds {
@@ -188,7 +193,7 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
 
  private:
   const ds_plugin_device_table& table() const { return device_.table_; }
-  void give(int32_t status, std::string_view what);
+  void give(int32_t status, std::string_view call);
 
   PluginDevice& device_;
   ds_plugin_queue* const queue_;
@@ -269,9 +274,9 @@ PluginDevice::Queue::~Queue() {
 }
 
 // The order of a queue is its own, so the status of a call is about its arguments or about work before it.
-void PluginDevice::Queue::give(int32_t status, std::string_view what) {
+void PluginDevice::Queue::give(int32_t status, std::string_view call) {
   check_faults();
-  device_.check(status, what);
+  device_.check(status, call);
 }
 
 // Scratch grows in place, and before anything of this queue uses the new kernel.
@@ -279,10 +284,13 @@ std::unique_ptr<Kernel> PluginDevice::Queue::make_kernel(const KernelRequest& re
   std::vector<ds_plugin_view> views = plain(request.in, request.out);
   for (ds_plugin_view& view : views) view.data = nullptr;
   std::vector<ds_plugin_attr> attrs = plain(request.attrs);
+  std::vector<ds_plugin_run> runs;
+  for (const ElementRun& run : request.runs)
+    runs.push_back({run.begin, run.end, run.missed, run.group, run.param, run.element});
   const std::string op(request.op);
   const size_t in = request.in.size();
-  const ds_plugin_query query{sizeof query, op.c_str(),           views.data(), views.data() + in,
-                              in,           request.out.size(), attrs.data(), attrs.size()};
+  const ds_plugin_query query{sizeof query,       op.c_str(),   views.data(), views.data() + in, in,
+                              request.out.size(), attrs.data(), attrs.size(), runs.data(),       runs.size()};
   int64_t scratch = 0;
   ds_plugin_kernel* made = nullptr;
   int32_t status = table().kernel_create(device_.device_, &query, &scratch, &made);

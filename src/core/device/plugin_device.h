@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <string>
 
 #include "core/device/device.h"
@@ -45,9 +46,9 @@ class PluginDevice final : public Device {
   void check(int32_t status, std::string_view call) const;
   // Makes an object by a call that has it as its last argument.
   template <typename Object, typename Call, typename... Args>
-  Object* create(std::string_view what, Call call, Args... args) const {
+  Object* create(std::string_view name, Call call, Args... args) const {
     Object* made = nullptr;
-    check(call(args..., &made), what);
+    check(call(args..., &made), name);
     return made;
   }
 
@@ -55,7 +56,7 @@ class PluginDevice final : public Device {
   std::string name_;
   ds_plugin_device* device_ = nullptr;
   ds_plugin_device_info info_{};
-  mutable std::mutex copying_;               // of copies here and now
+  mutable std::mutex copying_;         // of copies here and now
   ds_plugin_queue* copies_ = nullptr;  // theirs
 };
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/base/round.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 
 namespace ds {
 

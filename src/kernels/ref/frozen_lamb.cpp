@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/group_scalars.h"
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "kernels/ref/blocked_sum.h"
 #include "kernels/ref/ref.h"
 
