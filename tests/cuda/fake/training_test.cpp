@@ -61,10 +61,14 @@ TEST_F(FakeCudaTraining, ATinyGptLearnsAsOnTheCpu) {
   }
 }
 
-// Each stage, tier and number of ranks at least once.
+// Each stage, tier and number of ranks at least once. As on the CPU, one rank adds its leaves in another
+// order than several do.
 TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
   Point p = small();
   const Trained one = train(p, "cuda:0");
+  p.world = 2;
+  const Trained two = train(p, "cuda:0");
+  EXPECT_EQ(one.losses, two.losses);
   struct Case {
     int stage;
     Tier tier;
@@ -77,7 +81,7 @@ TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
     p.world = c.world;
     const Trained some = train(p, "cuda:0");
     EXPECT_EQ(some.losses, one.losses) << p.name();
-    EXPECT_EQ(some.hash, one.hash) << p.name();
+    EXPECT_EQ(some.hash, c.world == 1 ? one.hash : two.hash) << p.name();
   }
 }
 
