@@ -6,27 +6,29 @@
 // of the plugin for each record, used again when nobody waits for it any more.
 #include "core/device/plugin_device.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <variant>
-#include <string_view>
 #include <vector>
 
+#include "core/base/attrs.h"
+#include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/plugin.h"
 #include "core/base/round.h"
 #include "core/device/host_device.h"
-#include "core/base/attrs.h"
-#include "core/base/element_run.h"
 #include "core/device/task_queue.h"
-#include "core/device/view.h"
 #include "core/device/thread_queue.h"
+#include "core/device/view.h"
 
 namespace ds {
 namespace {

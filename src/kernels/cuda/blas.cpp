@@ -9,6 +9,7 @@
 
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -16,15 +17,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "ds_plugin.h"
 #include "kernels/cuda/driver.h"
-#include "kernels/cuda/product.h"
-#include "core/base/dtype.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/product.h"
 #include "kernels/matrix_product.h"
 
 namespace ds::cuda {
@@ -50,13 +51,18 @@ struct Library {
   Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{"cublasLtGetStatusString"};
   Entry<decltype(&::cublasLtMatmulDescCreate)> cublasLtMatmulDescCreate{"cublasLtMatmulDescCreate"};
   Entry<decltype(&::cublasLtMatmulDescDestroy)> cublasLtMatmulDescDestroy{"cublasLtMatmulDescDestroy"};
-  Entry<decltype(&::cublasLtMatmulDescSetAttribute)> cublasLtMatmulDescSetAttribute{"cublasLtMatmulDescSetAttribute"};
+  Entry<decltype(&::cublasLtMatmulDescSetAttribute)> cublasLtMatmulDescSetAttribute{
+      "cublasLtMatmulDescSetAttribute"};
   Entry<decltype(&::cublasLtMatrixLayoutCreate)> cublasLtMatrixLayoutCreate{"cublasLtMatrixLayoutCreate"};
   Entry<decltype(&::cublasLtMatrixLayoutDestroy)> cublasLtMatrixLayoutDestroy{"cublasLtMatrixLayoutDestroy"};
-  Entry<decltype(&::cublasLtMatmulPreferenceCreate)> cublasLtMatmulPreferenceCreate{"cublasLtMatmulPreferenceCreate"};
-  Entry<decltype(&::cublasLtMatmulPreferenceDestroy)> cublasLtMatmulPreferenceDestroy{"cublasLtMatmulPreferenceDestroy"};
-  Entry<decltype(&::cublasLtMatmulPreferenceSetAttribute)> cublasLtMatmulPreferenceSetAttribute{"cublasLtMatmulPreferenceSetAttribute"};
-  Entry<decltype(&::cublasLtMatmulAlgoGetHeuristic)> cublasLtMatmulAlgoGetHeuristic{"cublasLtMatmulAlgoGetHeuristic"};
+  Entry<decltype(&::cublasLtMatmulPreferenceCreate)> cublasLtMatmulPreferenceCreate{
+      "cublasLtMatmulPreferenceCreate"};
+  Entry<decltype(&::cublasLtMatmulPreferenceDestroy)> cublasLtMatmulPreferenceDestroy{
+      "cublasLtMatmulPreferenceDestroy"};
+  Entry<decltype(&::cublasLtMatmulPreferenceSetAttribute)> cublasLtMatmulPreferenceSetAttribute{
+      "cublasLtMatmulPreferenceSetAttribute"};
+  Entry<decltype(&::cublasLtMatmulAlgoGetHeuristic)> cublasLtMatmulAlgoGetHeuristic{
+      "cublasLtMatmulAlgoGetHeuristic"};
   Entry<decltype(&::cublasLtMatmul)> cublasLtMatmul{"cublasLtMatmul"};
 
   template <typename Visit>
@@ -142,7 +148,7 @@ void set(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t which, Valu
 Owned<cublasLtMatrixLayout_t> layout(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
   library().cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(columns),
-        static_cast<uint64_t>(rows), stride);
+                                       static_cast<uint64_t>(rows), stride);
   return {made, library().cublasLtMatrixLayoutDestroy.function};
 }
 
@@ -157,8 +163,8 @@ class Products {
     if (p.bias) set(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     const float one = 1, beta = p.shape.store == Store::added ? 1 : 0;
     library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a, plan.second.get(),
-          &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm, scratch,
-          static_cast<size_t>(kProductScratch), stream);
+                             &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm, scratch,
+                             static_cast<size_t>(kProductScratch), stream);
   }
 
  private:
@@ -208,7 +214,7 @@ class Products {
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
     library().cublasLtMatmulAlgoGetHeuristic(handle_, plan.matmul.get(), plan.first.get(), plan.second.get(),
-          plan.result.get(), plan.result.get(), made, 1, &best, &count);
+                                             plan.result.get(), plan.result.get(), made, 1, &best, &count);
     if (count == 0) {
       throw Failure(DS_PLUGIN_FAILED, fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {}",
                                                   p.shape.m, p.shape.n, p.shape.k));

@@ -6,6 +6,7 @@
 #include "kernels/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,7 +19,8 @@
 
 namespace ds::cuda {
 
-// A function of the driver, by the name under which its library has it. A call throws a Failure that names it.
+// A function of the driver, by the name under which its library has it. A call throws a Failure that names
+// it.
 template <typename Function>
 struct Entry {
   const char* name;
@@ -45,7 +47,8 @@ struct Driver {
   Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{"cuCtxPushCurrent_v2"};
   Entry<decltype(&::cuCtxPopCurrent)> cuCtxPopCurrent{"cuCtxPopCurrent_v2"};
   Entry<decltype(&::cuMemGetInfo)> cuMemGetInfo{"cuMemGetInfo_v2"};
-  Entry<decltype(&::cuMemGetAllocationGranularity)> cuMemGetAllocationGranularity{"cuMemGetAllocationGranularity"};
+  Entry<decltype(&::cuMemGetAllocationGranularity)> cuMemGetAllocationGranularity{
+      "cuMemGetAllocationGranularity"};
   Entry<decltype(&::cuMemAddressReserve)> cuMemAddressReserve{"cuMemAddressReserve"};
   Entry<decltype(&::cuMemAddressFree)> cuMemAddressFree{"cuMemAddressFree"};
   Entry<decltype(&::cuMemCreate)> cuMemCreate{"cuMemCreate"};
@@ -132,7 +135,8 @@ Driver open_driver() {
     entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
     if (!entry.function && missing.empty()) missing = entry.name;
   });
-  if (!driver.cuDriverGetVersion.function || driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS) {
+  if (!driver.cuDriverGetVersion.function ||
+      driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS) {
     throw Failure(DS_PLUGIN_REFUSED,
                   fmt::format("'{}' is not a CUDA driver: it tells no version", driver.file));
   }
@@ -301,7 +305,7 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
     throw Failure(DS_PLUGIN_FAILED, fmt::format("no module of this plugin has a function '{}'", entry));
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-          static_cast<int>(shared_bytes));
+                                static_cast<int>(shared_bytes));
     found.shared_bytes = shared_bytes;
   }
   return found.function;
@@ -323,7 +327,8 @@ Arena::Arena(std::shared_ptr<Device> device, int64_t bytes) : device_(std::move(
 Arena::~Arena() {
   Device::Scope scope(*device_);
   for (const Piece& piece : pieces_) {
-    driver().cuMemUnmap.function(address_ + static_cast<CUdeviceptr>(piece.begin), static_cast<size_t>(piece.bytes));
+    driver().cuMemUnmap.function(address_ + static_cast<CUdeviceptr>(piece.begin),
+                                 static_cast<size_t>(piece.bytes));
     driver().cuMemRelease.function(piece.handle);
   }
   driver().cuMemAddressFree.function(address_, static_cast<size_t>(reserved_));
@@ -393,9 +398,9 @@ void Stream::launch(const Launch& launch) {
   Device::Scope scope(*device_);
   CUfunction function = device_->function(launch.entry, launch.shared_bytes);
   void* args[] = {const_cast<void*>(launch.args)};
-  CUresult result =
-      driver().cuLaunchKernel.function(function, launch.grid.x, launch.grid.y, launch.grid.z, launch.block.x,
-                               launch.block.y, launch.block.z, launch.shared_bytes, stream_, args, nullptr);
+  CUresult result = driver().cuLaunchKernel.function(function, launch.grid.x, launch.grid.y, launch.grid.z,
+                                                     launch.block.x, launch.block.y, launch.block.z,
+                                                     launch.shared_bytes, stream_, args, nullptr);
   check(result, launch.entry);
   if (blocking_) check(driver().cuStreamSynchronize.function(stream_), launch.entry);
 }
@@ -408,7 +413,7 @@ void Stream::copy(void* to, const void* from, int64_t bytes) {
 void Stream::fill(void* to, int byte, int64_t bytes) {
   Device::Scope scope(*device_);
   driver().cuMemsetD8Async(number_of(to), static_cast<unsigned char>(byte), static_cast<size_t>(bytes),
-        stream_);
+                           stream_);
 }
 
 void Stream::record(CUevent event) {

@@ -1,27 +1,30 @@
 // The table of ds_plugin.h over driver.h and kernel.h. Everything that is thrown ends here, as a status and a
 // line of text.
+#include "kernels/cuda/plugin.h"
+
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
-#include <cstddef>
-#include <cstdint>
 #include <tuple>
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/dtype.h"
 #include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/base/round.h"
-#include "ds_plugin.h"
-#include "kernels/cuda/blas.h"
-#include "kernels/cuda/driver.h"
-#include "core/base/dtype.h"
 #include "core/device/scalars.h"
 #include "core/device/view.h"
+#include "kernels/cuda/blas.h"
+#include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
 
 using ds::cuda::Failure;
@@ -224,8 +227,6 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds
 }
 
 }  // namespace
-
-extern "C" __attribute__((visibility("default"))) const ds_plugin_device_table* ds_plugin_devices(void);
 
 const ds_plugin_device_table* ds_plugin_devices(void) {
   static const ds_plugin_device_table table = {sizeof(ds_plugin_device_table),
