@@ -28,6 +28,7 @@
 namespace ds::cuda {
 
 constexpr unsigned kWarp = 32;
+constexpr unsigned kRoom = 8;  // warps of the largest block that adds up
 constexpr unsigned kAll = 0xffffffffu;
 
 // Bits are those of core/base/dtype.h, NaN included.
@@ -159,7 +160,8 @@ DS_DEVICE uint32_t word(const Words& w, uint32_t which) {
 DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p-24f; }
 
 // Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an element of
-// shared memory for each warp. The order depends on the block's size alone. Blocks are whole warps.
+// shared memory for each of 8 warps, which no other call may use. The order depends on the block's size
+// alone. Blocks are whole warps.
 struct Plus {
   template <typename T>
   DS_DEVICE T of(T a, T b) {
@@ -182,7 +184,6 @@ DS_DEVICE T over_block(T x, T* room) {
   __syncthreads();
   T all = room[0];
   for (unsigned w = 1; w < warps; ++w) all = Op::of(all, room[w]);
-  __syncthreads();  // room is free again
   return all;
 }
 template <typename T>

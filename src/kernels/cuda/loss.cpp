@@ -9,7 +9,7 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-constexpr uint32_t kRoom = kLossThreads / 32 * sizeof(double);
+constexpr uint32_t kRoom = 2 * kLossThreads / 32 * sizeof(double);
 
 void start_fold(Launcher& launcher, const LossArgs& a) {
   start(launcher, "fold", {static_cast<uint32_t>(a.rows)}, {kLossThreads}, a, kRoom);

@@ -14,7 +14,6 @@ DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >=
 
 }  // namespace
 
-// room: 8 floats, and 8 numbers behind them.
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
@@ -29,13 +28,13 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   for (int64_t v = threadIdx.x; v < a.words && place == a.words; v += blockDim.x) {
     if (get(a.logits, begin + v) == top) place = v;
   }
-  const auto first =
-      static_cast<int64_t>(-over_block<Larger>(static_cast<double>(-place), reinterpret_cast<double*>(room)));
+  const auto first = static_cast<int64_t>(
+      -over_block<Larger>(static_cast<double>(-place), reinterpret_cast<double*>(room + kRoom)));
   float rest = 0;
   for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) {
     if (v != first) rest += expf(get(a.logits, begin + v) - top);
   }
-  rest = block_sum(rest, room);
+  rest = block_sum(rest, room + 3 * kRoom);
   if (threadIdx.x != 0) return;
   RowStats s{top, rest};
   if (!a.begins) {
@@ -67,7 +66,7 @@ DS_BLOCK_KERNEL(loss_mean, LossArgs, kLossThreads) {
     counted += counts(a, r) ? 1.0 : 0.0;
   }
   sum = block_sum(sum, room);
-  counted = block_sum(counted, room);
+  counted = block_sum(counted, room + kRoom);
   if (threadIdx.x == 0) *a.loss = counted == 0 ? 0.0f : static_cast<float>(sum / counted);
 }
 // One block: what multiplies every row's gradient.

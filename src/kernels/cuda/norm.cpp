@@ -13,7 +13,7 @@ uint32_t row_threads(int64_t width) {
   return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 4), 32), 32, 256));
 }
 void start_rows(Launcher& launcher, const char* entry, const NormArgs& a) {
-  start(launcher, entry, {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a, 8 * sizeof(float));
+  start(launcher, entry, {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a, 16 * sizeof(float));
 }
 
 Made make_layer_norm(const Query& query, std::string* refusal) {
@@ -141,7 +141,7 @@ Made make_scale_rows_dw(const Query& query, std::string* refusal) {
     a.sums = static_cast<int32_t>(c.out[0].dims[1]);
     a.kind = column;
     start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a,
-          8 * sizeof(float));
+          16 * sizeof(float));
   });
 }
 

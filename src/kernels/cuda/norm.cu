@@ -30,7 +30,7 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
     const float centered = get(a.x, begin + k) - mean;
     squares += centered * centered;
   });
-  const float rstd = 1 / sqrtf(block_sum(squares, room) / count + a.eps);
+  const float rstd = 1 / sqrtf(block_sum(squares, room + kRoom) / count + a.eps);
   columns(a.width, [&](int64_t k) {
     const float normal = (get(a.x, begin + k) - mean) * rstd;
     put(a.y, begin + k, a.w.data ? normal * get(a.w, k) + get(a.b, k) : normal);
@@ -52,7 +52,7 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
     sum_gh += g * h;
   });
   sum_g = block_sum(sum_g, room);
-  sum_gh = block_sum(sum_gh, room);
+  sum_gh = block_sum(sum_gh, room + kRoom);
   columns(a.width, [&](int64_t k) {
     const float g = get(a.dy, begin + k) * weight(a, k), h = (get(a.x, begin + k) - mean) * rstd;
     put(a.y, begin + k, rstd * (g - sum_g / count - h * (sum_gh / count)));

@@ -11,7 +11,8 @@
 namespace ds::cuda {
 namespace {
 
-// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8 numbers.
+// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8 numbers, in
+// use until the block meets again.
 DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const unsigned votes = __ballot_sync(kAll, mine);
@@ -22,7 +23,6 @@ DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
     if (w < warp) before += room[w];
     total += room[w];
   }
-  __syncthreads();  // room is free again
   *all = total;
   return before;
 }
@@ -65,7 +65,6 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
         sums[list_word[k] * kSliceThreads + threadIdx.x] +=
             get(a.dy, (begin + list_row[k]) * a.width + column);
     }
-    __syncthreads();  // the list is free again
   }
   if (column >= a.width) return;
   for (int64_t w = 0; w < kSliceWords && first + w < a.words; ++w)
@@ -96,6 +95,7 @@ DS_BLOCK_KERNEL(list_ids, PackArgs, kPackThreads) {
     const unsigned at = rank_in_block(mine, room, &count);
     if (mine && written + at < a.room) a.numbers[written + at] = static_cast<int32_t>(v);
     written += count;
+    __syncthreads();  // room is free again
   }
   for (int64_t k = written + threadIdx.x; k < a.room; k += kPackThreads) a.numbers[k] = kNoRow;
 }

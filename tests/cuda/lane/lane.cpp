@@ -18,7 +18,8 @@ namespace {
 
 constexpr size_t kStack = 64 * 1024;
 constexpr unsigned kWarp = 32;
-// Words before and behind shared memory: where a dropped barrier leaves a NaN as an index, its writes land here.
+// Words before and behind shared memory: where a dropped barrier leaves a NaN as an index, its writes land
+// here.
 constexpr size_t kMargin = 2048;
 
 // Entries, in order of name; made before main by registrars of the .cu files.
@@ -93,6 +94,8 @@ class Block {
       makecontext(&fiber.context, &Block::enter, 0);
     }
     for (Warp& warp : warps_) warp.arrived = 0;
+    before_.resize(warps_.size());
+    for (uint64_t& place : before_) place = draw();
     running = this;
     ready_.resize(threads_);
     for (unsigned t = 0; t < threads_; ++t) ready_[t] = threads_ - 1 - t;
@@ -135,12 +138,20 @@ class Block {
     thread_index = {t % extent_.x, t / extent_.x % extent_.y, t / extent_.x / extent_.y};
     swapcontext(&scheduler_, &fibers_[t].context);
   }
-  // The next of those that can run: the lowest number, or any.
+  uint64_t draw() {
+    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+    return state_;
+  }
+  // The next of those that can run. Seed 0: as they became ready. Even: any. Odd: of the warp that goes
+  // first, in an order of warps that is drawn for each block, so that one warp may be a whole meeting ahead
+  // of another.
   unsigned take() {
     size_t at = ready_.size() - 1;
-    if (seed_ != 0) {
-      state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
-      at = state_ % ready_.size();
+    if (seed_ != 0 && seed_ % 2 == 0) at = draw() % ready_.size();
+    if (seed_ % 2 == 1) {
+      for (size_t i = 0; i < ready_.size(); ++i) {
+        if (before_[ready_[i] / kWarp] < before_[ready_[at] / kWarp]) at = i;
+      }
     }
     const unsigned t = ready_[at];
     ready_[at] = ready_.back();
@@ -199,6 +210,7 @@ class Block {
   std::vector<uint64_t> shared_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
+  std::vector<uint64_t> before_;  // the warp with the least of these goes first
   std::unique_ptr<char[]> stacks_;
   std::vector<unsigned> ready_;
   ucontext_t scheduler_{};
