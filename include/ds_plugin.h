@@ -1,4 +1,5 @@
-/* ds_plugin.h: what a plugin of libds provides: a transport, so that ranks may run on many hosts, or a device.
+/* ds_plugin.h: what a plugin of libds provides: a transport, so that ranks may run on many hosts, or a
+ * device.
  *
  * A plugin is a shared object libds_NAME.so beside libds.so (or in a folder of DS_PLUGIN_PATH) that exports
  * ds_plugin_transport() or ds_plugin_devices(). Until 1.0 a plugin works with the build of libds that it was

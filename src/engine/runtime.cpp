@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "checkpoint/agree.h"

@@ -129,7 +129,7 @@ class Executor : protected WorkOwner {
 
   Group* group_of(const Instr& in);
   Launch resolve(InstrId i);
-  std::unique_ptr<Kernel> make_kernel(const Launch& launch) const;
+  std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
   // WorkOwner, of queues that are threads
   void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;

@@ -202,14 +202,14 @@ Executor::Executor(const Program& program, ExecContext context)
     ensure(!in.custom || context_.queues->of(in.queue)->immediate(),
            "custom operation '{}' would run on another thread than the caller's",
            in.custom ? in.custom->name : "");
-    kernels_.push_back(make_kernel(launch));
+    kernels_.push_back(kernel_of(launch));
     launch.kernel = kernels_.back().get();
   }
   extents_.assign(last.index() + 1, program.bound);
 }
 
 // The device's own where its queue runs no host code, else one of the registry.
-std::unique_ptr<Kernel> Executor::make_kernel(const Launch& launch) const {
+std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
   const Instr& in = *launch.instr;
   const auto inputs = static_cast<size_t>(launch.inputs);
   DeviceQueue& queue = *context_.queues->of(in.queue);

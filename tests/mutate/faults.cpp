@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "core/program/builder.h"
 #include "core/base/element_run.h"
+#include "core/program/builder.h"
 #include "core/program/hazards.h"
 
 namespace ds::test {

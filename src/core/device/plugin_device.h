@@ -4,8 +4,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <string>
+#include <string_view>
 
 #include "core/device/device.h"
 #include "ds_plugin.h"
