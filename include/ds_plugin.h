@@ -1,12 +1,9 @@
-/* ds_plugin.h: what a transport plugin of libds provides, so that ranks may run on many hosts.
+/* ds_plugin.h: what a plugin of libds provides: a transport, so that ranks may run on many hosts, or a
+ * device.
  *
  * A plugin is a shared object libds_NAME.so beside libds.so (or in a folder of DS_PLUGIN_PATH) that exports
- * ds_plugin_transport(). It moves bytes between ranks and nothing else: collectives, the order of sums,
- * time-outs and messages are libds's own, so a transport cannot change results. Until 1.0 a plugin works with
- * the build of libds that it was made with (`build`).
- *
- * Threads: libds calls a link from one thread at a time, except `abort`, which any thread may call. No
- * function may end the process or throw. Status: 0, or non-zero with a line of text from `message`.
+ * ds_plugin_transport() or ds_plugin_devices(). Until 1.0 a plugin works with the build of libds that it was
+ * made with (`build`). No function of a plugin may end the process or throw.
  */
 #ifndef DS_PLUGIN_H
 #define DS_PLUGIN_H
@@ -19,7 +16,12 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-transport-3"
+#define DS_PLUGIN_BUILD "ds-0.1-plugin-4"
+
+/* A transport moves bytes between ranks and nothing else: collectives, the order of sums, time-outs and
+ * messages are libds's own, so a transport cannot change results. libds calls a link from one thread at a
+ * time, except `abort`, which any thread may call. Status: 0, or non-zero with a line of text from `message`.
+ */
 
 /* What one rank is sent, or sends. */
 typedef struct ds_plugin_part {
@@ -65,8 +67,127 @@ typedef struct ds_plugin_transport_table {
   void (*close)(ds_plugin_link* link);
 } ds_plugin_transport_table;
 
-/* The one symbol that libds looks up. */
+/* The symbol of a transport. */
 typedef const ds_plugin_transport_table* (*ds_plugin_transport_fn)(void);
+
+/* A device is memory, and queues that work on it in order and apart from the thread that gives them work.
+ * libds makes the objects of a device once and uses them again and again. It calls a queue from one thread at
+ * a time and an event's `done` from any. Objects end before their device, an arena after what uses it.
+ */
+enum {
+  DS_PLUGIN_OK = 0,
+  DS_PLUGIN_REFUSED = 1,       /* what was asked for is not there: a device, a kernel */
+  DS_PLUGIN_OUT_OF_MEMORY = 2, /* nothing was taken */
+  DS_PLUGIN_FAILED = 3,        /* the contents of the device are unknown from here on */
+  DS_PLUGIN_LOST = 4           /* nothing works on this device in this process from here on */
+};
+
+typedef struct ds_plugin_device ds_plugin_device;
+typedef struct ds_plugin_arena ds_plugin_arena;
+typedef struct ds_plugin_queue ds_plugin_queue;
+typedef struct ds_plugin_event ds_plugin_event;
+typedef struct ds_plugin_kernel ds_plugin_kernel;
+
+typedef struct ds_plugin_device_info {
+  size_t struct_size;
+  char name[128];      /* of the product */
+  char arch[32];       /* what the bits of its kernels depend on: "sm_90" */
+  char driver[64];     /* name and version */
+  int64_t total, free; /* bytes of its memory */
+  int64_t granularity; /* arenas take multiples of so many bytes */
+} ds_plugin_device_info;
+
+/* A dense row-major tensor; dtype is a ds_dtype. data NULL and rank 0: an operand that is absent. */
+typedef struct ds_plugin_view {
+  void* data;
+  int32_t dtype, rank;
+  int64_t dims[4];
+} ds_plugin_view;
+
+/* One attribute of an operation. kind 0: integer, 1: real, 2: text, 3: integers. */
+typedef struct ds_plugin_attr {
+  const char* key;
+  int32_t kind;
+  int64_t integer;
+  double real;
+  const char* text;
+  const int64_t* integers;
+  size_t integers_count;
+} ds_plugin_attr;
+
+/* Elements [begin, end) of an operation that takes elements in an order of its own. */
+typedef struct ds_plugin_run {
+  int64_t begin, end, missed, group, param, element;
+} ds_plugin_run;
+
+/* An operation as docs/reference/ops.md has it. Views have the largest extents that launches will have, and
+ * no data. */
+typedef struct ds_plugin_query {
+  size_t struct_size;
+  const char* op;
+  const ds_plugin_view *in, *out;
+  size_t in_count, out_count;
+  const ds_plugin_attr* attrs;
+  size_t attrs_count;
+  const ds_plugin_run* runs;
+  size_t runs_count;
+} ds_plugin_query;
+
+/* One launch. Everything but the data of views, `scalars` and `scratch` is read before `launch` returns. */
+typedef struct ds_plugin_launch {
+  size_t struct_size;
+  const ds_plugin_view *in, *out;
+  size_t in_count, out_count;
+  const void* scalars; /* StepScalars, on the device, as they are when it runs */
+  int64_t leaf;
+  int64_t missed, param, element; /* of a run of an update */
+  const void* group;              /* GroupScalars of the host for that run; NULL: those of `scalars` */
+  void* scratch;                  /* of the device, scratch_bytes of the kernel, 256-byte aligned */
+} ds_plugin_launch;
+
+typedef struct ds_plugin_device_table {
+  size_t struct_size;
+  const char* name;  /* NAME of libds_NAME.so */
+  const char* build; /* DS_PLUGIN_BUILD */
+
+  /* About the last error of this thread's last call; valid until the next call. */
+  const char* (*message)(void);
+  int32_t (*count)(int32_t* out); /* devices that there are */
+  /* Device `index`. It may be opened several times. */
+  int32_t (*open)(int32_t index, ds_plugin_device** out);
+  void (*close)(ds_plugin_device* device);
+  int32_t (*info)(ds_plugin_device* device, ds_plugin_device_info* out);
+
+  /* Memory of the device that starts as zero bytes. It grows in place; the new bytes are zero. */
+  int32_t (*arena_create)(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out, void** address);
+  int32_t (*arena_grow)(ds_plugin_arena* arena, int64_t bytes);
+  void (*arena_destroy)(ds_plugin_arena* arena);
+  /* Memory of the host, so that copies from and to it need not wait for the host. */
+  int32_t (*pin)(ds_plugin_device* device, void* host, int64_t bytes);
+  void (*unpin)(ds_plugin_device* device, void* host);
+
+  int32_t (*queue_create)(ds_plugin_device* device, const char* name, ds_plugin_queue** out);
+  void (*queue_destroy)(ds_plugin_queue* queue); /* waits for its work */
+  int32_t (*copy)(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes);
+  int32_t (*fill)(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes);
+
+  int32_t (*event_create)(ds_plugin_device* device, ds_plugin_event** out);
+  void (*event_destroy)(ds_plugin_event* event);
+  int32_t (*record)(ds_plugin_queue* queue, ds_plugin_event* event);
+  /* The queue goes on when the work before the latest record has finished, of any queue of the device. */
+  int32_t (*wait)(ds_plugin_queue* queue, ds_plugin_event* event);
+  int32_t (*done)(ds_plugin_event* event, int32_t* out);
+  int32_t (*finish)(ds_plugin_queue* queue); /* returns when its work has finished */
+
+  /* DS_PLUGIN_REFUSED, and the reason as message(), where the device has no kernel for it. */
+  int32_t (*kernel_create)(ds_plugin_device* device, const ds_plugin_query* query, int64_t* scratch_bytes,
+                           ds_plugin_kernel** out);
+  int32_t (*kernel_launch)(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds_plugin_launch* launch);
+  void (*kernel_destroy)(ds_plugin_kernel* kernel);
+} ds_plugin_device_table;
+
+/* The symbol of a device. */
+typedef const ds_plugin_device_table* (*ds_plugin_devices_fn)(void);
 
 #ifdef __cplusplus
 }

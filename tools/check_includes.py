@@ -139,7 +139,7 @@ SPEAKS_FOR = {
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)[>"]', re.M)
 COMMENT = re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*(?:.|\n)*?\*/|(?<![\w])\'(?:\\.|[^\'\\\n])+\'')
 STD_NAME = re.compile(r"\bstd::(\w+)")
-TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:struct|class|enum class|enum|union)\s+(?:\w+_API\s+|alignas\(\w+\)\s+)?(\w+)\b(?![^\n{;]*;)", re.M)
+TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:struct|class|enum class|enum|union)\s+(?:\w+_API\s+)?(?:alignas\(\w+\)\s+)?(\w+)\b(?![^\n{;]*;)", re.M)
 ALIAS = re.compile(r"^using (\w+) =", re.M)
 CONSTANT = re.compile(r"^(?:inline )?(?:constexpr|const|extern const)\b[^\n=({;]*?\b(k[A-Z]\w*)\b", re.M)
 FUNCTION = re.compile(r"^(?:\[\[\w+\]\] )?(?:inline |constexpr |extern )*[A-Za-z_][\w:<>,*& ]*?[ *&](\w+_\w+)\(", re.M)

@@ -17,6 +17,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
+#include "core/device/plugin_device.h"
 #include "engine/threads.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
@@ -27,7 +28,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 struct EnvFacts {
-  std::string system;
+  std::string system, cuda = describe_plugin_devices("cuda");
   KernelFacts kernels = kernel_facts();
   int64_t usable_cores = 0, cores = 0, memory = 0, free_memory = 0;
   // Implementations of each operation, in the order in which they are asked; ref takes every type.
@@ -63,6 +64,7 @@ std::string env_text(const EnvFacts& facts) {
                      facts.cores);
   out +=
       fmt::format("memory            {} MiB, {} MiB free\n", facts.memory / kMiB, facts.free_memory / kMiB);
+  out += fmt::format("CUDA              {}\n", facts.cuda);
   out += "communicators\n";
   for (const auto& [url, description] : communicator_forms())
     out += fmt::format("  {:<18}{}\n", url, description);
@@ -96,6 +98,7 @@ Json env_json(const EnvFacts& facts) {
   out.set("usable_cores", facts.usable_cores);
   out.set("memory_bytes", facts.memory);
   out.set("free_memory_bytes", facts.free_memory);
+  out.set("cuda", facts.cuda);
   out.set("communicators", std::move(communicators));
   out.set("kernels", std::move(kernels));
   return out;

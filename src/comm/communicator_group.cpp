@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/device/device.h"
@@ -67,7 +67,7 @@ class StagedGroup final : public Group {
   Communicator& comm_;
   Device& device_;
   const int64_t staging_;            // bytes of a chunk on either side, at most, but an element of each rank
-  std::vector<std::byte> in_, out_;  // grow to what is needed
+  std::shared_ptr<Arena> in_, out_;  // of the host, as the device copies best; grow to what is needed
 };
 
 // Bits do not depend on chunks: a sum over ranks has one order for each element.
@@ -81,18 +81,19 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
   int64_t chunk = std::max<int64_t>(1, staging_ / std::max(from.unit * from.blocks, to.unit * to.blocks));
   for (int64_t begin = 0; begin < count || begin == 0; begin += chunk) {
     int64_t n = std::min(chunk, count - begin);
-    auto fit = [&](std::vector<std::byte>& staging, const Side& b) {
-      staging.resize(std::max(staging.size(), static_cast<size_t>(b.blocks * n * b.unit)));
+    auto fit = [&](std::shared_ptr<Arena>& staging, const Side& b) {
+      const int64_t bytes = b.blocks * n * b.unit;
+      if (!staging || staging->bytes() < bytes) staging = device_.make_arena(Device::Place::host, bytes);
     };
     fit(in_, from), fit(out_, to);
     for (int64_t b = 0; b < from.blocks && n > 0; ++b) {
       const auto* source = static_cast<const std::byte*>(in) + (b * count + begin) * from.unit;
-      device_.copy(in_.data() + b * n * from.unit, source, n * from.unit);
+      device_.copy(in_->address() + b * n * from.unit, source, n * from.unit);
     }
-    exchange(comm_, op, in_.data(), out_.data(), n, dtype, label);
+    exchange(comm_, op, in_->address(), out_->address(), n, dtype, label);
     for (int64_t b = 0; b < to.blocks && n > 0; ++b) {
       auto* target = static_cast<std::byte*>(out) + (b * count + begin) * to.unit;
-      device_.copy(target, out_.data() + b * n * to.unit, n * to.unit);
+      device_.copy(target, out_->address() + b * n * to.unit, n * to.unit);
     }
   }
 }

@@ -9,9 +9,9 @@
 
 #include "comm/communicator.h"
 #include "comm/environment.h"
-#include "comm/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/plugin.h"
 
 namespace ds {
 

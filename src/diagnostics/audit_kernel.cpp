@@ -9,12 +9,12 @@
 #include <cstring>
 #include <limits>
 
+#include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/base/half.h"
 #include "core/base/random.h"
 #include "core/graph/ops.h"
-#include "core/program/element_run.h"
 #include "core/program/operand_view.h"
 #include "kernels/accuracy.h"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
-#include "core/program/element_run.h"
 #include "core/program/program.h"
 #include "kernels/kernel.h"
 

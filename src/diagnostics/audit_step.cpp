@@ -11,8 +11,8 @@
 #include <numeric>
 #include <span>
 
+#include "core/base/element_run.h"
 #include "core/base/error.h"
-#include "core/program/element_run.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
 #include "core/program/operand_view.h"

@@ -17,13 +17,13 @@ bool may_prepare(const KernelRegistry& kernels, const std::string& op) {
 
 }  // namespace
 
-int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, ThreadTeam& team) {
+int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, const RankQueues& queues) {
   const StepScalars scalars;
   int64_t most = 0;
   std::vector<TensorView> in, out;
   std::vector<DType> in_types, out_types;
   for (const Instr& instr : program.instrs) {
-    if (!may_prepare(kernels, instr.def->name)) continue;
+    if (!may_prepare(kernels, instr.def->name) || !queues.of(instr.queue)->runs_host_code()) continue;
     in.clear(), out.clear(), in_types.clear(), out_types.clear();
     for (const Operand& o : instr.operands) {
       bool read = o.access == Access::read;
@@ -32,7 +32,8 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, T
       (read ? in_types : out_types).push_back(o.type.dtype);
     }
     const KernelImpl& kernel = kernels.find({instr.def->name, in_types, out_types, instr.attrs});
-    if (kernel.prepare) most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, team}));
+    if (kernel.prepare)
+      most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, queues.team(Queue::compute)}));
   }
   return most;
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -145,7 +146,16 @@ std::string Runtime::first_difference() {
 // The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
 // compared with what its host has before anything of that size is made.
 void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) const {
-  int64_t wanted = memory.total(Tier::device) + memory.total(Tier::host) - unbacked;
+  std::optional<int64_t> free = device_->free_memory();
+  int64_t wanted = memory.total(Tier::host) + (free ? 0 : memory.total(Tier::device) - unbacked);
+  if (free) {
+    int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
+    if (more > *free) {
+      raise(DS_ERROR_OUT_OF_MEMORY,
+            "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free",
+            placed_.zero.layout.numel(), more, device_->name(), *free);
+    }
+  }
   int ranks = comm_.local_size();
   int64_t elements = placed_.zero.layout.numel();
   HostMemory has = host_memory();
@@ -216,7 +226,8 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   std::unique_ptr<Executor> made =
       options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
                           : make_executor(program, std::move(context));
-  overhead_.raise_to("running kernel", prepare_kernels(program, kernels_, *team_));
+  overhead_.raise_to("running kernel", prepare_kernels(program, kernels_, *queues_));
+  overhead_.raise_to("scratch of kernels", queues_->scratch_bytes());
   running_.push_back(made.get());
   return made;
 }

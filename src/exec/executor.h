@@ -115,6 +115,7 @@ class Executor : protected WorkOwner {
   // Sets views to the bytes and the tokens of a round, where they depend on it.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
+  void check_copies(const LaunchArgs& results, DeviceQueue& queue) const;
   void run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue);
   void collect(const Launch& launch, DeviceQueue& queue);
   void copy(Launch& launch, DeviceQueue& queue);
@@ -128,6 +129,7 @@ class Executor : protected WorkOwner {
 
   Group* group_of(const Instr& in);
   Launch resolve(InstrId i);
+  std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
   // WorkOwner, of queues that are threads
   void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;

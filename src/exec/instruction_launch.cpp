@@ -20,6 +20,7 @@
 #include "comm/communicator_group.h"
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
+#include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/base/log.h"
@@ -32,7 +33,6 @@
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
 #include "core/graph/custom_op.h"
-#include "core/program/element_run.h"
 #include "core/program/instruction.h"
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
@@ -202,11 +202,23 @@ Executor::Executor(const Program& program, ExecContext context)
     ensure(!in.custom || context_.queues->of(in.queue)->immediate(),
            "custom operation '{}' would run on another thread than the caller's",
            in.custom ? in.custom->name : "");
-    KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
-    kernels_.push_back(std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue)));
+    kernels_.push_back(kernel_of(launch));
     launch.kernel = kernels_.back().get();
   }
   extents_.assign(last.index() + 1, program.bound);
+}
+
+// The device's own where its queue runs no host code, else one of the registry.
+std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
+  const Instr& in = *launch.instr;
+  const auto inputs = static_cast<size_t>(launch.inputs);
+  DeviceQueue& queue = *context_.queues->of(in.queue);
+  if (queue.runs_host_code()) {
+    KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
+    return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
+  }
+  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs), in.attrs,
+                            launch.by_runs ? std::span<const ElementRun>() : in.runs});
 }
 
 // All but its kernel.
@@ -294,7 +306,22 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
   } else {
     queue.launch(*launch.kernel, args);
   }
-  if (check_) queue.launch(*check_, {args.out, {}, args.scalars, issue_number(program_, at)});
+  if (!check_) return;
+  const LaunchArgs results{args.out, {}, args.scalars, issue_number(program_, at)};
+  queue.runs_host_code() ? queue.launch(*check_, results) : check_copies(results, queue);
+}
+
+// Where a queue runs no host code, this thread waits for the results and looks at copies of them.
+void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) const {
+  queue.finish();
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<TensorView> views(results.in.begin(), results.in.end());
+  for (TensorView& view : views) {
+    std::vector<std::byte>& copy = copies.emplace_back(static_cast<size_t>(view.bytes()));
+    context_.queues->device().copy(copy.data(), view.data, view.bytes());
+    view.data = copy.data();
+  }
+  check_->run({views, {}, nullptr, results.leaf});
 }
 
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {

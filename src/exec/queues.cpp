@@ -13,16 +13,24 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : dev
     return made_.back().get();
   };
   DeviceQueue* compute = take(device.make_queue(queue_name(Queue::compute)));
-  for (Queue q : {Queue::compute, Queue::host, Queue::comm, Queue::copy}) {
-    if (q == Queue::compute || compute->immediate()) {
+  queues_[Queue::compute] = compute;
+  for (Queue q : {Queue::host, Queue::comm, Queue::copy}) {
+    if (compute->immediate()) {
       queues_[q] = compute;
     } else {
-      queues_[q] = take(device.make_queue(queue_name(q)));
+      queues_[q] =
+          take(q == Queue::copy ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
     }
   }
   if (compute->immediate() && comm_thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
   if (!queues_[Queue::host]->immediate()) host_team_ = std::make_unique<ThreadTeam>(1);
+}
+
+int64_t RankQueues::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& queue : made_) bytes += queue->scratch_bytes();
+  return bytes;
 }
 
 void RankQueues::order_after(Stream& stream) {

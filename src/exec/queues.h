@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,7 @@ class RankQueues {
   DeviceQueue* of(Queue queue) const { return queues_[queue]; }
   ThreadTeam& team(Queue queue) const { return queue == Queue::host && host_team_ ? *host_team_ : team_; }
   bool immediate() const { return threads_.empty(); }
+  int64_t scratch_bytes() const;  // of the device, outside its arenas
   // What queues are given from here on starts when the work that the stream has now has finished. They may
   // not outlive it.
   void order_after(Stream& stream);

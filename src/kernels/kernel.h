@@ -7,11 +7,11 @@
 
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
+#include "core/base/element_run.h"
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
 #include "core/graph/custom_op.h"
-#include "core/program/element_run.h"
 
 namespace ds {
 

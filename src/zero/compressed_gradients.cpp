@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/program/codes.h"
-#include "core/program/element_run.h"
 #include "core/program/top.h"
 #include "zero/compressed_parts.h"
 #include "zero/loss_and_norm.h"

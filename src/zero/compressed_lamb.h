@@ -1,7 +1,7 @@
 #pragma once
+#include "core/base/element_run.h"
 #include "core/config/config.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
 #include "optim/optimizer.h"
 #include "zero/policy.h"
 

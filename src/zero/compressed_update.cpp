@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/levels.h"
 #include "core/program/signs.h"
 #include "optim/optimizer.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/base/round.h"
-#include "core/program/element_run.h"
 #include "optim/optimizer.h"
 #include "zero/step_buffers.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/config/config.h"
-#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"

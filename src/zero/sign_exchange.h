@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
 #include "core/program/levels.h"
 #include "zero/policy.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "optim/optimizer.h"
 #include "zero/step_buffers.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "core/program/state_codes.h"
 #include "optim/optimizer.h"
 #include "zero/compressed_gradients.h"

@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/config/config.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
 #include "zero/policy.h"
 
 namespace ds {

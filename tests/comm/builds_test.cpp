@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "core/base/version.h"
 #include "support/errors.h"
 #include "support/spawn.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "support/errors.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"

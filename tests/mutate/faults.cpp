@@ -4,8 +4,8 @@
 
 #include <functional>
 
+#include "core/base/element_run.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
 #include "core/program/hazards.h"
 
 namespace ds::test {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "comm/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
+#include "core/base/plugin.h"
 #include "support/post_office.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"

@@ -11,7 +11,7 @@
 
 #include "checkpoint/agree.h"
 #include "comm/communicator.h"
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 #include "core/base/trace.h"
 #include "support/processes.h"
 #include "support/temp_folder.h"

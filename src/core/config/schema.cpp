@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/device_name.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
 #include "core/config/data_efficiency.h"
@@ -30,16 +31,22 @@ void batch_keys(std::vector<Key>& keys) {
       Limits{.high = kMostAccumulation}));
 }
 
-// The names of make_device(), and those that a plugin would add.
+// The names of make_device(): those that are always there, and those of a plugin, which an engine looks for.
 Key device_key() {
   auto set = [](Config& c, const Json& given) {
     std::string name;
     read_value("device", given, {}, name);
-    if (name == "cuda" || name.starts_with("cuda:")) {
-      raise(DS_ERROR_CONFIG, "{}: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}",
-            KeyName("device"), name, fmt::join(kDevices, ", "));
+    if (cuda_number(name)) {
+      c.device = name;
+      return;
     }
-    c.device = choose("device", given, {std::begin(kDevices), std::end(kDevices)}, {});
+    std::vector<std::string> supported(std::begin(kDevices), std::end(kDevices));
+    supported.push_back("cuda:N");
+    c.device = choose("device", given, supported, {});
+    if (c.device == supported.back()) {
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" must have the number of a device, as in \"cuda:0\"",
+            KeyName("device"), name);
+    }
   };
   return {"device", "", set, [](const Config& c) { return Json(c.device); }};
 }

@@ -4,9 +4,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "core/base/attrs.h"
+#include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/device/task_queue.h"
@@ -59,6 +63,14 @@ struct LaunchArgs {
   RunScalars run = {};
 };
 
+// What a kernel is asked to run, before it runs. Views are at the bound, and have no data.
+struct KernelRequest {
+  std::string_view op;
+  std::span<const TensorView> in, out;
+  const Attrs& attrs;
+  std::span<const ElementRun> runs;  // of an operation that takes elements in an order of its own
+};
+
 // One operation, made once for its types and attributes, launched again and again. What it is made of is the
 // device's own: a device whose queues are host threads calls run() there, with addresses that it can use.
 class Kernel {
@@ -91,6 +103,13 @@ class DeviceQueue {
 
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
+  // Whether it is a thread of the host. It runs host code then: kernels of Device::kernels(), and run().
+  virtual bool runs_host_code() const { return true; }
+  // Of a queue that runs no host code: one of the device's own kernels, for launches on this queue. Throws
+  // DS_ERROR_UNSUPPORTED with the reason where it has none.
+  virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest&) { return nullptr; }
+  // What those that were made take of the device's memory while they run, all together.
+  virtual int64_t scratch_bytes() const { return 0; }
   // Takes copies of the views.
   virtual void launch(const Kernel& kernel, const LaunchArgs& args) = 0;
   // Host code at its place in the order; of queues that are host threads.
@@ -126,8 +145,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  virtual const char* name() const = 0;     // "host", "separate"
-  virtual const char* kernels() const = 0;  // which kernels run on it: KernelImpl::device
+  virtual const char* name() const = 0;     // "host", "separate", "cuda:0"
+  virtual const char* kernels() const = 0;  // which kernels its threads of the host run: KernelImpl::device
   // What the bits of its kernels depend on, in the numerics key: "cpu", or an architecture such as "sm_90".
   virtual std::string kind() const { return kernels(); }
   virtual bool shared() const = 0;  // host code may read and write its memory like any other
@@ -137,6 +156,10 @@ class Device {
   // for what is not zero.
   virtual std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) = 0;
   virtual std::unique_ptr<DeviceQueue> make_queue(const std::string& name) = 0;
+  // One that runs host code.
+  virtual std::unique_ptr<DeviceQueue> make_host_queue(const std::string& name) { return make_queue(name); }
+  // Bytes of memory of its own that nobody has taken; none: its memory is that of the host.
+  virtual std::optional<int64_t> free_memory() const { return std::nullopt; }
 
   // Here and now, between memory of the host or the device and memory of either. Whoever calls has waited for
   // what writes these bytes.

@@ -1,14 +1,19 @@
 #include "core/device/named_device.h"
 
+#include <cstdint>
+#include <optional>
+
+#include "core/base/device_name.h"
 #include "core/base/error.h"
 #include "core/device/host_device.h"
+#include "core/device/plugin_device.h"
 #include "core/device/separate_device.h"
 
 namespace ds {
-
 std::unique_ptr<Device> make_device(std::string_view name) {
   if (name == "cpu") return std::make_unique<HostDevice>();
   if (name == "separate") return std::make_unique<SeparateDevice>();
+  if (std::optional<int32_t> number = cuda_number(name)) return make_plugin_device("cuda", *number);
   raise(DS_ERROR_UNSUPPORTED, "this build has no device '{}'", name);
 }
 

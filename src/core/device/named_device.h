@@ -6,8 +6,9 @@
 
 namespace ds {
 
-// The device that a configuration names: "cpu", the memory and threads of the process, or "separate". Throws
-// DS_ERROR_UNSUPPORTED for any other name.
+// The device that a configuration names: "cpu", the memory and threads of the process, "separate", or
+// "cuda:N" of libds_cuda.so. Throws DS_ERROR_UNSUPPORTED for any other name, and with the reason where it is
+// not there.
 std::unique_ptr<Device> make_device(std::string_view name);
 
 }  // namespace ds

@@ -8,11 +8,11 @@
 
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
+#include "core/base/element_run.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
 #include "core/graph/custom_op.h"
 #include "core/graph/graph.h"
-#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/instruction.h"
 #include "core/program/mesh.h"

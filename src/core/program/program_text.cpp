@@ -11,8 +11,8 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/base/error.h"
-#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <span>
 
+#include "core/base/element_run.h"
 #include "core/base/round.h"
-#include "core/program/element_run.h"
 
 namespace ds {
 

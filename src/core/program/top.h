@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 
 namespace ds {
 

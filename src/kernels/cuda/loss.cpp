@@ -205,14 +205,14 @@ Made make_mse(const Query& query, std::string* refusal) {
       ceil_div(query.in[0].numel(), kMeanShare) * static_cast<int64_t>(sizeof(double)));
 }
 
-// The products of `linear`, by our own kernel.
+// The products of `linear`.
 Made make_linear(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   MatrixProduct (*product)(const LinearOperands&) = product_of_linear_dw;
   if (query.op == "linear") product = product_of_linear;
   if (query.op == "linear_dx") product = product_of_linear_dx;
   return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
-    own_multiply(launcher, product(LinearOperands{c.in, c.out, attrs}));
+    multiply(launcher, product(LinearOperands{c.in, c.out, attrs}));
   });
 }
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
-#include "core/program/element_run.h"
 #include "kernels/ref/blocked_sum.h"
 #include "kernels/ref/ref.h"
 

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "kernels/ref/blocked_sum.h"
 #include "kernels/ref/ref.h"
 #include "kernels/skipped.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "kernels/ref/blocked_sum.h"
 #include "kernels/ref/ref.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/program/element_run.h"
+#include "core/base/element_run.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {

@@ -623,9 +623,13 @@ TEST(Config, a_device_is_named) {
   EXPECT_EQ(with("\"steps_per_print\": 1").device, "cpu");
   EXPECT_EQ(with(R"("device": "separate")").device, "separate");
   EXPECT_EQ(with(R"("device": "CPU")").device, "cpu");
-  EXPECT_EQ(refusal_with(R"("device": "cuda:1")"),
-            "device: \"cuda:1\" needs a CUDA plugin, which this version lacks; supported: cpu, separate");
-  EXPECT_EQ(refusal_with(R"("device": "gpu")"), "device: \"gpu\" is unknown; supported: cpu, separate");
+  EXPECT_EQ(with(R"("device": "cuda:1")").device, "cuda:1");
+  for (const char* name : {"gpu", "cuda", "cuda:", "cuda:-1", "cuda:1x"}) {
+    EXPECT_EQ(refusal_with(fmt::format("\"device\": \"{}\"", name)),
+              fmt::format("device: \"{}\" is unknown; supported: cpu, separate, cuda:N", name));
+  }
+  EXPECT_EQ(refusal_with(R"("device": "cuda:N")"),
+            "device: \"cuda:N\" must have the number of a device, as in \"cuda:0\"");
   EXPECT_NE(refusal_with(R"("device": 3)"), "");
   const Config c = with(R"("device": "separate")");
   EXPECT_EQ(c.effective().at("config").at("device").string(), "separate");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "core/device/host_device.h"
 #include "core/device/named_device.h"
 #include "core/device/separate_device.h"
+#include "support/fake_cuda.h"
 
 namespace ds {
 namespace {
@@ -30,17 +32,24 @@ struct Kind {
   Make make;
 };
 
-const Kind kKinds[] = {
+const Kind kSoftware[] = {
     {"host", [](uint64_t) { return std::make_unique<HostDevice>(); }},
     {"separate", [](uint64_t) { return std::make_unique<SeparateDevice>(); }},
     {"jitter", [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
 };
 
+// And the plugin on a driver in software, where it is built.
+std::vector<Kind> kinds() {
+  std::vector<Kind> all(std::begin(kSoftware), std::end(kSoftware));
+  if (test::FakeCuda::find()) all.push_back({"cuda", [](uint64_t) { return make_device("cuda:0"); }});
+  return all;
+}
+
 class Devices : public testing::TestWithParam<Kind> {
  protected:
   std::unique_ptr<Device> make(uint64_t seed = 1) const { return GetParam().make(seed); }
 };
-INSTANTIATE_TEST_SUITE_P(All, Devices, testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(All, Devices, testing::ValuesIn(kinds()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 std::string thrown(const std::function<void()>& body) {
@@ -61,7 +70,7 @@ int64_t value_at(const Device& device, const std::byte* at) {
 TEST(NamedDevices, AreThoseOfAConfiguration) {
   for (const char* name : kDevices)
     EXPECT_EQ(make_device(name)->shared(), std::string(name) == "cpu") << name;
-  EXPECT_EQ(thrown([] { make_device("cuda:0"); }), "this build has no device 'cuda:0'");
+  EXPECT_EQ(thrown([] { make_device("gpu"); }), "this build has no device 'gpu'");
 }
 
 TEST_P(Devices, ArenasKeepWhatTheyHoldWhenTheyGrow) {
@@ -120,13 +129,24 @@ TEST_P(Devices, AQueueKeepsItsOrder) {
   TensorView from{arena->address(), DS_DTYPE_I64, 1, {4, 1, 1, 1}}, to = from;
   to.data = arena->address() + 4096;
   queue->fill(from.data, 0, from.bytes());
+  const std::vector<int64_t> ready(4, 1030);
+  if (!queue->runs_host_code()) queue->copy(to.data, ready.data(), to.bytes());
   for (int i = 0; i < 10; ++i) {
-    queue->launch(add, {.in = {&from, 1}, .out = {&to, 1}, .scalars = &scalars, .leaf = 1});
+    if (queue->runs_host_code())
+      queue->launch(add, {.in = {&from, 1}, .out = {&to, 1}, .scalars = &scalars, .leaf = 1});
     queue->copy(from.data, to.data, to.bytes());
+    queue->copy(to.data, from.data, to.bytes());
   }
   queue->copy(host->address(), to.data, to.bytes());
-  bool ran = false;
-  queue->run([&] { ran = true; });
+  std::atomic<bool> ran = false;
+  std::unique_ptr<DeviceQueue> code = device->make_host_queue("host");
+  EXPECT_TRUE(code->runs_host_code());
+  queue->record(*event);
+  code->wait(*event);
+  code->run([&] { ran = true; });
+  std::unique_ptr<Event> behind = code->make_event();
+  code->record(*behind);
+  queue->wait(*behind);
   queue->record(*event);
   event->synchronize();
   EXPECT_TRUE(event->done());
@@ -194,6 +214,24 @@ TEST_P(Devices, WaitsBetweenQueuesMakeTheResultThatOfOneQueue) {
     }
     device->copy(got.data(), arena->address(), kRoom);
     EXPECT_TRUE(got == expected) << "seed " << seed;
+  }
+}
+
+// The work of a queue that is waited for on a thread, which records again and again.
+TEST_P(Devices, AWaiterSeesTheEndOfItsRecord) {
+  std::unique_ptr<Device> device = make();
+  std::shared_ptr<Arena> arena = device->make_arena(Place::device, kMiB);
+  std::unique_ptr<DeviceQueue> queue = device->make_queue("compute");
+  std::unique_ptr<Event> event = queue->make_event();
+  std::vector<std::function<bool(int64_t)>> waiters;
+  for (int i = 0; i < 20; ++i) {
+    queue->fill(arena->address() + i * 8, i, 8);
+    queue->record(*event);
+    waiters.push_back(event->waiter());
+  }
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    while (!waiters[i](1000000)) continue;
+    EXPECT_EQ(value_at(*device, arena->address() + i * 8) & 0xFF, static_cast<int64_t>(i));
   }
 }
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/program/builder.h"
-#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "support/dice.h"
 

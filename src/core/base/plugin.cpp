@@ -1,4 +1,4 @@
-#include "comm/plugin.h"
+#include "core/base/plugin.h"
 
 #include <dlfcn.h>
 #include <fmt/core.h>
@@ -40,18 +40,18 @@ std::vector<fs::path> folders() {
   return out;
 }
 
-}  // namespace
-
-const ds_plugin_transport_table* load_transport(std::string_view name) {
+// Tables of all kinds begin alike.
+template <typename Table>
+const Table* load(std::string_view name, const char* symbol) {
   for (const fs::path& folder : folders()) {
     std::string file = (folder / fmt::format("libds_{}.so", name)).string();
     std::error_code code;
     if (!fs::exists(file, code)) continue;
     void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!object) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' cannot be loaded: {}", file, dlerror());
-    auto entry = reinterpret_cast<ds_plugin_transport_fn>(dlsym(object, "ds_plugin_transport"));
-    if (!entry) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' has no symbol ds_plugin_transport", file);
-    const ds_plugin_transport_table* table = entry();
+    auto entry = reinterpret_cast<const Table* (*)()>(dlsym(object, symbol));
+    if (!entry) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' has no symbol {}", file, symbol);
+    const Table* table = entry();
     bool same = table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
     if (!same) {
       raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file, table->build,
@@ -60,6 +60,16 @@ const ds_plugin_transport_table* load_transport(std::string_view name) {
     return table;
   }
   return nullptr;
+}
+
+}  // namespace
+
+const ds_plugin_transport_table* load_transport(std::string_view name) {
+  return load<ds_plugin_transport_table>(name, "ds_plugin_transport");
+}
+
+const ds_plugin_device_table* load_device(std::string_view name) {
+  return load<ds_plugin_device_table>(name, "ds_plugin_devices");
 }
 
 }  // namespace ds

@@ -1,0 +1,251 @@
+// Problem: products are most of a step, and cuBLASLt's are the fastest that there are; but its library is
+// half a gigabyte, and a machine without it must hear so when the plan is made. So it is opened at run time.
+// Invariant: bits depend on shapes, types, alignments and the library alone. The algorithm is the first that
+// the heuristic names for them; none is timed. Split sums are added in one order (reduction schemes NONE and
+// COMPUTE_TYPE), and each queue has a workspace of its own, without which cuBLAS promises no equal bits.
+// The library's matrices are column-major, so a row-major c = a b is made as its transpose, b^T a^T: the same
+// bytes with the operands exchanged.
+#include "kernels/cuda/blas.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "ds_plugin.h"
+#include "kernels/cuda/driver.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/product.h"
+#include "kernels/matrix_product.h"
+
+namespace ds::cuda {
+namespace {
+
+void check_blas(cublasStatus_t status, const char* call);
+
+// A function of the library. A call throws a Failure that names it.
+template <typename Function>
+struct Entry {
+  const char* name;
+  Function function = nullptr;
+  template <typename... Args>
+  void operator()(Args... args) const {
+    check_blas(function(args...), name);
+  }
+};
+
+struct Library {
+  std::string file;
+  Entry<decltype(&::cublasLtCreate)> cublasLtCreate{"cublasLtCreate"};
+  Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{"cublasLtDestroy"};
+  Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{"cublasLtGetStatusString"};
+  Entry<decltype(&::cublasLtMatmulDescCreate)> cublasLtMatmulDescCreate{"cublasLtMatmulDescCreate"};
+  Entry<decltype(&::cublasLtMatmulDescDestroy)> cublasLtMatmulDescDestroy{"cublasLtMatmulDescDestroy"};
+  Entry<decltype(&::cublasLtMatmulDescSetAttribute)> cublasLtMatmulDescSetAttribute{
+      "cublasLtMatmulDescSetAttribute"};
+  Entry<decltype(&::cublasLtMatrixLayoutCreate)> cublasLtMatrixLayoutCreate{"cublasLtMatrixLayoutCreate"};
+  Entry<decltype(&::cublasLtMatrixLayoutDestroy)> cublasLtMatrixLayoutDestroy{"cublasLtMatrixLayoutDestroy"};
+  Entry<decltype(&::cublasLtMatmulPreferenceCreate)> cublasLtMatmulPreferenceCreate{
+      "cublasLtMatmulPreferenceCreate"};
+  Entry<decltype(&::cublasLtMatmulPreferenceDestroy)> cublasLtMatmulPreferenceDestroy{
+      "cublasLtMatmulPreferenceDestroy"};
+  Entry<decltype(&::cublasLtMatmulPreferenceSetAttribute)> cublasLtMatmulPreferenceSetAttribute{
+      "cublasLtMatmulPreferenceSetAttribute"};
+  Entry<decltype(&::cublasLtMatmulAlgoGetHeuristic)> cublasLtMatmulAlgoGetHeuristic{
+      "cublasLtMatmulAlgoGetHeuristic"};
+  Entry<decltype(&::cublasLtMatmul)> cublasLtMatmul{"cublasLtMatmul"};
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit(cublasLtCreate);
+    visit(cublasLtDestroy);
+    visit(cublasLtGetStatusString);
+    visit(cublasLtMatmulDescCreate);
+    visit(cublasLtMatmulDescDestroy);
+    visit(cublasLtMatmulDescSetAttribute);
+    visit(cublasLtMatrixLayoutCreate);
+    visit(cublasLtMatrixLayoutDestroy);
+    visit(cublasLtMatmulPreferenceCreate);
+    visit(cublasLtMatmulPreferenceDestroy);
+    visit(cublasLtMatmulPreferenceSetAttribute);
+    visit(cublasLtMatmulAlgoGetHeuristic);
+    visit(cublasLtMatmul);
+  }
+};
+
+Library open_library() {
+  const char* given = std::getenv("DS_CUDA_BLAS");
+  void* object = nullptr;
+  std::string reason, found;
+  const std::vector<const char*> files =
+      given && *given ? std::vector{given} : std::vector{"libcublasLt.so.13", "libcublasLt.so"};
+  for (const char* file : files) {
+    object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    found = file;
+    if (object) break;
+    if (reason.empty()) reason = dlerror();
+  }
+  if (!object) throw Failure(DS_PLUGIN_REFUSED, "there is no cuBLASLt: " + reason);
+  Library library;
+  library.file = found;
+  library.visit([&](auto& entry) {
+    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
+    if (!entry.function)
+      throw Failure(DS_PLUGIN_REFUSED, fmt::format("cuBLASLt '{}' has no function {}", found, entry.name));
+  });
+  return library;
+}
+
+const Library& library() {
+  static const Library opened = open_library();
+  return opened;
+}
+
+void check_blas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Failure(status == CUBLAS_STATUS_ALLOC_FAILED ? DS_PLUGIN_OUT_OF_MEMORY : DS_PLUGIN_FAILED,
+                fmt::format("{}: {}", call, library().cublasLtGetStatusString.function(status)));
+}
+
+// An object of the library with its end.
+template <typename Object>
+using Owned = std::unique_ptr<std::remove_pointer_t<Object>, cublasStatus_t (*)(Object)>;
+
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DS_DTYPE_F32 ? CUDA_R_32F : dtype == DS_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+// The alignment of an address, as far as algorithms care.
+uint32_t alignment(const void* address) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  uintptr_t lowest = at & (~at + 1);
+  return at == 0 ? 256 : static_cast<uint32_t>(std::min<uintptr_t>(lowest, 256));
+}
+
+// A product with everything but addresses.
+struct Plan {
+  Owned<cublasLtMatmulDesc_t> matmul{nullptr, nullptr};
+  Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr}, result{nullptr, nullptr};
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+template <typename Value>
+void set(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t which, Value value) {
+  library().cublasLtMatmulDescSetAttribute(matmul, which, &value, sizeof value);
+}
+
+// Of a row-major matrix [rows, columns], whose rows are `stride` elements apart.
+Owned<cublasLtMatrixLayout_t> layout(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  library().cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(columns),
+                                       static_cast<uint64_t>(rows), stride);
+  return {made, library().cublasLtMatrixLayoutDestroy.function};
+}
+
+class Products {
+ public:
+  Products() { library().cublasLtCreate(&handle_); }
+  ~Products() { library().cublasLtDestroy.function(handle_); }
+
+  void run(const MatrixProduct& p, void* scratch, CUstream stream) {
+    std::lock_guard lock(mutex_);
+    const Plan& plan = plan_of(p);
+    if (p.bias) set(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    const float one = 1, beta = p.shape.store == Store::added ? 1 : 0;
+    library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a, plan.second.get(),
+                             &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm, scratch,
+                             static_cast<size_t>(kProductScratch), stream);
+  }
+
+ private:
+  using Key = std::pair<MatrixShape, std::array<uint32_t, 4>>;
+
+  const Plan& plan_of(const MatrixProduct& p) {
+    const Key key{p.shape, {alignment(p.a), alignment(p.b), alignment(p.c), alignment(p.bias)}};
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, make_plan(p)).first;
+    return found->second;
+  }
+
+  Plan make_plan(const MatrixProduct& p) {
+    const MatrixShape& s = p.shape;
+    Plan plan;
+    cublasLtMatmulDesc_t matmul = nullptr;
+    library().cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    plan.matmul = {matmul, library().cublasLtMatmulDescDestroy.function};
+    set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (s.bias) {
+      set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+      set(matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.result()));
+    }
+    plan.first = s.transpose_b ? layout(s.dtype, s.n, s.k, s.ldb) : layout(s.dtype, s.k, s.n, s.ldb);
+    plan.second = s.transpose_a ? layout(s.dtype, s.k, s.m, s.lda) : layout(s.dtype, s.m, s.k, s.lda);
+    plan.result = layout(s.result(), s.m, s.n, s.ldc);
+    choose(p, plan);
+    return plan;
+  }
+
+  void choose(const MatrixProduct& p, Plan& plan) {
+    cublasLtMatmulPreference_t made = nullptr;
+    library().cublasLtMatmulPreferenceCreate(&made);
+    Owned<cublasLtMatmulPreference_t> preference(made, library().cublasLtMatmulPreferenceDestroy.function);
+    auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
+      library().cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductScratch));
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
+    cublasLtMatmulHeuristicResult_t best{};
+    int count = 0;
+    library().cublasLtMatmulAlgoGetHeuristic(handle_, plan.matmul.get(), plan.first.get(), plan.second.get(),
+                                             plan.result.get(), plan.result.get(), made, 1, &best, &count);
+    if (count == 0) {
+      throw Failure(DS_PLUGIN_FAILED, fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {}",
+                                                  p.shape.m, p.shape.n, p.shape.k));
+    }
+    plan.algorithm = best.algo;
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::map<Key, Plan> plans_;
+};
+
+void multiply_by_blas(Launcher& launcher, const MatrixProduct& product) {
+  if (product.shape.m == 0 || product.shape.n == 0) return;
+  auto* stream = dynamic_cast<Stream*>(&launcher);
+  ensure(stream != nullptr, "a product of cuBLASLt needs a stream of the driver");
+  Device& device = *stream->device();
+  Device::Scope scope(device);
+  device.part<Products>().run(product, stream->product_scratch, stream->handle());
+}
+
+}  // namespace
+
+std::string use_blas() {
+  try {
+    std::string file = library().file;
+    use_products(multiply_by_blas);
+    return "products by " + file;
+  } catch (const Failure& failure) {
+    return fmt::format("products by our own kernel, because {}", failure.what());
+  }
+}
+
+}  // namespace ds::cuda

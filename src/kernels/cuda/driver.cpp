@@ -1,0 +1,462 @@
+// Problem: libds runs where there is no GPU, so nothing may need a CUDA library to load; and tests must be
+// able to put another driver in its place. Invariant: every call of the driver goes through Driver, a struct
+// of functions that dlsym found, and every object of the driver has one owner here, which gives it back. The
+// names that cuda.h gives to functions are macros (cuMemcpyAsync may be cuMemcpyAsync_v2), so the name that
+// is looked up is the expanded one, and its type is that of the same declaration.
+#include "kernels/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "core/base/round.h"
+#include "ds_plugin.h"
+#include "kernels/cuda/modules.h"
+
+namespace ds::cuda {
+
+// A function of the driver, by the name under which its library has it. A call throws a Failure that names
+// it.
+template <typename Function>
+struct Entry {
+  const char* name;
+  Function function = nullptr;
+  template <typename... Args>
+  void operator()(Args... args) const {
+    check(function(args...), name);
+  }
+};
+
+struct Driver {
+  std::string file;
+  int version = 0;
+  Entry<decltype(&::cuInit)> cuInit{"cuInit"};
+  Entry<decltype(&::cuDriverGetVersion)> cuDriverGetVersion{"cuDriverGetVersion"};
+  Entry<decltype(&::cuGetErrorName)> cuGetErrorName{"cuGetErrorName"};
+  Entry<decltype(&::cuGetErrorString)> cuGetErrorString{"cuGetErrorString"};
+  Entry<decltype(&::cuDeviceGetCount)> cuDeviceGetCount{"cuDeviceGetCount"};
+  Entry<decltype(&::cuDeviceGet)> cuDeviceGet{"cuDeviceGet"};
+  Entry<decltype(&::cuDeviceGetName)> cuDeviceGetName{"cuDeviceGetName"};
+  Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{"cuDeviceGetAttribute"};
+  Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{"cuDevicePrimaryCtxRetain"};
+  Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{"cuDevicePrimaryCtxRelease_v2"};
+  Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{"cuCtxPushCurrent_v2"};
+  Entry<decltype(&::cuCtxPopCurrent)> cuCtxPopCurrent{"cuCtxPopCurrent_v2"};
+  Entry<decltype(&::cuMemGetInfo)> cuMemGetInfo{"cuMemGetInfo_v2"};
+  Entry<decltype(&::cuMemGetAllocationGranularity)> cuMemGetAllocationGranularity{
+      "cuMemGetAllocationGranularity"};
+  Entry<decltype(&::cuMemAddressReserve)> cuMemAddressReserve{"cuMemAddressReserve"};
+  Entry<decltype(&::cuMemAddressFree)> cuMemAddressFree{"cuMemAddressFree"};
+  Entry<decltype(&::cuMemCreate)> cuMemCreate{"cuMemCreate"};
+  Entry<decltype(&::cuMemRelease)> cuMemRelease{"cuMemRelease"};
+  Entry<decltype(&::cuMemMap)> cuMemMap{"cuMemMap"};
+  Entry<decltype(&::cuMemUnmap)> cuMemUnmap{"cuMemUnmap"};
+  Entry<decltype(&::cuMemSetAccess)> cuMemSetAccess{"cuMemSetAccess"};
+  Entry<decltype(&::cuMemHostRegister)> cuMemHostRegister{"cuMemHostRegister_v2"};
+  Entry<decltype(&::cuMemHostUnregister)> cuMemHostUnregister{"cuMemHostUnregister"};
+  Entry<decltype(&::cuMemcpyAsync)> cuMemcpyAsync{"cuMemcpyAsync"};
+  Entry<decltype(&::cuMemsetD8Async)> cuMemsetD8Async{"cuMemsetD8Async"};
+  Entry<decltype(&::cuStreamCreate)> cuStreamCreate{"cuStreamCreate"};
+  Entry<decltype(&::cuStreamDestroy)> cuStreamDestroy{"cuStreamDestroy_v2"};
+  Entry<decltype(&::cuStreamSynchronize)> cuStreamSynchronize{"cuStreamSynchronize"};
+  Entry<decltype(&::cuStreamWaitEvent)> cuStreamWaitEvent{"cuStreamWaitEvent"};
+  Entry<decltype(&::cuEventCreate)> cuEventCreate{"cuEventCreate"};
+  Entry<decltype(&::cuEventDestroy)> cuEventDestroy{"cuEventDestroy_v2"};
+  Entry<decltype(&::cuEventRecord)> cuEventRecord{"cuEventRecord"};
+  Entry<decltype(&::cuEventQuery)> cuEventQuery{"cuEventQuery"};
+  Entry<decltype(&::cuModuleLoadData)> cuModuleLoadData{"cuModuleLoadData"};
+  Entry<decltype(&::cuModuleUnload)> cuModuleUnload{"cuModuleUnload"};
+  Entry<decltype(&::cuModuleGetFunction)> cuModuleGetFunction{"cuModuleGetFunction"};
+  Entry<decltype(&::cuFuncSetAttribute)> cuFuncSetAttribute{"cuFuncSetAttribute"};
+  Entry<decltype(&::cuLaunchKernel)> cuLaunchKernel{"cuLaunchKernel"};
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit(cuInit);
+    visit(cuDriverGetVersion);
+    visit(cuGetErrorName);
+    visit(cuGetErrorString);
+    visit(cuDeviceGetCount);
+    visit(cuDeviceGet);
+    visit(cuDeviceGetName);
+    visit(cuDeviceGetAttribute);
+    visit(cuDevicePrimaryCtxRetain);
+    visit(cuDevicePrimaryCtxRelease);
+    visit(cuCtxPushCurrent);
+    visit(cuCtxPopCurrent);
+    visit(cuMemGetInfo);
+    visit(cuMemGetAllocationGranularity);
+    visit(cuMemAddressReserve);
+    visit(cuMemAddressFree);
+    visit(cuMemCreate);
+    visit(cuMemRelease);
+    visit(cuMemMap);
+    visit(cuMemUnmap);
+    visit(cuMemSetAccess);
+    visit(cuMemHostRegister);
+    visit(cuMemHostUnregister);
+    visit(cuMemcpyAsync);
+    visit(cuMemsetD8Async);
+    visit(cuStreamCreate);
+    visit(cuStreamDestroy);
+    visit(cuStreamSynchronize);
+    visit(cuStreamWaitEvent);
+    visit(cuEventCreate);
+    visit(cuEventDestroy);
+    visit(cuEventRecord);
+    visit(cuEventQuery);
+    visit(cuModuleLoadData);
+    visit(cuModuleUnload);
+    visit(cuModuleGetFunction);
+    visit(cuFuncSetAttribute);
+    visit(cuLaunchKernel);
+  }
+};
+
+namespace {
+
+constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
+constexpr int kLeastMajor = 8;                             // of the architecture
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+Driver open_driver() {
+  Driver driver;
+  const char* given = std::getenv("DS_CUDA_DRIVER");
+  driver.file = given && *given ? given : "libcuda.so.1";
+  void* object = dlopen(driver.file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!object) throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no CUDA driver: {}", dlerror()));
+  std::string missing;
+  driver.visit([&](auto& entry) {
+    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
+    if (!entry.function && missing.empty()) missing = entry.name;
+  });
+  if (!driver.cuDriverGetVersion.function ||
+      driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS) {
+    throw Failure(DS_PLUGIN_REFUSED,
+                  fmt::format("'{}' is not a CUDA driver: it tells no version", driver.file));
+  }
+  if (driver.version < kLeastVersion) {
+    throw Failure(DS_PLUGIN_REFUSED,
+                  fmt::format("the CUDA driver '{}' is of version {}, and this plugin needs {} or later",
+                              driver.file, version_text(driver.version), version_text(kLeastVersion)));
+  }
+  if (!missing.empty()) {
+    throw Failure(DS_PLUGIN_REFUSED, fmt::format("the CUDA driver '{}' of version {} has no function {}",
+                                                 driver.file, version_text(driver.version), missing));
+  }
+  CUresult result = driver.cuInit.function(0);
+  if (result != CUDA_SUCCESS) {
+    const char* text = nullptr;
+    driver.cuGetErrorString.function(result, &text);
+    throw Failure(DS_PLUGIN_REFUSED,
+                  fmt::format("the CUDA driver '{}' of version {} does not start: {}", driver.file,
+                              version_text(driver.version), text ? text : "unknown error"));
+  }
+  return driver;
+}
+
+int32_t status_of(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return DS_PLUGIN_OUT_OF_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_NOT_FOUND:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_NOT_SUPPORTED:
+      return DS_PLUGIN_REFUSED;
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+    case CUDA_ERROR_DEINITIALIZED:
+      return DS_PLUGIN_LOST;
+    default:
+      return DS_PLUGIN_FAILED;
+  }
+}
+
+CUmemAllocationProp kind_of_memory(CUdevice device) {
+  CUmemAllocationProp kind{};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.id = device;
+  return kind;
+}
+
+int attribute(CUdevice device, CUdevice_attribute which) {
+  int value = 0;
+  driver().cuDeviceGetAttribute(&value, which, device);
+  return value;
+}
+
+CUdeviceptr number_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver opened = open_driver();
+  return opened;
+}
+
+void check(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return;
+  const char *name = nullptr, *text = nullptr;
+  driver().cuGetErrorName.function(result, &name);
+  driver().cuGetErrorString.function(result, &text);
+  throw Failure(status_of(result), fmt::format("{}: {} ({})", call, text ? text : "unknown error",
+                                               name ? name : std::to_string(result)));
+}
+
+std::string driver_name() { return fmt::format("{} {}", driver().file, version_text(driver().version)); }
+
+int device_count() {
+  int count = 0;
+  driver().cuDeviceGetCount(&count);
+  return count;
+}
+
+std::shared_ptr<Device> Device::open(int index) {
+  static std::mutex opening;
+  static std::map<int, std::weak_ptr<Device>> opened;
+  std::lock_guard lock(opening);
+  std::shared_ptr<Device> device = opened[index].lock();
+  if (device) return device;
+  int count = device_count();
+  if (index >= count) {
+    throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no such device: {} has {}", driver_name(), count));
+  }
+  device.reset(new Device(index));
+  opened[index] = device;
+  return device;
+}
+
+Device::Device(int index) {
+  driver().cuDeviceGet(&number, index);
+  char name[128] = "";
+  driver().cuDeviceGetName(name, sizeof name, number);
+  product_ = name;
+  major_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  if (major_ < kLeastMajor) {
+    throw Failure(DS_PLUGIN_REFUSED,
+                  fmt::format("{} is of architecture sm_{}{}, and this plugin needs sm_80 or later", product_,
+                              major_, minor_));
+  }
+  driver().cuDevicePrimaryCtxRetain(&context_, number);
+  try {
+    Scope scope(*this);
+    const CUmemAllocationProp kind = kind_of_memory(number);
+    size_t granularity = 0;
+    driver().cuMemGetAllocationGranularity(&granularity, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    granularity_ = static_cast<int64_t>(granularity);
+    load_modules();
+  } catch (...) {
+    driver().cuDevicePrimaryCtxRelease.function(number);
+    throw;
+  }
+}
+
+Device::~Device() {
+  {
+    Scope scope(*this);
+    part_.reset();
+    for (CUmodule module : modules_) driver().cuModuleUnload.function(module);
+  }
+  driver().cuDevicePrimaryCtxRelease.function(number);
+}
+
+void Device::load_modules() {
+  for (const void* image : module_images()) {
+    CUmodule module = nullptr;
+    driver().cuModuleLoadData(&module, image);
+    modules_.push_back(module);
+  }
+}
+
+Device::Scope::Scope(const Device& device) { driver().cuCtxPushCurrent(device.context_); }
+
+Device::Scope::~Scope() {
+  CUcontext context = nullptr;
+  driver().cuCtxPopCurrent.function(&context);
+}
+
+std::pair<int64_t, int64_t> Device::memory() const {
+  Scope scope(*this);
+  size_t free = 0, total = 0;
+  driver().cuMemGetInfo(&free, &total);
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
+  constexpr uint32_t kAlways = 48 << 10;  // more must be asked for
+  std::lock_guard lock(finding_);
+  Found& found = functions_[entry];
+  for (size_t i = 0; !found.function && i < modules_.size(); ++i) {
+    CUresult result = driver().cuModuleGetFunction.function(&found.function, modules_[i], entry.c_str());
+    if (result != CUDA_ERROR_NOT_FOUND) check(result, "cuModuleGetFunction");
+  }
+  if (!found.function)
+    throw Failure(DS_PLUGIN_FAILED, fmt::format("no module of this plugin has a function '{}'", entry));
+  if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
+    driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                static_cast<int>(shared_bytes));
+    found.shared_bytes = shared_bytes;
+  }
+  return found.function;
+}
+
+Arena::Arena(std::shared_ptr<Device> device, int64_t bytes) : device_(std::move(device)) {
+  const int64_t unit = device_->granularity(), most = device_->memory().second;
+  Device::Scope scope(*device_);
+  reserved_ = round_up(std::max(bytes, most), unit);
+  driver().cuMemAddressReserve(&address_, static_cast<size_t>(reserved_), 0, 0, 0);
+  try {
+    map(bytes);
+  } catch (...) {
+    driver().cuMemAddressFree.function(address_, static_cast<size_t>(reserved_));
+    throw;
+  }
+}
+
+Arena::~Arena() {
+  Device::Scope scope(*device_);
+  for (const Piece& piece : pieces_) {
+    driver().cuMemUnmap.function(address_ + static_cast<CUdeviceptr>(piece.begin),
+                                 static_cast<size_t>(piece.bytes));
+    driver().cuMemRelease.function(piece.handle);
+  }
+  driver().cuMemAddressFree.function(address_, static_cast<size_t>(reserved_));
+}
+
+void Arena::grow(int64_t bytes) {
+  Device::Scope scope(*device_);
+  map(bytes);
+}
+
+// Takes what `bytes` need beyond what is mapped. On an error nothing has changed.
+void Arena::map(int64_t bytes) {
+  int64_t end = round_up(bytes, device_->granularity());
+  if (end <= mapped_) return;
+  if (end > reserved_) {
+    throw Failure(
+        DS_PLUGIN_OUT_OF_MEMORY,
+        fmt::format("an arena of {} bytes is larger than the device's memory, {}", bytes, reserved_));
+  }
+  Piece piece{0, mapped_, end - mapped_};
+  const auto size = static_cast<size_t>(piece.bytes);
+  const CUdeviceptr at = address_ + static_cast<CUdeviceptr>(piece.begin);
+  const CUmemAllocationProp kind = kind_of_memory(device_->number);
+  CUresult result = driver().cuMemCreate.function(&piece.handle, size, &kind, 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    auto [free, total] = device_->memory();
+    throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
+                  fmt::format("{} bytes are wanted, and {} of {} are free", size, free, total));
+  }
+  check(result, "cuMemCreate");
+  bool there = false;
+  try {
+    driver().cuMemMap(at, size, 0, piece.handle, 0);
+    there = true;
+    CUmemAccessDesc access{};
+    access.location = kind.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    driver().cuMemSetAccess(at, size, &access, 1);
+    driver().cuMemsetD8Async(at, 0, size, nullptr);
+    driver().cuStreamSynchronize(nullptr);
+  } catch (...) {
+    if (there) driver().cuMemUnmap.function(at, size);
+    driver().cuMemRelease.function(piece.handle);
+    throw;
+  }
+  pieces_.push_back(piece);
+  mapped_ = end;
+}
+
+// Streams do not wait for the default stream, which belongs to others.
+Stream::Stream(std::shared_ptr<Device> device)
+    : device_(std::move(device)), blocking_([] {
+        const char* given = std::getenv("DS_CUDA_BLOCKING");
+        return given && std::strcmp(given, "1") == 0;
+      }()) {
+  Device::Scope scope(*device_);
+  driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+}
+
+Stream::~Stream() {
+  Device::Scope scope(*device_);
+  driver().cuStreamSynchronize.function(stream_);
+  driver().cuStreamDestroy.function(stream_);
+}
+
+void Stream::launch(const Launch& launch) {
+  Device::Scope scope(*device_);
+  CUfunction function = device_->function(launch.entry, launch.shared_bytes);
+  void* args[] = {const_cast<void*>(launch.args)};
+  CUresult result = driver().cuLaunchKernel.function(function, launch.grid.x, launch.grid.y, launch.grid.z,
+                                                     launch.block.x, launch.block.y, launch.block.z,
+                                                     launch.shared_bytes, stream_, args, nullptr);
+  check(result, launch.entry);
+  if (blocking_) check(driver().cuStreamSynchronize.function(stream_), launch.entry);
+}
+
+void Stream::copy(void* to, const void* from, int64_t bytes) {
+  Device::Scope scope(*device_);
+  driver().cuMemcpyAsync(number_of(to), number_of(from), static_cast<size_t>(bytes), stream_);
+}
+
+void Stream::fill(void* to, int byte, int64_t bytes) {
+  Device::Scope scope(*device_);
+  driver().cuMemsetD8Async(number_of(to), static_cast<unsigned char>(byte), static_cast<size_t>(bytes),
+                           stream_);
+}
+
+void Stream::record(CUevent event) {
+  Device::Scope scope(*device_);
+  driver().cuEventRecord(event, stream_);
+}
+
+void Stream::wait(CUevent event) {
+  Device::Scope scope(*device_);
+  driver().cuStreamWaitEvent(stream_, event, 0);
+}
+
+void Stream::finish() {
+  Device::Scope scope(*device_);
+  driver().cuStreamSynchronize(stream_);
+}
+
+Event::Event(std::shared_ptr<Device> device) : device_(std::move(device)) {
+  Device::Scope scope(*device_);
+  driver().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING);
+}
+
+Event::~Event() {
+  Device::Scope scope(*device_);
+  driver().cuEventDestroy.function(event_);
+}
+
+bool Event::done() const {
+  Device::Scope scope(*device_);
+  CUresult result = driver().cuEventQuery.function(event_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  check(result, "cuEventQuery");
+  return true;
+}
+
+void pin(const Device& device, void* host, int64_t bytes) {
+  Device::Scope scope(device);
+  driver().cuMemHostRegister(host, static_cast<size_t>(bytes), CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+void unpin(const Device& device, void* host) {
+  Device::Scope scope(device);
+  driver().cuMemHostUnregister.function(host);
+}
+
+}  // namespace ds::cuda

@@ -1,0 +1,259 @@
+// The table of ds_plugin.h over driver.h and kernel.h. Everything that is thrown ends here, as a status and a
+// line of text.
+#include "kernels/cuda/plugin.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/base/element_run.h"
+#include "core/base/error.h"
+#include "core/base/group_scalars.h"
+#include "core/base/round.h"
+#include "core/device/scalars.h"
+#include "core/device/view.h"
+#include "kernels/cuda/blas.h"
+#include "kernels/cuda/driver.h"
+#include "kernels/cuda/kernel.h"
+
+using ds::cuda::Failure;
+
+struct ds_plugin_device {
+  std::shared_ptr<ds::cuda::Device> device;
+};
+struct ds_plugin_arena {
+  ds::cuda::Arena arena;
+};
+struct ds_plugin_queue {
+  ds::cuda::Stream stream;
+};
+struct ds_plugin_event {
+  ds::cuda::Event event;
+};
+struct ds_plugin_kernel {
+  std::unique_ptr<ds::cuda::Kernel> kernel;
+  ds::Attrs attrs;
+  std::vector<ds::ElementRun> runs;
+  int64_t scratch_bytes = 0;  // of its own, before that of products
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+template <typename Body>
+int32_t guarded(const Body& body) {
+  try {
+    body();
+    return DS_PLUGIN_OK;
+  } catch (const Failure& failure) {
+    last_error = failure.what();
+    return failure.status();
+  } catch (const ds::Error& error) {
+    last_error = error.what();
+    return error.status() == DS_ERROR_UNSUPPORTED ? DS_PLUGIN_REFUSED : DS_PLUGIN_FAILED;
+  } catch (const std::bad_alloc&) {
+    last_error = "the host has no more memory";
+    return DS_PLUGIN_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return DS_PLUGIN_FAILED;
+  }
+}
+
+// What gives an object back has nobody to tell about an error; the driver's are heard at the next call.
+template <typename Object>
+void destroy(Object* object) {
+  guarded([&] { delete object; });
+}
+
+const char* message() { return last_error.c_str(); }
+
+int32_t count(int32_t* out) {
+  *out = 0;
+  return guarded([&] { *out = ds::cuda::device_count(); });
+}
+
+int32_t open(int32_t index, ds_plugin_device** out) {
+  *out = nullptr;
+  return guarded([&] { *out = new ds_plugin_device{ds::cuda::Device::open(index)}; });
+}
+
+template <size_t N>
+void put(char (&to)[N], const std::string& text) {
+  size_t size = std::min(text.size(), N - 1);
+  std::memcpy(to, text.data(), size);
+  to[size] = 0;
+}
+
+int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
+  return guarded([&] {
+    ds::cuda::Device& own = *device->device;
+    put(out->name, own.product());
+    put(out->arch, fmt::format("sm_{}{}", own.major(), own.minor()));
+    put(out->driver, ds::cuda::driver_name());
+    std::tie(out->free, out->total) = own.memory();
+    out->granularity = own.granularity();
+  });
+}
+
+int32_t arena_create(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out, void** address) {
+  *out = nullptr;
+  return guarded([&] {
+    *out = new ds_plugin_arena{{device->device, bytes}};
+    *address = reinterpret_cast<void*>((*out)->arena.address());
+  });
+}
+
+int32_t arena_grow(ds_plugin_arena* arena, int64_t bytes) {
+  return guarded([&] { arena->arena.grow(bytes); });
+}
+
+int32_t pin(ds_plugin_device* device, void* host, int64_t bytes) {
+  return guarded([&] { ds::cuda::pin(*device->device, host, bytes); });
+}
+
+void unpin(ds_plugin_device* device, void* host) {
+  guarded([&] { ds::cuda::unpin(*device->device, host); });
+}
+
+int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** out) {
+  *out = nullptr;
+  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::Stream(device->device)}; });
+}
+
+int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {
+  return guarded([&] { queue->stream.copy(to, from, bytes); });
+}
+
+int32_t fill(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes) {
+  return guarded([&] { queue->stream.fill(to, byte, bytes); });
+}
+
+int32_t event_create(ds_plugin_device* device, ds_plugin_event** out) {
+  *out = nullptr;
+  return guarded([&] { *out = new ds_plugin_event{ds::cuda::Event(device->device)}; });
+}
+
+int32_t record(ds_plugin_queue* queue, ds_plugin_event* event) {
+  return guarded([&] { queue->stream.record(event->event.handle()); });
+}
+
+int32_t wait(ds_plugin_queue* queue, ds_plugin_event* event) {
+  return guarded([&] { queue->stream.wait(event->event.handle()); });
+}
+
+int32_t done(ds_plugin_event* event, int32_t* out) {
+  *out = 0;
+  return guarded([&] { *out = event->event.done() ? 1 : 0; });
+}
+
+int32_t finish(ds_plugin_queue* queue) {
+  return guarded([&] { queue->stream.finish(); });
+}
+
+std::vector<ds::TensorView> views_of(const ds_plugin_view* views, size_t count) {
+  std::vector<ds::TensorView> out(count);
+  for (size_t i = 0; i < count; ++i) {
+    out[i].data = views[i].data;
+    out[i].dtype = static_cast<ds::DType>(views[i].dtype);
+    out[i].rank = views[i].rank;
+    std::copy(std::begin(views[i].dims), std::end(views[i].dims), std::begin(out[i].dims));
+  }
+  return out;
+}
+
+ds::Attrs attrs_of(const ds_plugin_attr* attrs, size_t count) {
+  ds::Attrs out;
+  for (size_t i = 0; i < count; ++i) {
+    const ds_plugin_attr& a = attrs[i];
+    if (a.kind == 0) out.set(a.key, a.integer);
+    if (a.kind == 1) out.set(a.key, a.real);
+    if (a.kind == 2) out.set(a.key, std::string(a.text));
+    if (a.kind == 3) out.set(a.key, std::vector<int64_t>(a.integers, a.integers + a.integers_count));
+  }
+  return out;
+}
+
+int32_t kernel_create(ds_plugin_device*, const ds_plugin_query* query, int64_t* scratch_bytes,
+                      ds_plugin_kernel** out) {
+  *out = nullptr;
+  return guarded([&] {
+    auto made = std::make_unique<ds_plugin_kernel>();
+    made->attrs = attrs_of(query->attrs, query->attrs_count);
+    for (size_t i = 0; i < query->runs_count; ++i) {
+      const ds_plugin_run& r = query->runs[i];
+      made->runs.push_back({r.begin, r.end, r.missed, r.group, r.param, r.element});
+    }
+    std::vector<ds::TensorView> in = views_of(query->in, query->in_count),
+                                results = views_of(query->out, query->out_count);
+    static const std::string products = ds::cuda::use_blas();
+    std::string refusal;
+    made->kernel = ds::cuda::make_kernel({query->op, in, results, made->attrs}, &refusal);
+    if (!made->kernel) throw Failure(DS_PLUGIN_REFUSED, refusal);
+    made->scratch_bytes = ds::round_up(made->kernel->scratch_bytes(), int64_t{256});
+    *scratch_bytes = made->scratch_bytes + ds::cuda::kProductScratch;
+    *out = made.release();
+  });
+}
+
+int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds_plugin_launch* launch) {
+  return guarded([&] {
+    std::vector<ds::TensorView> in = views_of(launch->in, launch->in_count),
+                                results = views_of(launch->out, launch->out_count);
+    ds::cuda::Arguments arguments;
+    arguments.in = in;
+    arguments.out = results;
+    arguments.scalars = static_cast<const ds::StepScalars*>(launch->scalars);
+    arguments.leaf = launch->leaf;
+    arguments.run = {launch->missed, launch->param, launch->element};
+    if (launch->group) arguments.group = *static_cast<const ds::GroupScalars*>(launch->group);
+    arguments.runs = kernel->runs;
+    arguments.scratch = launch->scratch;
+    queue->stream.product_scratch = static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
+    kernel->kernel->run(queue->stream, arguments);
+  });
+}
+
+}  // namespace
+
+const ds_plugin_device_table* ds_plugin_devices(void) {
+  static const ds_plugin_device_table table = {sizeof(ds_plugin_device_table),
+                                               "cuda",
+                                               DS_PLUGIN_BUILD,
+                                               message,
+                                               count,
+                                               open,
+                                               destroy<ds_plugin_device>,
+                                               info,
+                                               arena_create,
+                                               arena_grow,
+                                               destroy<ds_plugin_arena>,
+                                               pin,
+                                               unpin,
+                                               queue_create,
+                                               destroy<ds_plugin_queue>,
+                                               copy,
+                                               fill,
+                                               event_create,
+                                               destroy<ds_plugin_event>,
+                                               record,
+                                               wait,
+                                               done,
+                                               finish,
+                                               kernel_create,
+                                               kernel_launch,
+                                               destroy<ds_plugin_kernel>};
+  return &table;
+}

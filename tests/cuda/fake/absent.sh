@@ -1,0 +1,48 @@
+#!/bin/sh
+# What there is of CUDA on a machine, in one line; an engine on a device that is not there is refused with it, and
+# the CPU trains. The command also trains on the driver in software.
+# usage: absent.sh LIBDS PLUGIN FAKE_DRIVER FAKE_BLAS
+fake_driver=$3
+plugin=$2
+fake_blas=$4
+. "$(dirname "$0")/../../cli/begin.sh"
+make_text 400
+tiny="$here/../../cli/tiny.json"
+
+for needed in $(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+  case $needed in libcu* | libnv* | libnccl*) fail "libds_cuda.so needs $needed" ;; esac
+done
+
+# says LINE NAME=VALUE...: what `libds env` says of CUDA in this environment.
+says() {
+  line=$1
+  shift
+  env "$@" "$libds" env > out
+  grep -q "^CUDA  *.*$line" out || fail "env with $*: $(grep ^CUDA out)"
+}
+says "there is no CUDA driver: /nowhere/libcuda.so: cannot open shared object file" DS_CUDA_DRIVER=/nowhere/libcuda.so
+says "is not a CUDA driver: it tells no version" "DS_CUDA_DRIVER=$fake_blas"
+says "is of version 12.4, and this plugin needs 13.0 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_VERSION=12040
+says "the driver has no device" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_DEVICES=0
+says "of version 13.0 does not start: no CUDA-capable device is detected" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_INIT=100
+says "fake GPU is of architecture sm_75, and this plugin needs sm_80 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_ARCH=75
+says "13.0, cuda:0 fake GPU (sm_90), 1024 MiB, 1024 MiB free" "DS_CUDA_DRIVER=$fake_driver"
+
+# Samples need the attention of inference, for which the device has no kernel yet.
+sed 's|"optimizer"|"device": "cuda:0", "optimizer"|; s|"sample_tokens": 4|"sample_tokens": 0|' "$tiny" > cuda.json
+train() { "$libds" train --config "$1" --data text.txt --steps 2 --quiet --dir "$2" > out 2> err; }
+export DS_CUDA_DRIVER=/nowhere/libcuda.so
+! train cuda.json none || fail "trained without a driver"
+[ "$(grep -c "device 'cuda:0': there is no CUDA driver: /nowhere/libcuda.so" err)" = 1 ] || fail "$(cat err)"
+train "$tiny" cpu || fail "the CPU does not train: $(cat err)"
+
+export DS_CUDA_DRIVER="$fake_driver" DS_CUDA_BLAS="$fake_blas"
+train cuda.json fake || fail "no training on the fake driver: $(cat err)"
+grep -q 'step *2/2' out || fail "$(cat out)"
+sed 's|cuda:0|cuda:3|' cuda.json > other.json
+! train other.json other || fail "trained on a device that is not there"
+grep -q "device 'cuda:3': there is no such device" err || fail "$(cat err)"
+DS_FAKE_CUDA_MEMORY=30000000
+export DS_FAKE_CUDA_MEMORY
+! train cuda.json small || fail "trained in too little memory"
+[ "$(grep -c "device 'cuda:0'.* free" err)" = 1 ] || fail "$(cat err)"

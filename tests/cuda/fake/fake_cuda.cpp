@@ -1,0 +1,551 @@
+// A CUDA driver in software, as a shared object that DS_CUDA_DRIVER names, so that libds_cuda.so itself runs
+// where there is no GPU. It keeps what a real one would make us keep: addresses of its memory are reserved
+// and never mapped, so that host code that uses one faults; the bytes lie behind an alias. Each stream is a
+// thread, and only events order two of them. Copies from pageable memory read it at the call, those from
+// pinned memory when the stream comes to them. An error of a launch shows at later calls, of everything.
+// Device functions are those of tests/cuda/lane: addresses among the words of their argument become those of
+// the alias.
+#include "fake_cuda.h"
+
+#include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda/lane/lane.h"
+
+namespace {
+
+constexpr size_t kGranularity = size_t{2} << 20;
+
+int64_t number_from(const char* variable, int64_t otherwise) {
+  const char* given = std::getenv(variable);
+  return given && *given ? std::atoll(given) : otherwise;
+}
+
+// Errors.
+struct Injected {
+  std::mutex mutex;
+  std::string kind;
+  int64_t at = 0;
+  std::atomic<int64_t> creates{0}, launches{0}, calls{0};
+  std::atomic<int> sticky{CUDA_SUCCESS};  // CUresult
+};
+Injected& injected() {
+  static Injected one;
+  return one;
+}
+
+bool injected_now(const char* kind, int64_t number) {
+  Injected& in = injected();
+  std::lock_guard lock(in.mutex);
+  return in.kind == kind && number == in.at;
+}
+
+std::atomic<int64_t> objects{0}, bytes_taken{0};
+thread_local std::vector<CUcontext> contexts;
+
+// Of every call that works on a device. Non-zero: its result.
+CUresult begin_call() {
+  Injected& in = injected();
+  if (injected_now("lost", ++in.calls)) in.sticky = CUDA_ERROR_DEVICE_UNAVAILABLE;
+  if (in.sticky != CUDA_SUCCESS) return static_cast<CUresult>(in.sticky.load());
+  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+#define BEGIN_CALL() \
+  if (CUresult wrong = begin_call(); wrong != CUDA_SUCCESS) return wrong
+
+// Memory.
+struct Range {
+  size_t bytes = 0;
+  std::byte* alias = nullptr;
+};
+std::shared_mutex ranges_mutex;
+std::map<uintptr_t, Range> ranges;   // by the first address
+std::map<uintptr_t, size_t> pinned;  // likewise
+struct Allocation {
+  int file = -1;
+  size_t bytes = 0;
+};
+
+bool in_device(const void* address) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  std::shared_lock lock(ranges_mutex);
+  auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return false;
+  const auto& [begin, range] = *std::prev(next);
+  return at < begin + range.bytes;
+}
+
+bool is_pinned(const void* address) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  std::shared_lock lock(ranges_mutex);
+  auto next = pinned.upper_bound(at);
+  return next != pinned.begin() && at < std::prev(next)->first + std::prev(next)->second;
+}
+
+// Streams.
+class Stream {
+ public:
+  Stream() : thread_([this] { loop(); }) {}
+  ~Stream() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void give(std::function<void()> task) {
+    {
+      std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+      ++given_;
+    }
+    changed_.notify_all();
+  }
+  void finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ == given_; });
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return over_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = nullptr;
+      lock.lock();
+      ++ended_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  uint64_t given_ = 0, ended_ = 0;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+Stream& stream_of(CUstream stream) {
+  static auto* usual = new Stream();  // ends with the process
+  return stream ? *reinterpret_cast<Stream*>(stream) : *usual;
+}
+
+// Work after an error is not done, but what waits for it goes on.
+void give_work(CUstream stream, std::function<void()> body) {
+  stream_of(stream).give([body = std::move(body)] {
+    if (injected().sticky == CUDA_SUCCESS) body();
+  });
+}
+
+// One record of an event.
+struct Record {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+struct Event {
+  std::mutex mutex;
+  std::shared_ptr<Record> latest;
+};
+std::shared_ptr<Record> latest_of(CUevent event) {
+  auto* own = reinterpret_cast<Event*>(event);
+  std::lock_guard lock(own->mutex);
+  return own->latest;
+}
+
+// Device functions see addresses of the alias.
+std::vector<uint64_t> reached(const void* args, size_t bytes) {
+  std::vector<uint64_t> words((bytes + 7) / 8);
+  std::memcpy(words.data(), args, bytes);
+  for (uint64_t& word : words) {
+    word = reinterpret_cast<uint64_t>(fake_cuda_reach(reinterpret_cast<void*>(word)));
+  }
+  return words;
+}
+
+}  // namespace
+
+void fake_cuda_fail(const char* error) {
+  Injected& in = injected();
+  std::lock_guard lock(in.mutex);
+  std::string text(error);
+  size_t colon = text.find(':');
+  in.kind = text.substr(0, colon);
+  in.at = colon == std::string::npos ? 0 : std::atoll(text.c_str() + colon + 1);
+  in.creates = in.launches = in.calls = 0;
+  in.sticky = CUDA_SUCCESS;
+}
+
+void fake_cuda_counts(int64_t out[3]) {
+  out[0] = injected().creates;
+  out[1] = injected().launches;
+  out[2] = injected().calls;
+}
+
+void fake_cuda_live(int64_t* bytes, int64_t* count) {
+  *bytes = bytes_taken;
+  *count = objects;
+}
+
+void* fake_cuda_reach(void* address) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  std::shared_lock lock(ranges_mutex);
+  auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return address;
+  const auto& [begin, range] = *std::prev(next);
+  return at < begin + range.bytes ? range.alias + (at - begin) : address;
+}
+
+void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data) {
+  stream_of(static_cast<CUstream>(stream)).give([=] { body(data); });
+}
+
+CUresult cuInit(unsigned) { return static_cast<CUresult>(number_from("DS_FAKE_CUDA_INIT", CUDA_SUCCESS)); }
+
+CUresult cuDriverGetVersion(int* version) {
+  *version = static_cast<int>(number_from("DS_FAKE_CUDA_VERSION", CUDA_VERSION));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  *name = error == CUDA_ERROR_OUT_OF_MEMORY        ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == CUDA_ERROR_LAUNCH_FAILED      ? "CUDA_ERROR_LAUNCH_FAILED"
+          : error == CUDA_ERROR_DEVICE_UNAVAILABLE ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
+          : error == CUDA_ERROR_INVALID_CONTEXT    ? "CUDA_ERROR_INVALID_CONTEXT"
+          : error == CUDA_ERROR_NOT_FOUND          ? "CUDA_ERROR_NOT_FOUND"
+                                                   : "CUDA_ERROR_UNKNOWN";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY        ? "out of memory"
+          : error == CUDA_ERROR_LAUNCH_FAILED      ? "unspecified launch failure"
+          : error == CUDA_ERROR_DEVICE_UNAVAILABLE ? "the device is unavailable"
+          : error == CUDA_ERROR_NO_DEVICE          ? "no CUDA-capable device is detected"
+                                                   : "an error";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  *count = static_cast<int>(number_from("DS_FAKE_CUDA_DEVICES", 1));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char* name, int size, CUdevice) {
+  std::snprintf(name, static_cast<size_t>(size), "fake GPU");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  const auto arch = static_cast<int>(number_from("DS_FAKE_CUDA_ARCH", 90));
+  if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) {
+    *value = arch / 10;
+  } else if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) {
+    *value = arch % 10;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1);
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice) {
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = contexts.back();
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(size_t* free, size_t* total) {
+  BEGIN_CALL();
+  *total = static_cast<size_t>(number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30));
+  *free = *total - std::min(*total, static_cast<size_t>(bytes_taken.load()));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  *out = kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t, CUdeviceptr, unsigned long long) {
+  BEGIN_CALL();
+  if (size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+  auto reserve = [&] {
+    return mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  };
+  void *address = reserve(), *alias = reserve();
+  if (address == MAP_FAILED || alias == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = reinterpret_cast<CUdeviceptr>(address);
+  std::unique_lock lock(ranges_mutex);
+  ranges[*out] = {size, static_cast<std::byte*>(alias)};
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
+  std::unique_lock lock(ranges_mutex);
+  auto found = ranges.find(address);
+  if (found == ranges.end() || found->second.bytes != size) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reinterpret_cast<void*>(address), size);
+  munmap(found->second.alias, size);
+  ranges.erase(found);
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmemAllocationProp*,
+                     unsigned long long) {
+  BEGIN_CALL();
+  if (size == 0 || size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+  const int64_t total = number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30);
+  if (injected_now("memory", ++injected().creates)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes_taken + static_cast<int64_t>(size) > total) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto made = std::make_unique<Allocation>();
+  made->file = memfd_create("fake_cuda", MFD_CLOEXEC);
+  made->bytes = size;
+  if (made->file < 0 || ftruncate(made->file, static_cast<off_t>(size)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  bytes_taken += static_cast<int64_t>(size);
+  *out = reinterpret_cast<CUmemGenericAllocationHandle>(made.release());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  std::unique_ptr<Allocation> own(reinterpret_cast<Allocation*>(handle));
+  close(own->file);
+  bytes_taken -= static_cast<int64_t>(own->bytes);
+  return CUDA_SUCCESS;
+}
+
+// Memory that nobody was given access to faults, also in streams. Its bytes are not zero.
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long) {
+  BEGIN_CALL();
+  auto* own = reinterpret_cast<Allocation*>(handle);
+  void* alias = fake_cuda_reach(reinterpret_cast<void*>(address));
+  if (offset != 0 || size != own->bytes || alias == reinterpret_cast<void*>(address))
+    return CUDA_ERROR_INVALID_VALUE;
+  void* mapped = mmap(alias, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, own->file, 0);
+  if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memset(mapped, 0xA5, 4096);
+  mprotect(mapped, size, PROT_NONE);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+  void* alias = fake_cuda_reach(reinterpret_cast<void*>(address));
+  mmap(alias, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc*, size_t) {
+  BEGIN_CALL();
+  mprotect(fake_cuda_reach(reinterpret_cast<void*>(address)), size, PROT_READ | PROT_WRITE);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void* host, size_t bytes, unsigned) {
+  BEGIN_CALL();
+  std::unique_lock lock(ranges_mutex);
+  if (!pinned.try_emplace(reinterpret_cast<uintptr_t>(host), bytes).second)
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void* host) {
+  std::unique_lock lock(ranges_mutex);
+  if (pinned.erase(reinterpret_cast<uintptr_t>(host)) == 0) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  BEGIN_CALL();
+  void *target = reinterpret_cast<void*>(to), *source = reinterpret_cast<void*>(from);
+  const bool pageable_source = !in_device(source) && !is_pinned(source);
+  const bool pageable_target = !in_device(target) && !is_pinned(target);
+  target = fake_cuda_reach(target);
+  if (pageable_source) {
+    auto staged = std::make_shared<std::vector<std::byte>>(bytes);
+    std::memcpy(staged->data(), source, bytes);
+    give_work(stream, [=] { std::memcpy(target, staged->data(), bytes); });
+  } else {
+    source = fake_cuda_reach(source);
+    give_work(stream, [=] { std::memmove(target, source, bytes); });
+  }
+  if (pageable_target) stream_of(stream).finish();
+  return static_cast<CUresult>(injected().sticky.load());
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream) {
+  BEGIN_CALL();
+  auto* address = reinterpret_cast<void*>(to);
+  if (!in_device(address) && !is_pinned(address)) return CUDA_ERROR_INVALID_VALUE;
+  void* target = fake_cuda_reach(address);
+  give_work(stream, [=] { std::memset(target, byte, bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* out, unsigned) {
+  BEGIN_CALL();
+  *out = reinterpret_cast<CUstream>(new Stream());
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  delete reinterpret_cast<Stream*>(stream);
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  CUresult wrong = begin_call();
+  stream_of(stream).finish();
+  return wrong != CUDA_SUCCESS ? wrong : static_cast<CUresult>(injected().sticky.load());
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  BEGIN_CALL();
+  std::shared_ptr<Record> record = latest_of(event);
+  if (!record) return CUDA_SUCCESS;
+  stream_of(stream).give([record] {
+    std::unique_lock lock(record->mutex);
+    record->changed.wait(lock, [&] { return record->done; });
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* out, unsigned) {
+  BEGIN_CALL();
+  *out = reinterpret_cast<CUevent>(new Event());
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event) {
+  delete reinterpret_cast<Event*>(event);
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  BEGIN_CALL();
+  auto record = std::make_shared<Record>();
+  {
+    auto* own = reinterpret_cast<Event*>(event);
+    std::lock_guard lock(own->mutex);
+    own->latest = record;
+  }
+  stream_of(stream).give([record] {
+    std::lock_guard lock(record->mutex);
+    record->done = true;
+    record->changed.notify_all();
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent event) {
+  BEGIN_CALL();
+  std::shared_ptr<Record> record = latest_of(event);
+  if (!record) return CUDA_SUCCESS;
+  std::lock_guard lock(record->mutex);
+  return record->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+  BEGIN_CALL();
+  *out = static_cast<CUmodule>(const_cast<void*>(image));
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule) {
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+// Every module has every function.
+CUresult cuModuleGetFunction(CUfunction* out, CUmodule, const char* name) {
+  BEGIN_CALL();
+  const lane::Entry* entry = lane::find(name);
+  if (!entry) return CUDA_ERROR_NOT_FOUND;
+  *out = reinterpret_cast<CUfunction>(const_cast<lane::Entry*>(entry));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) {
+  BEGIN_CALL();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CUstream stream, void** args, void** extra) {
+  BEGIN_CALL();
+  if (extra || grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x * block_y * block_z > 1024 ||
+      block_x * block_y * block_z == 0 || grid_y > 65535 || grid_z > 65535 || shared_bytes > 227 * 1024)
+    return CUDA_ERROR_INVALID_VALUE;
+  const auto* entry = reinterpret_cast<const lane::Entry*>(function);
+  const int64_t number = ++injected().launches;
+  const bool fails = injected_now("launch", number);
+  give_work(stream, [=, words = reached(args[0], entry->args_bytes)] {
+    try {
+      if (fails) injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
+      if (!fails)
+        entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
+                      static_cast<uint64_t>(number));
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "fake_cuda: %s: %s\n", entry->name, error.what());
+      injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
+    }
+  });
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,22 @@
+#pragma once
+#include <cstdint>
+
+// What tests ask of the fake driver beside the driver's own functions. They find these by dlsym in the file
+// that DS_CUDA_DRIVER names.
+extern "C" {
+
+// Injects one error and counts calls from 1 again. "memory:K": the K-th cuMemCreate has no memory.
+// "launch:K": the K-th launch fails when its stream comes to it, and with it everything later. "lost:K": from
+// the K-th call of any function on, the device is gone. "": none, and what failed works again.
+void fake_cuda_fail(const char* error);
+// Calls of cuMemCreate, launches and calls of any function since then.
+void fake_cuda_counts(int64_t out[3]);
+// What was taken and not given back: bytes of the device, and objects (ranges of addresses, streams, events,
+// modules, pinned ranges, retained contexts).
+void fake_cuda_live(int64_t* bytes, int64_t* objects);
+// Where host code finds a byte of the device's memory, for fakes of libraries; the address itself where it is
+// of the host.
+void* fake_cuda_reach(void* address);
+// Runs body(data) at its place in the order of a stream.
+void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data);
+}

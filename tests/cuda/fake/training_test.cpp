@@ -1,0 +1,133 @@
+// libds_cuda.so itself trains, on the driver in software and with its device functions as code of this CPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "engine/engine.h"
+#include "support/errors.h"
+#include "support/fake_cuda.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+
+namespace ds::test {
+namespace {
+
+struct Trained {
+  std::vector<double> losses;
+  std::string hash;
+};
+
+Trained train(const Point& p, const std::string& device, int steps = 2) {
+  std::vector<Trained> ranks(static_cast<size_t>(p.world));
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config config = config_of(p);
+    config.device = device;
+    Engine engine(config, graph_of(p), comm, {});
+    Trained& own = ranks[static_cast<size_t>(comm.rank())];
+    for (int step = 0; step < steps; ++step) own.losses.push_back(train_step(p, engine, step).loss);
+    own.hash = state_hash(engine.store());
+  });
+  for (const Trained& rank : ranks) EXPECT_EQ(rank.losses, ranks[0].losses);
+  return ranks[0];
+}
+
+class FakeCudaTraining : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!FakeCuda::find()) GTEST_SKIP() << "the plugin is not built";
+    FakeCuda::find()->fail("");
+  }
+};
+
+Point small() {
+  Point p;
+  p.world = 1;
+  p.compute = DS_DTYPE_F32;
+  return p;
+}
+
+TEST_F(FakeCudaTraining, ATinyGptLearnsAsOnTheCpu) {
+  for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Point p = small();
+    p.compute = compute;
+    Trained there = train(p, "cuda:0"), here = train(p, "cpu");
+    double off = compute == DS_DTYPE_F32 ? 1e-5 : 2e-2;
+    for (size_t i = 0; i < here.losses.size(); ++i)
+      EXPECT_NEAR(there.losses[i], here.losses[i], off) << compute;
+  }
+}
+
+// Each stage, tier and number of ranks at least once. As on the CPU, one rank adds its leaves in another
+// order than several do.
+TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
+  Point p = small();
+  const Trained one = train(p, "cuda:0");
+  p.world = 2;
+  const Trained two = train(p, "cuda:0");
+  EXPECT_EQ(one.losses, two.losses);
+  struct Case {
+    int stage;
+    Tier tier;
+    int world;
+  };
+  for (const Case& c : {Case{1, Tier::host, 2}, Case{2, Tier::nvme, 1}, Case{3, Tier::device, 2},
+                        Case{3, Tier::host, 4}, Case{3, Tier::nvme, 2}}) {
+    p.stage = c.stage;
+    p.tier = c.tier;
+    p.world = c.world;
+    const Trained some = train(p, "cuda:0");
+    EXPECT_EQ(some.losses, one.losses) << p.name();
+    EXPECT_EQ(some.hash, c.world == 1 ? one.hash : two.hash) << p.name();
+  }
+}
+
+TEST_F(FakeCudaTraining, EverythingIsGivenBack) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  train(small(), "cuda:0", 1);
+  EXPECT_EQ(fake.live(), before);
+}
+
+// An engine whose device fails at some call says so, and stays unusable; nothing hangs, and memory comes
+// back.
+TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  Point p = small();
+  p.stage = 3;
+  p.world = 2;
+  fake.fail("");
+  train(p, "cuda:0", 1);
+  const FakeCuda::Counts all = fake.counts();
+  struct Injected {
+    std::string kind;
+    int64_t calls;
+    std::string message;
+  };
+  for (const Injected& in : {Injected{"memory", all.creates, "are free"},
+                             Injected{"launch", all.launches, "unspecified launch failure"},
+                             Injected{"lost", all.calls, "the device is unavailable"}}) {
+    for (int64_t part = 0; part < 4; ++part) {
+      const int64_t at = std::max<int64_t>(1, in.calls * (2 * part + 1) / 8);
+      const std::string error = in.kind + ":" + std::to_string(at);
+      fake.fail(error);
+      std::string text;
+      try {
+        train(p, "cuda:0", 1);
+      } catch (const std::exception& caught) {
+        text = caught.what();
+      }
+      EXPECT_NE(text.find(in.message), std::string::npos) << error << ": " << text;
+      fake.fail("");
+      EXPECT_EQ(fake.live(), before) << error;
+    }
+  }
+  EXPECT_EQ(train(p, "cuda:0", 1).losses.size(), 1U) << "the next engine trains";
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,49 @@
+#include "support/fake_cuda.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+namespace ds::test {
+namespace {
+
+const std::string kFolder = std::string(DS_BINARY_DIR) + "/lib/";
+
+}  // namespace
+
+FakeCuda* FakeCuda::find() {
+  static FakeCuda* const found = []() -> FakeCuda* {
+    const std::string file = kFolder + "libfake_cuda.so", blas = kFolder + "libfake_blas.so";
+    if (!std::filesystem::exists(kFolder + "libds_cuda.so") || !std::filesystem::exists(file)) return nullptr;
+    void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!object) throw std::runtime_error(dlerror());
+    setenv("DS_CUDA_DRIVER", file.c_str(), 1);
+    setenv("DS_CUDA_BLAS", blas.c_str(), 1);
+    static FakeCuda fake;
+    auto look_up = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(object, name));
+      if (!function) throw std::runtime_error(name);
+    };
+    look_up(fake.fail_, "fake_cuda_fail");
+    look_up(fake.counts_, "fake_cuda_counts");
+    look_up(fake.live_, "fake_cuda_live");
+    return &fake;
+  }();
+  return found;
+}
+
+FakeCuda::Counts FakeCuda::counts() const {
+  int64_t counts[3];
+  counts_(counts);
+  return {counts[0], counts[1], counts[2]};
+}
+
+FakeCuda::Live FakeCuda::live() const {
+  Live live;
+  live_(&live.bytes, &live.objects);
+  return live;
+}
+
+}  // namespace ds::test

@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace ds::test {
+
+// libds_cuda.so over the driver in software of tests/cuda/fake, in this process.
+class FakeCuda {
+ public:
+  // Null where this tree was built without the plugin. The first call names the driver to the plugin.
+  static FakeCuda* find();
+
+  void fail(const std::string& error) const { fail_(error.c_str()); }  // see fake_cuda.h
+  struct Counts {
+    int64_t creates = 0, launches = 0, calls = 0;
+  };
+  Counts counts() const;
+  struct Live {
+    int64_t bytes = 0, objects = 0;
+    bool operator==(const Live&) const = default;
+  };
+  Live live() const;
+
+ private:
+  void (*fail_)(const char*) = nullptr;
+  void (*counts_)(int64_t*) = nullptr;
+  void (*live_)(int64_t*, int64_t*) = nullptr;
+};
+
+}  // namespace ds::test
