@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/request.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 #include "io/async_file.h"
