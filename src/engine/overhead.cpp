@@ -93,8 +93,7 @@ Json Overhead::json() const {
 void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files) {
   overhead.add("communicator staging", comm.overhead_bytes());
   overhead.add("checkpoint blocks",
-               static_cast<int64_t>(kPieceBytes * (files ? 2 : 1) +
-                                    static_cast<size_t>(DirectBlocks::kCount * DirectBlocks::kBytes)));
+               static_cast<int64_t>(kPieceBytes) * (files ? 2 : 1) + DirectBlocks::kMapped);
   overhead.add("thread stacks", threads * Overhead::kStackBytes);
   overhead.add("running calls", Overhead::kCallBytes);
 }

@@ -2,23 +2,25 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <new>
 
 namespace ds {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+DirectBlocks::~DirectBlocks() {
+  if (mapped_) munmap(mapped_, kMapped);
+}
 
-void DirectBlocks::Free::operator()(std::byte* memory) const { std::free(memory); }
-
+// Not from malloc, which keeps blocks of megabytes from the first on that it was given back.
 std::byte* DirectBlocks::block(int index) {
-  auto& block = blocks_.at(static_cast<size_t>(index));
-  if (!block) {
-    block.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, size_t{kBytes})));
-    if (!block) throw std::bad_alloc();
-    madvise(block.get(), kBytes, MADV_HUGEPAGE);  // a wish: without it the block is slower
+  if (!mapped_) {
+    void* made = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) throw std::bad_alloc();
+    mapped_ = static_cast<std::byte*>(made);
+    madvise(mapped_, kMapped, MADV_HUGEPAGE);  // a wish: without it the blocks are slower
   }
-  return block.get();
+  const auto address = reinterpret_cast<uintptr_t>(mapped_);
+  const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
+  return mapped_ + (aligned - address) + index * kBytes;
 }
 
 }  // namespace ds

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "io/request.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 #include "io/async_file.h"
+#include "io/request.h"
 
 namespace ds {
 namespace {
