@@ -1,6 +1,8 @@
 // Saves and loads an engine's checkpoints, as bench/checkpoint.py asks: a line of standard input is
-// "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns), "wait" or "load
-// PATH"; the answer is a line "SECONDS PATH". Writes "BYTES ready" first, the bytes of state in a checkpoint.
+// "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns), "wait", "load
+// PATH" (into a new engine, as a resume does; its making is not counted) or "reload PATH" (into one that has
+// changed); the answer is a line "SECONDS PATH". Writes "BYTES ready" first, the bytes of state in a
+// checkpoint.
 //   bench_checkpoint [MILLIONS=124] [THREADS=2]
 #include <fmt/core.h>
 
@@ -8,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "comm/communicator.h"
@@ -61,20 +64,25 @@ void serve(int64_t millions, int threads) {
   options.programs.infer = false;
   const Graph graph = gpt2_shapes(millions);
   std::unique_ptr<Communicator> comm = create_communicator("self", {});
-  Engine engine(config, graph, *comm, options);
-  fmt::print("{} ready\n", engine.store().copy_bytes());
+  auto make = [&] { return std::make_unique<Engine>(config, graph, *comm, options); };
+  std::unique_ptr<Engine> engine = make();
+  fmt::print("{} ready\n", engine->store().copy_bytes());
   std::fflush(stdout);
   for (std::string verb, path; std::cin >> verb;) {
     if (verb != "wait") std::cin >> path;
+    if (verb == "load") {
+      engine.reset();
+      engine = make();
+    }
     const int64_t begin = now_ns();
     if (verb == "save") {
-      path = engine.checkpoints().save(path, {}, {1, ""});
+      path = engine->checkpoints().save(path);
     } else if (verb == "start") {
-      engine.checkpoints().start_save(path, {}, {1, ""});
+      engine->checkpoints().start_save(path);
     } else if (verb == "wait") {
-      path = engine.checkpoints().wait();
+      path = engine->checkpoints().wait();
     } else {
-      engine.checkpoints().load(path);
+      engine->checkpoints().load(path);
     }
     fmt::print("{:.6f} {}\n", static_cast<double>(now_ns() - begin) * 1e-9, path);
     std::fflush(stdout);

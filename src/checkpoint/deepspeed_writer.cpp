@@ -5,9 +5,11 @@
 //   TAG/zero/optimizer_state.pt                  what all parameters have in common
 //   TAG/zero/NAME/{fp32,exp_avg,...}.pt          {"param": tensor}
 //   TAG/zero/NAME/step.pt                        the optimizer's count
-// What is left out keeps the value that the loading engine was configured with: loss scale, clipping,
-// hyperparameters other than the learning rate. Source: DeepSpeed 0.19.8, runtime/base_optimizer.py,
-// runtime/zero/stage3.py, checkpoint/universal_checkpoint.py.
+// optimizer_state.pt has the dynamic loss scale of an fp16 run, as the object that DeepSpeed puts in place of
+// its own. What is left out keeps the value that the loading engine was configured with: a static loss scale,
+// clipping, hyperparameters other than the learning rate. Source: DeepSpeed 0.19.8,
+// runtime/base_optimizer.py, runtime/zero/stage3.py, runtime/fp16/loss_scaler.py,
+// checkpoint/universal_checkpoint.py.
 #include "checkpoint/deepspeed_writer.h"
 
 #include <fmt/core.h>
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,6 +29,7 @@
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/config/config.h"
+#include "core/config/loss_scaler.h"
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 #include "core/graph/graph.h"
@@ -163,10 +167,11 @@ class UniversalWriter {
     }
   }
 
-  const Json* recorded(std::string_view key) const {
-    const Json* record = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
-    const Json* module = record && record->is_object() ? record->find("module") : nullptr;
-    return module && module->is_object() ? module->find(key) : nullptr;
+  // What DeepSpeed's checkpoint had, of which this one was made: members of members.
+  const Json* recorded(std::initializer_list<std::string_view> keys) const {
+    const Json* at = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
+    for (std::string_view key : keys) at = at && at->is_object() ? at->find(key) : nullptr;
+    return at;
   }
 
   std::string module() const {
@@ -184,13 +189,14 @@ class UniversalWriter {
     out.items().appends();
     out.text("frozen_param_shapes").none().text("frozen_param_fragments").none();
     out.text("shared_params").empty_dict().text("lr_scheduler");
-    const Json* scheduler = recorded("lr_scheduler");
+    const Json* scheduler = recorded({"module", "lr_scheduler"});
     put_json(out, scheduler && scheduler->is_object()
                       ? *scheduler
                       : Json(Json::Object{{"last_batch_iteration", info.updates_taken() - 1}}));
     out.text("data_sampler").none().text("random_ltd").none();
     out.text("skipped_steps").integer(info.skipped).text("global_steps").integer(info.step);
-    if (const Json* samples = recorded("global_samples")) put_json(out.text("global_samples"), *samples);
+    if (const Json* samples = recorded({"module", "global_samples"}))
+      put_json(out.text("global_samples"), *samples);
     out.text("dp_world_size").integer(1).text("mp_world_size").integer(1);
     out.text("ds_config").empty_dict().text("ds_version").text(kVersion);
     out.text("universal_checkpoint_info").empty_dict().mark();
@@ -208,7 +214,46 @@ class UniversalWriter {
     put_count(out, source_.info.updates_taken());
     out.items().items().text("param_groups");
     put_groups(out);
-    return out.items().items().finish();
+    out.items();
+    if (std::optional<LossScaleConfig> rule = scale_rule()) put_scaler(out, *source_.info.scaler, *rule);
+    return out.items().finish();
+  }
+
+  // A DynamicLossScaler, by its members.
+  static void put_scaler(PickleWriter& out, const LossScaler& scaler, const LossScaleConfig& rule) {
+    out.text("dynamic_loss_scale").boolean(true).text("loss_scaler");
+    out.global("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler").empty_tuple().new_object();
+    out.empty_dict().mark();
+    out.text("cur_scale").number(scaler.scale).text("dynamic").boolean(true);
+    out.text("cur_iter").integer(scaler.steps).text("last_overflow_iter").integer(scaler.last_overflow);
+    out.text("scale_factor").number(2).text("scale_window").integer(rule.window);
+    out.text("min_scale").number(rule.min_loss_scale);
+    out.text("delayed_shift").integer(rule.hysteresis).text("cur_hysteresis").integer(scaler.hysteresis);
+    out.text("consecutive_hysteresis").boolean(rule.consecutive_hysteresis);
+    out.text("raise_error_at_min_scale").boolean(true).text("dtype").global("torch", "float16");
+    out.items().build();
+  }
+
+  // How the dynamic loss scale goes on: as the configuration says, or as DeepSpeed's checkpoint did. None: it
+  // is left out.
+  std::optional<LossScaleConfig> scale_rule() const {
+    if (!source_.info.scaler) return std::nullopt;
+    LossScaleConfig rule;
+    if (const Json* state = recorded({"loss_scaler", "state"})) {
+      auto number = [&](const char* name, double otherwise) {
+        const Json* value = state->is_object() ? state->find(name) : nullptr;
+        return value && value->is_number() ? value->number() : otherwise;
+      };
+      rule.window = static_cast<int64_t>(number("scale_window", 0));
+      rule.hysteresis = static_cast<int64_t>(number("delayed_shift", 1));
+      rule.min_loss_scale = number("min_scale", 1);
+      const Json* refills = state->find("consecutive_hysteresis");
+      rule.consecutive_hysteresis = refills && refills->is_bool() && refills->boolean();
+      return rule.window > 0 ? std::optional(rule) : std::nullopt;
+    }
+    std::optional<Config> config = saved_config();
+    if (!config || config->loss_scale.loss_scale > 0) return std::nullopt;
+    return config->loss_scale;
   }
 
   void put_groups(PickleWriter& out) const {
@@ -253,20 +298,27 @@ class UniversalWriter {
   std::optional<double> scheduled_rate() const {
     const CheckpointInfo& info = source_.info;
     if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr")) return info.set_numbers[0].at("lr");
-    const Json* values = info.config.is_object() ? info.config.find("config") : nullptr;
+    std::optional<Config> config = saved_config();
+    if (!config) return std::nullopt;
+    for (const ParamGroup& group : config->optimizer.groups) {
+      if (group_scalars(config->optimizer, group).lr != config->optimizer.lr) return std::nullopt;
+    }
+    GroupScalars scalars = group_scalars(config->optimizer);
+    apply_schedule(config->scheduler, 0, info.updates_taken(), scalars);
+    return scalars.lr;
+  }
+
+  // None: the run was of another version, or not ours.
+  std::optional<Config> saved_config() const {
+    const Json& config = source_.info.config;
+    const Json* values = config.is_object() ? config.find("config") : nullptr;
     if (!values || !values->is_object()) return std::nullopt;
     Json keys = *values;  // the batch of all ranks is of no matter here, and this is one process
     std::erase_if(keys.object(), [](const auto& member) { return member.first == "train_batch_size"; });
     try {
-      Config config = parse_config(keys, 1);
-      for (const ParamGroup& group : config.optimizer.groups) {
-        if (group_scalars(config.optimizer, group).lr != config.optimizer.lr) return std::nullopt;
-      }
-      GroupScalars scalars = group_scalars(config.optimizer);
-      apply_schedule(config.scheduler, 0, info.updates_taken(), scalars);
-      return scalars.lr;
+      return parse_config(keys, 1);
     } catch (const Error&) {
-      return std::nullopt;  // of another version, or not ours
+      return std::nullopt;
     }
   }
 

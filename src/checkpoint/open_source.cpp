@@ -29,7 +29,7 @@ class OwnSource : public StateSource {
       shapes.push_back(tensor.shape);
     }
     files_.open(kinds.size());
-    for (const Piece& piece : manifest.pieces) files_.read_piece(piece, {});
+    files_.check_pieces();
   }
 
   void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) override {

@@ -45,11 +45,19 @@ std::string payload_hash(const std::string& path) {
       const ManifestTensor& tensor = manifest.tensors[t];
       hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name, dtype_name(DS_DTYPE_F32),
                               fmt::join(tensor.shape, ",")));
-      auto update = [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); };
       std::span<const Piece> pieces = pieces_of(manifest, k, t);
       bool in_order = std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows == 1; });
-      for (const Piece& piece : pieces)
-        files.read_piece(piece, in_order ? StateFiles::Block(update) : nullptr);
+      auto update = [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); };
+      size_t next = static_cast<size_t>(pieces.data() - manifest.pieces.data()), end = next + pieces.size();
+      files.read_pieces(
+          k,
+          [&](StateFiles::Wish& wish) {
+            wish = {next};
+            return next++ < end;
+          },
+          [&](const Piece&, int64_t, std::span<const float> values) {
+            if (in_order) update(values);
+          });
       if (!in_order) files.read(k, tensor.name, 0, tensor.numel(), update);
     }
   }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/agree.h"
@@ -22,7 +24,9 @@
 #include "checkpoint/state_files.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/ids.h"
 #include "core/base/log.h"
+#include "core/base/round.h"
 #include "core/base/shape.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
@@ -30,27 +34,96 @@
 namespace ds {
 namespace {
 
+// Elements of a tensor that this rank holds, together in the tensor and in the bucket.
+struct HeldRun {
+  int64_t whole = 0, count = 0;
+  BucketId bucket;
+  int64_t at = 0;  // in the bucket
+};
+
+// Calls visit(run, begin, count) for those of the elements [begin, begin + count) that `runs`, sorted, have.
+template <typename Visit>
+void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, const Visit& visit) {
+  auto it = std::upper_bound(runs.begin(), runs.end(), begin,
+                             [](int64_t at, const HeldRun& run) { return at < run.whole; });
+  if (it != runs.begin()) --it;
+  for (; it != runs.end() && it->whole < begin + count; ++it) {
+    int64_t low = std::max(begin, it->whole), high = std::min(begin + count, it->whole + it->count);
+    if (low < high) visit(*it, low, high - low);
+  }
+}
+
+// Writes elements of one kind of state in whole granules, or to the end of what comes together: a block of
+// states in codes that is written in two parts may lose bits to what it held before.
+class GranuleWriter {
+ public:
+  GranuleWriter(StateAccess& state, StateKind kind) : state_(state), kind_(kind) {}
+
+  void write(BucketId bucket, int64_t at, std::span<const float> values) {
+    if (bucket != bucket_ || at != at_ + std::ssize(rest_)) {
+      flush();
+      bucket_ = bucket, at_ = at;
+    }
+    if (!rest_.empty()) {
+      const auto n = std::min(static_cast<size_t>(round_up(at, kGranule) - at), values.size());
+      rest_.insert(rest_.end(), values.begin(), values.begin() + static_cast<int64_t>(n));
+      values = values.subspan(n);
+      at += static_cast<int64_t>(n);
+      if (at % kGranule == 0) flush();
+      if (values.empty()) return;
+    }
+    int64_t end = at + std::ssize(values), whole = std::max(at, end / kGranule * kGranule);
+    if (whole > at) state_.write_state(kind_, bucket_, at, whole - at, values.data());
+    rest_.assign(values.begin() + (whole - at), values.end());
+    at_ = whole;
+  }
+
+  void flush() {
+    if (!rest_.empty()) state_.write_state(kind_, bucket_, at_, std::ssize(rest_), rest_.data());
+    at_ += std::ssize(rest_);
+    rest_.clear();
+  }
+
+ private:
+  StateAccess& state_;
+  StateKind kind_;
+  BucketId bucket_;
+  int64_t at_ = 0;           // of the first element of
+  std::vector<float> rest_;  // what waits for the end of its granule
+};
+
 class Reader {
  public:
   Reader(StateAccess& state, const std::string& path) : state_(state), path_(path) {}
 
-  CheckpointInfo load(const std::function<void(const CheckpointInfo&)>& checked) {
+  CheckpointInfo load(const LoadCalls& calls) {
     Communicator& comm = state_.comm();
     agree(comm, "checkpoint check", [&] {
       files_.emplace(path_);
       match_model();
       files_->open(state_.state_kinds().size());
-      check_share();
       if (own_counts()) check_own_file(manifest(), path_, rank(), true);
     });
     compare();
     CheckpointInfo info = manifest().info;
     info.path = path_;
-    if (checked) checked(info);
-    agree(comm, "checkpoint read", [&] {
-      for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k);
-    });
-    take_own();
+    find_held();
+    deal_pieces();
+    const bool mine = calls.restorable && calls.restorable(info);
+    const bool once = agree_max(comm, mine ? 0 : 1, "checkpoint restorable") == 0;
+    if (!once) agree(comm, "checkpoint check", [&] { check_share(); });
+    if (calls.checked) calls.checked(info);
+    if (!once) {  // after which what a rank holds may lie otherwise
+      find_held();
+      read_all(false);
+      return info;
+    }
+    try {
+      read_all(true);
+    } catch (const Error& error) {  // of every rank, unless the ranks cannot hear each other any more
+      if (error.status() != DS_ERROR_COMM && error.status() != DS_ERROR_POISONED) calls.restore();
+      throw;
+    }
     return info;
   }
 
@@ -131,50 +204,145 @@ class Reader {
     return Shape(std::vector<Dim>(extents.begin(), extents.end()));
   }
 
-  // Hashes of every world-th piece.
-  void check_share() {
-    auto world = static_cast<size_t>(state_.comm().size());
-    for (auto i = static_cast<size_t>(state_.comm().rank()); i < manifest().pieces.size(); i += world) {
-      const Piece& piece = manifest().pieces[i];
-      if (static_cast<size_t>(piece.kind) < files_->opened()) files_->read_piece(piece, {});
-    }
-  }
-
-  void read_kind(size_t kind) {
+  // What this rank holds of each tensor of the manifest.
+  void find_held() {
+    std::map<std::string_view, size_t> numbers;
+    for (size_t t = 0; t < manifest().tensors.size(); ++t) numbers[manifest().tensors[t].name] = t;
+    held_.assign(numbers.size(), {});
     const Layout& layout = state_.layout();
     for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.first(b), high = low + state_.held(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin >= end) continue;
-        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
-          read_block(kind, b, p, block);
+        std::vector<HeldRun>& runs = held_[numbers.at(state_.param_names()[p.param])];
+        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin)) {
+          for_each_run(block, block.count, [&](int64_t local, int64_t whole, int64_t count) {
+            runs.push_back({whole, count, b, p.begin + local});
+          });
+        }
       }
+    }
+    for (std::vector<HeldRun>& runs : held_) {
+      std::sort(runs.begin(), runs.end(),
+                [](const HeldRun& a, const HeldRun& b) { return a.whole < b.whole; });
+    }
+    holds_.clear();
+    for (const Piece& piece : manifest().pieces) holds_.push_back(holds(piece) ? 1 : 0);
+  }
+
+  const std::vector<HeldRun>& held(const Piece& piece) const {
+    return held_[static_cast<size_t>(piece.tensor)];
+  }
+
+  bool holds(const Piece& piece) const {
+    if (static_cast<size_t>(piece.kind) >= files_->opened()) return false;
+    int64_t count = 0;
+    for (int64_t row = 0; row < piece.rows; ++row) {
+      for_held(held(piece), piece.begin + row * piece.stride, piece.count,
+               [&](const HeldRun&, int64_t, int64_t n) { count += n; });
+    }
+    return count == piece.rows * piece.count;
+  }
+
+  // Each piece has one rank that compares its hash: one that holds it whole, and so reads it anyway, where
+  // there is one.
+  void deal_pieces() {
+    const size_t pieces = manifest().pieces.size(), ranks = static_cast<size_t>(state_.comm().size());
+    const size_t bytes = (pieces + 7) / 8;
+    std::vector<uint8_t> mine(bytes, 0), all(bytes * ranks);
+    for (size_t i = 0; i < pieces; ++i) {
+      if (holds_[i]) mine[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
+    }
+    state_.comm().all_gather(mine.data(), all.data(), bytes, "checkpoint pieces held");
+    checks_.resize(pieces);
+    for (size_t i = 0; i < pieces; ++i) {
+      size_t owner = i % ranks;
+      for (size_t r = 0; r < ranks; ++r) {
+        const size_t candidate = (i + r) % ranks;
+        if ((all[candidate * bytes + i / 8] >> (i % 8) & 1) == 0) continue;
+        owner = candidate;
+        break;
+      }
+      checks_[i] = owner == rank() ? 1 : 0;
     }
   }
 
-  // A block of the parameter at `place` in the bucket.
-  void read_block(size_t kind, BucketId bucket, const ParamPlace& place, const SliceBlock& block) {
-    for_each_run(block, block.count, [&](int64_t local, int64_t whole, int64_t count) {
-      int64_t at = place.begin + local;
-      files_->read(kind, state_.param_names()[place.param], whole, count, [&](std::span<const float> values) {
-        auto n = static_cast<int64_t>(values.size());
-        state_.write_state(static_cast<StateKind>(kind), bucket, at, n, values.data());
-        at += n;
+  // Calls each(i) for the pieces of one kind, in the order of its file, until it says true.
+  bool next_piece(size_t kind, size_t& i, const std::function<bool(size_t)>& each) const {
+    for (; i < manifest().pieces.size(); ++i) {
+      if (static_cast<size_t>(manifest().pieces[i].kind) == kind && each(i)) return true;
+    }
+    return false;
+  }
+
+  void check_share() {
+    for (size_t k = 0; k < files_->opened(); ++k) {
+      size_t i = 0;
+      files_->read_pieces(k,
+                          [&](StateFiles::Wish& wish) {
+                            if (!next_piece(k, i, [&](size_t p) { return checks_[p] != 0; })) return false;
+                            wish = {i++};
+                            return true;
+                          },
+                          {});
+    }
+  }
+
+  // once: nothing has been checked yet.
+  void read_all(bool once) {
+    agree(state_.comm(), "checkpoint read", [&] {
+      for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k, once);
+    });
+    take_own();
+  }
+
+  // What this rank holds; pieces that it holds whole or checks are read whole.
+  void read_kind(size_t kind, bool once) {
+    size_t i = 0;
+    std::vector<StateFiles::Wish> parts;  // of the piece before i, the last one first
+    auto next = [&](StateFiles::Wish& wish) {
+      while (parts.empty()) {
+        if (!next_piece(kind, i, [](size_t) { return true; })) return false;
+        if (holds_[i] || (once && checks_[i])) {
+          wish = {i++};
+          return true;
+        }
+        const Piece& piece = manifest().pieces[i];
+        for (int64_t row = 0; row < piece.rows; ++row) {
+          for_held(held(piece), piece.begin + row * piece.stride, piece.count,
+                   [&](const HeldRun&, int64_t begin, int64_t count) {
+                     parts.push_back({i, false, begin, count});
+                   });
+        }
+        std::reverse(parts.begin(), parts.end());
+        ++i;
+      }
+      wish = parts.back();
+      parts.pop_back();
+      return true;
+    };
+    GranuleWriter out(state_, static_cast<StateKind>(kind));
+    files_->read_pieces(kind, next, [&](const Piece& piece, int64_t first, std::span<const float> values) {
+      for_held(held(piece), first, std::ssize(values), [&](const HeldRun& run, int64_t begin, int64_t count) {
+        out.write(run.bucket, run.at + (begin - run.whole),
+                  values.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(count)));
       });
     });
+    out.flush();
   }
 
   StateAccess& state_;
   std::string path_;
   std::optional<StateFiles> files_;
+  std::vector<std::vector<HeldRun>> held_;  // by tensor of the manifest, sorted
+  std::vector<char> holds_, checks_;        // by piece: this rank holds it whole; it compares its hash
 };
 
 }  // namespace
 
-CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
-                               const std::function<void(const CheckpointInfo&)>& checked) {
-  return Reader(state, path).load(checked);
+CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path, const LoadCalls& calls) {
+  return Reader(state, path).load(calls);
 }
 
 CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }

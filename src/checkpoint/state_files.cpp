@@ -3,15 +3,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "checkpoint/pieces.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "io/direct_reader.h"
 #include "io/safetensors.h"
 
 namespace ds {
 namespace {
+
+constexpr int64_t kUnit = sizeof(float);
 
 // The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
 // names, shapes. DS_ERROR_CORRUPT naming path and both values.
@@ -39,6 +47,10 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
       raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
             TensorName(t.name), kManifestName);
     }
+    if (e->begin % kUnit != 0) {
+      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' must begin at a multiple of {} bytes, got {}", name,
+            TensorName(t.name), kUnit, e->begin);
+    }
   }
   return header;
 }
@@ -62,7 +74,12 @@ std::string StateFiles::file_path(size_t kind) const {
 
 void StateFiles::open(size_t kinds) {
   for (size_t k = files_.size(); k < kinds; ++k) {
-    headers_.push_back(read_state_header(manifest_, path_, k));
+    SafetensorHeader header = read_state_header(manifest_, path_, k);
+    std::map<std::string_view, int64_t> begins;
+    for (const SafetensorEntry& e : header.entries) begins[e.name] = e.begin;
+    std::vector<int64_t>& of_tensors = begins_.emplace_back();
+    for (const ManifestTensor& t : manifest_.tensors) of_tensors.push_back(begins.at(t.name));
+    headers_.push_back(std::move(header));
     files_.emplace_back(file_path(k), File::Mode::read);
   }
 }
@@ -78,22 +95,71 @@ void StateFiles::read(size_t kind, const std::string& tensor, int64_t begin, int
   }
 }
 
-void StateFiles::read_piece(const Piece& piece, const Block& block) {
-  auto kind = static_cast<size_t>(piece.kind);
-  const std::string& name = manifest_.tensors[static_cast<size_t>(piece.tensor)].name;
-  Hash128 hash;
-  for (int64_t row = 0; row < piece.rows; ++row) {
-    read(kind, name, piece.begin + row * piece.stride, piece.count, [&](std::span<const float> values) {
-      hash.update(values.data(), values.size_bytes());
-      if (block) block(values);
-    });
+// Rows are ranges of the file, which a reader asks for some blocks ahead of those that it hands out: what a
+// range is for travels in its tag, the number of the piece and whether that is read whole.
+void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) {
+  DirectReader file(file_path(kind), direct_blocks_);
+  Wish wish;
+  int64_t row = 0, rows = 0;
+  auto begin_of = [&](const Piece& piece) { return begins_[kind][static_cast<size_t>(piece.tensor)]; };
+  auto next_range = [&](DirectReader::Range& range) {
+    if (row == rows) {
+      if (!next(wish)) return false;
+      row = 0;
+      rows = wish.whole ? manifest_.pieces[wish.piece].rows : 1;
+    }
+    const Piece& piece = manifest_.pieces[wish.piece];
+    const int64_t begin = wish.whole ? piece.begin + row * piece.stride : wish.begin;
+    range.begin = begin_of(piece) + begin * kUnit;
+    range.bytes = (wish.whole ? piece.count : wish.count) * kUnit;
+    range.tag = static_cast<int64_t>(wish.piece) * 2 + (wish.whole ? 1 : 0);
+    ++row;
+    return true;
+  };
+  std::optional<Hash128> hash;  // of the whole piece that comes now
+  int64_t left = 0;             // elements of it
+  file.read(next_range, [&](const DirectReader::Range& part, const std::byte* data) {
+    const Piece& piece = manifest_.pieces[static_cast<size_t>(part.tag / 2)];
+    const int64_t count = part.bytes / kUnit;
+    if (part.tag % 2 == 1) {
+      if (!hash) {
+        hash.emplace();
+        left = piece.rows * piece.count;
+      }
+      hash->update(data, static_cast<size_t>(part.bytes));
+    }
+    if (use) {
+      use(piece, (part.begin - begin_of(piece)) / kUnit,
+          {reinterpret_cast<const float*>(data), static_cast<size_t>(count)});
+    }
+    if (!hash || (left -= count) > 0) return;
+    std::string found = hash->hex();
+    hash.reset();
+    if (found != std::string_view(piece.hash.data(), piece.hash.size())) refuse(piece, found);
+  });
+}
+
+void StateFiles::check_pieces() {
+  for (size_t k = 0; k < opened(); ++k) {
+    size_t i = 0;
+    read_pieces(k,
+                [&](Wish& wish) {
+                  while (i < manifest_.pieces.size() && static_cast<size_t>(manifest_.pieces[i].kind) != k)
+                    ++i;
+                  wish = {i++};
+                  return wish.piece < manifest_.pieces.size();
+                },
+                {});
   }
-  std::string expected(piece.hash.data(), piece.hash.size()), found = hash.hex();
-  if (expected == found) return;
+}
+
+void StateFiles::refuse(const Piece& piece, const std::string& found) const {
   int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
   std::string rows = piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
   raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}",
-        TensorName(name), file_path(kind), piece.begin, last, rows, found, kManifestName, expected);
+        TensorName(manifest_.tensors[static_cast<size_t>(piece.tensor)].name),
+        file_path(static_cast<size_t>(piece.kind)), piece.begin, last, rows, found, kManifestName,
+        std::string_view(piece.hash.data(), piece.hash.size()));
 }
 
 }  // namespace ds

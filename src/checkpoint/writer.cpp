@@ -78,6 +78,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
+#include "io/direct_blocks.h"
 #include "io/direct_writer.h"
 #include "io/file.h"
 #include "io/owner.h"
@@ -235,7 +236,7 @@ class Writer {
 
   // This rank's cut of every bucket, without padding.
   void write_kind(size_t kind) {
-    DirectWriter file(file_path(kind));
+    DirectWriter file(file_path(kind), blocks_);
     const Layout& layout = state_.layout();
     for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
@@ -312,6 +313,7 @@ class Writer {
   ManifestOwn own_;  // of this rank
   std::atomic<bool> given_up_ = false;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
+  DirectBlocks blocks_;
 };
 
 // A copy of what a rank writes, in memory of the host; nothing of it changes when the engine does.

@@ -2,7 +2,8 @@
 // from the one that saved. Invariant: an error before the first state has changed leaves the engine as it
 // was; one after it poisons every rank, because no rank may go on with half of a checkpoint. So all that can
 // be refused (names, shapes, hashes) is checked first, and ranks agree on how far they were before one goes
-// on to an older checkpoint.
+// on to an older checkpoint. An engine that has done nothing yet, as in a resume, needs no check first: its
+// states can be made again, so it reads files once and, when they are refused, begins as it was made.
 #include "engine/checkpoints.h"
 
 #include <fmt/core.h>
@@ -134,13 +135,32 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   }
 }
 
+// Nothing has changed since the engine was made, so its states can be made again. A host's initial values
+// cannot be: it was promised to be asked for them once.
+bool Checkpoints::restorable(const CheckpointInfo& saved) const {
+  return restart_ && store_.version() == 0 && !runtime_.options().initial &&
+         !(trained_ && trained_->would_change(saved));
+}
+
+void Checkpoints::restore() {
+  runtime_.guarded([&] {
+    store_.forget_own();
+    restart_();
+  });
+  store_.forget_writes();
+}
+
 CheckpointInfo Checkpoints::load_one(const std::string& path) {
   CheckpointInfo info;
   const IdVector<ParamId, char> frozen = store_.zero().trained.frozen;
   overwrite([&] {
-    info = load_checkpoint(store_, path, [&](const CheckpointInfo& saved) {
+    LoadCalls calls;
+    calls.restorable = [&](const CheckpointInfo& saved) { return restorable(saved); };
+    calls.checked = [&](const CheckpointInfo& saved) {
       if (trained_) trained_->follow(saved);
-    });
+    };
+    calls.restore = [&] { restore(); };
+    info = load_checkpoint(store_, path, calls);
   });
   if (trained_ && frozen != store_.zero().trained.frozen && runtime_.comm().rank() == 0) {
     log_line(LogLevel::info,

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
@@ -15,9 +16,15 @@ namespace ds {
 // but numerics_key is collective.
 class Checkpoints {
  public:
-  // trained [nullable]: which parameters are trained, and which are to be after a load.
-  Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained)
-      : runtime_(runtime), control_(control), store_(store), trained_(trained) {}
+  // trained [nullable]: which parameters are trained, and which are to be after a load. restart [nullable]:
+  // makes the states again that the engine began with, and its parameters; collective.
+  Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained,
+              std::function<void()> restart)
+      : runtime_(runtime),
+        control_(control),
+        store_(store),
+        trained_(trained),
+        restart_(std::move(restart)) {}
   ~Checkpoints() { hasten(); }
 
   // Returns the path of what it made. Each call but numerics_key first waits for a save that was started, and
@@ -48,12 +55,15 @@ class Checkpoints {
   Keep kept(const Keep& keep) const;
   void overwrite(const std::function<void()>& body);
   CheckpointInfo load_one(const std::string& path);
+  bool restorable(const CheckpointInfo& saved) const;
+  void restore();
   void tell_differences(const std::string& path, const CheckpointInfo& saved);
 
   Runtime& runtime_;
   StepControl& control_;
   StateStore& store_;
   TrainedSet* trained_;
+  std::function<void()> restart_;
   std::string loaded_;  // the last one, if it has a tag: saves leave it
   std::unique_ptr<StartedSave> started_;
 };

@@ -45,7 +45,7 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
-      checkpoints_(runtime_, control_, store_, &trained_) {
+      checkpoints_(runtime_, control_, store_, &trained_, [this] { make_states(); }) {
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
@@ -106,23 +106,27 @@ void DelegateEngine::start() {
   has_grad_.assign(specs_.size(), 0);
   bucket_leases_.assign(plan_.lease.size(), 0);
   begin_micro_step();
-  std::unique_ptr<Executor> init;
   runtime_.make_executors([&] {
     refresh_ = executor(plan_.refresh);
     update_ = executor(plan_.update);
-    init = executor(plan_.init);
   });
-  runtime_.guarded([&] {
-    init->run();
-    refresh_->run();
-  });
-  runtime_.forget_last_executor();
+  make_states();
   try {
     store_.take_initial_values();
   } catch (const std::exception& error) {
     runtime_.poison(error);
     throw;
   }
+}
+
+void DelegateEngine::make_states() {
+  std::unique_ptr<Executor> init;
+  runtime_.make_executors([&] { init = executor(plan_.init); });
+  runtime_.guarded([&] {
+    init->run();
+    refresh_->run();
+  });
+  runtime_.forget_last_executor();
 }
 
 void DelegateEngine::require_started() const {

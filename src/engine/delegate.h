@@ -116,6 +116,7 @@ class DelegateEngine final : private StateStore::Owner {
   void begin_change(const char* call) override;
   std::string bad_tensor();
   void require_started() const override;
+  void make_states();  // zeros, and parameters of them
   Executor& refresh() override;
   std::string model_text() const override;
 

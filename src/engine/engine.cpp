@@ -59,7 +59,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
-      checkpoints_(runtime_, control_, store_, &trained_) {
+      checkpoints_(runtime_, control_, store_, &trained_, [this] { make_states(); }) {
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
     forward_ = forward;
@@ -70,16 +70,20 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   store_.add_params(plan_.graph);
   runtime_.start(memory_plan(plan_));
   make_all_executors();
-  std::unique_ptr<Executor> init;
-  runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
-  runtime_.guarded([&] { init->run(); });
-  runtime_.forget_last_executor();
+  make_states();
   store_.take_initial_values();
   if (runtime_.config().run.async_save) count_copy();
   if (ModuleMonitor::wanted(runtime_.config())) {
     modules_.emplace(runtime_.config(), comm.rank(), comm.size(), *runtime_.trace(), takes_spans_,
                      own.module_report);
   }
+}
+
+void Engine::make_states() {
+  std::unique_ptr<Executor> init;
+  runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
+  runtime_.guarded([&] { init->run(); });
+  runtime_.forget_last_executor();
 }
 
 // The copy of a save that goes on beside the steps lies in host memory, beside what is planned there.

@@ -113,6 +113,7 @@ class Engine final : private StateStore::Owner {
   std::string bad_tensor();
 
   void make_all_executors();
+  void make_states();  // as the graph initializes them, and parameters
   void count_copy();
   void tell_modules(int64_t n);
   int64_t rows_ = 0;  // of the micro-steps of this step

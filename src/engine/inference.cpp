@@ -9,7 +9,7 @@ InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicat
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.refresh, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::weights),
-      checkpoints_(runtime_, control_, store_, nullptr) {
+      checkpoints_(runtime_, control_, store_, nullptr, {}) {
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
     plan_ = compile_inference(forward, runtime_.config(), own.programs.decode, comm.rank(), runtime_.mesh(),

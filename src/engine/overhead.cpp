@@ -8,7 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "core/base/file_stream.h"
-#include "io/direct_writer.h"
+#include "io/direct_blocks.h"
 
 namespace ds {
 namespace {
@@ -92,8 +92,8 @@ Json Overhead::json() const {
 
 void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files) {
   overhead.add("communicator staging", comm.overhead_bytes());
-  overhead.add("checkpoint blocks", static_cast<int64_t>(kPieceBytes * (files ? 2 : 1) +
-                                                         DirectWriter::kBlocks * DirectWriter::kBlockBytes));
+  overhead.add("checkpoint blocks",
+               static_cast<int64_t>(kPieceBytes) * (files ? 2 : 1) + DirectBlocks::kMapped);
   overhead.add("thread stacks", threads * Overhead::kStackBytes);
   overhead.add("running calls", Overhead::kCallBytes);
 }

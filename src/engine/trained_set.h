@@ -41,6 +41,10 @@ class TrainedSet {
   // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on; nothing
   // when calls or the configuration say otherwise here. Collective.
   void follow(const CheckpointInfo& saved);
+  // Whether follow() would change anything in an engine that has made no step.
+  bool would_change(const CheckpointInfo& saved) const {
+    return follows(saved) && frozen_of(saved) != store_.zero().trained.frozen;
+  }
   // Behind a load: the saved counts. Collective.
   void take_updates(const CheckpointInfo& saved) { set(store_.zero().trained.frozen, updates_of(saved)); }
   // The first parameter that is frozen either here or in the checkpoint; "" without one.

@@ -5,19 +5,17 @@
 // Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file. Of a block
 // the whole pages go out with O_DIRECT; a page of which it has only a part, at either end of a contiguous
 // run, goes through the cache. The two never touch the same page, so that none waits for the other's. Full
-// blocks are handed to a thread; with kBlocks of them the caller fills one while others are written. A file
-// without a full block never has a thread.
+// blocks are handed to a thread; with DirectBlocks::kCount of them the caller fills one while others are
+// written. A file without a full block never has a thread.
 #include "io/direct_writer.h"
 
 #include <algorithm>
 #include <array>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -30,15 +28,9 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kPage = 4096;
-
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-
 // Bytes [first, last) of memory that stands for the file from `base`, a page boundary, on.
 struct Block {
-  std::unique_ptr<std::byte, Free> memory;
+  std::byte* memory = nullptr;
   int64_t base = 0, first = 0, last = 0;
 };
 
@@ -46,7 +38,7 @@ struct Block {
 
 class DirectWriter::Work {
  public:
-  explicit Work(const std::string& path) : cached_(path, File::Mode::write) {
+  Work(const std::string& path, DirectBlocks& blocks) : blocks_(blocks), cached_(path, File::Mode::write) {
     try {
       direct_.emplace(path, File::Mode::write, true);
     } catch (const Error&) {  // tmpfs, for example, has no O_DIRECT
@@ -68,11 +60,11 @@ class DirectWriter::Work {
     while (bytes > 0) {
       if (now_ && offset != now_->base + now_->last) hand_over(false);
       if (!now_) begin(offset);
-      const int64_t n = std::min(bytes, static_cast<int64_t>(kBlockBytes) - now_->last);
-      std::memcpy(now_->memory.get() + now_->last, data, static_cast<size_t>(n));
+      const int64_t n = std::min(bytes, DirectBlocks::kBytes - now_->last);
+      std::memcpy(now_->memory + now_->last, data, static_cast<size_t>(n));
       now_->last += n;
       data += n, offset += n, bytes -= n;
-      if (now_->last == static_cast<int64_t>(kBlockBytes)) hand_over(true);
+      if (now_->last == DirectBlocks::kBytes) hand_over(true);
     }
   }
 
@@ -88,17 +80,15 @@ class DirectWriter::Work {
   void begin(int64_t offset) {
     Block block;
     std::unique_lock lock(mutex_);
-    if (spare_.empty() && made_ < kBlocks) {
-      ++made_;
-      block.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBlockBytes)));
-      if (!block.memory) throw std::bad_alloc();
+    if (spare_.empty() && made_ < DirectBlocks::kCount) {
+      block.memory = blocks_.block(made_++);
     } else {
       changed_.wait(lock, [&] { return !spare_.empty() || error_; });
       if (error_) std::rethrow_exception(error_);
       block = std::move(spare_.back());
       spare_.pop_back();
     }
-    block.base = offset / kPage * kPage;
+    block.base = offset / DirectBlocks::kPage * DirectBlocks::kPage;
     block.first = block.last = offset - block.base;
     now_.emplace(std::move(block));
   }
@@ -146,8 +136,9 @@ class DirectWriter::Work {
   }
 
   void put(const Block& block) {
-    const std::byte* at = block.memory.get();
-    int64_t low = round_up(block.first, kPage), high = block.last / kPage * kPage;
+    const std::byte* at = block.memory;
+    int64_t low = round_up(block.first, DirectBlocks::kPage),
+            high = block.last / DirectBlocks::kPage * DirectBlocks::kPage;
     if (!direct_ || low >= high) low = high = block.last;
     auto part = [&](File& file, int64_t from, int64_t to) {
       if (from < to) file.write(at + from, static_cast<size_t>(to - from), block.base + from);
@@ -157,6 +148,7 @@ class DirectWriter::Work {
     part(cached_, high, block.last);
   }
 
+  DirectBlocks& blocks_;
   File cached_;
   std::optional<File> direct_;
   std::optional<Block> now_;  // which the caller fills
@@ -170,7 +162,8 @@ class DirectWriter::Work {
   std::thread thread_;
 };
 
-DirectWriter::DirectWriter(const std::string& path) : work_(std::make_unique<Work>(path)) {}
+DirectWriter::DirectWriter(const std::string& path, DirectBlocks& blocks)
+    : work_(std::make_unique<Work>(path, blocks)) {}
 DirectWriter::~DirectWriter() = default;
 
 void DirectWriter::write(const void* data, size_t bytes, int64_t offset) {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "io/direct_blocks.h"
+
 namespace ds {
 
 // Writes much to a file that has its full size, past the page cache where the file system can: whole pages
@@ -12,10 +14,8 @@ namespace ds {
 // a later call.
 class DirectWriter {
  public:
-  static constexpr size_t kBlockBytes = size_t{4} << 20;
-  static constexpr int kBlocks = 3;
-
-  explicit DirectWriter(const std::string& path);
+  // `blocks` are used by nobody else until the writer has ended.
+  DirectWriter(const std::string& path, DirectBlocks& blocks);
   ~DirectWriter();  // what has not been finished is lost
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;

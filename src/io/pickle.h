@@ -88,6 +88,8 @@ class PickleWriter {
   PickleWriter& appends() { return put("e"); }
   PickleWriter& persistent() { return put("Q"); }
   PickleWriter& reduce() { return put("R"); }
+  PickleWriter& new_object() { return put("\x81"); }  // of the class and the arguments before it
+  PickleWriter& build() { return put("b"); }          // gives the object before it the members of the dict
   std::string finish() const { return bytes_ + "."; }
 
  private:

@@ -37,6 +37,7 @@ Transfer::Transfer(std::string_view name, size_t chunk_bytes, int depth)
   require(chunk_bytes > 0 && chunk_bytes <= (size_t{1} << 30),
           "chunk_bytes of I/O lane '{}' must be from 1 to 2^30, got {}", name, chunk_bytes);
   require(depth > 0, "depth of I/O lane '{}' must be positive, got {}", name, depth);
+  if (depth == 1) return;
   int code = io_setup(depth, &context_);
   if (code < 0) {
     context_ = nullptr;

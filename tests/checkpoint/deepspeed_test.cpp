@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/deepspeed_source.h"
@@ -26,6 +27,7 @@
 #include "nn/models/hf.h"
 #include "support/errors.h"
 #include "support/flip_byte.h"
+#include "support/models.h"
 #include "support/ranks.h"
 #include "support/temp_folder.h"
 
@@ -212,6 +214,72 @@ TEST(DeepSpeed, EveryFormBecomesEveryOther) {
   EXPECT_EQ(read_file(folder / "model/model.safetensors"), read_file(folder / "model2/model.safetensors"));
   SafetensorHeader header = read_safetensors_header(folder / "model/model.safetensors");
   EXPECT_EQ(header.find("transformer.wpe.weight")->shape, (std::vector<int64_t>{16, 12}));
+}
+
+// A checkpoint of a new engine.
+std::string saved_by(const Config& config, const std::string& folder) {
+  std::unique_ptr<Communicator> comm = create_communicator("self", {});
+  Engine engine(config, make_mlp(1, 8, 2), *comm, EngineOptions{});
+  return engine.checkpoints().save(folder);
+}
+
+// DeepSpeed takes the object as its own; so has every member that its updates read.
+TEST(DeepSpeed, AnExportHasTheDynamicLossScale) {
+  TempFolder folder;
+  Config config = make_config(0, 1, 1);
+  config.compute = DS_DTYPE_F16;
+  config.loss_scale = {.initial_scale_power = 9,
+                       .window = 7,
+                       .hysteresis = 3,
+                       .consecutive_hysteresis = true,
+                       .min_loss_scale = 4};
+  struct Case {
+    std::string name, from;
+    double window, hysteresis;
+  };
+  for (const Case& c :
+       {Case{"own", saved_by(config, folder / "own"), 7, 3}, Case{"theirs", kData + "/zero2_f16", 3, 2}}) {
+    SCOPED_TRACE(c.name);
+    const std::optional<LossScaler> before = open_source(c.from)->info.scaler;
+    const std::string to = folder / (c.name + "_exported");
+    convert(c.from, to, {.form = "universal"});
+    std::unique_ptr<StateSource> after = open_source(to);
+    ASSERT_TRUE(before && after->info.scaler);
+    EXPECT_EQ(*after->info.scaler, *before);
+    const Json& record = after->info.client.at("deepspeed");
+    EXPECT_TRUE(record.at("dynamic_loss_scale").boolean());
+    EXPECT_EQ(record.at("loss_scaler").at("class").string(),
+              "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler");
+    const Json& state = record.at("loss_scaler").at("state");
+    EXPECT_EQ(state.at("scale_window").number(), c.window);
+    EXPECT_EQ(state.at("delayed_shift").number(), c.hysteresis);
+    EXPECT_EQ(state.at("consecutive_hysteresis").boolean(), c.name == "own");
+    EXPECT_EQ(state.at("min_scale").number(), c.name == "own" ? 4 : 1);
+    EXPECT_EQ(state.at("scale_factor").number(), 2);
+    EXPECT_EQ(state.at("dtype").string(), "torch.float16");
+  }
+  // A static scale is what a configuration says, and bf16 has none.
+  config.loss_scale.loss_scale = 128;
+  for (DType dtype : {DS_DTYPE_F16, DS_DTYPE_BF16}) {
+    config.compute = dtype;
+    const std::string name = dtype_name(dtype);
+    convert(saved_by(config, folder / name), folder / (name + "_exported"), {.form = "universal"});
+    EXPECT_EQ(open_source(folder / (name + "_exported"))->info.client.at("deepspeed").find("loss_scaler"),
+              nullptr);
+  }
+}
+
+TEST(DeepSpeed, StatesOfMuonAreNotExported) {
+  TempFolder folder;
+  Config config = make_config(0, 1, 1);
+  config.optimizer.type = "Muon";
+  const std::string saved = saved_by(config, folder / "own");
+  expect_names(
+      message_of([&] { convert(saved, folder / "exported", {.form = "universal"}); }, DS_ERROR_UNSUPPORTED),
+      {"Muon", "export weights only"});
+  EXPECT_TRUE(is_absent(folder / "exported/latest_universal"));
+  convert(saved, folder / "weights", {.form = "fp32"});
+  EXPECT_TRUE(exists(folder / "weights/model.safetensors"));
 }
 
 // Proves {checkpoint.convert.report}.

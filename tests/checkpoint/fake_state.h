@@ -91,6 +91,7 @@ class FakeState : public StateAccess {
     ASSERT_LE(begin + count, first(b) + held(b));
     std::copy_n(in, count, at(kind, b, begin));
     written += count;
+    if (on_write) on_write(b, begin, begin + count);
   }
 
   // Visits every held element that a parameter fills, with its number in the whole tensor.
@@ -117,6 +118,7 @@ class FakeState : public StateAccess {
   }
 
   std::function<void()> on_read;
+  std::function<void(BucketId bucket, int64_t begin, int64_t end)> on_write;
   int64_t written = 0;
 
  private:

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <bit>
 
 #include "checkpoint/checkpoint.h"
@@ -7,6 +8,8 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "io/safetensors.h"
+#include "support/errors.h"
+#include "support/flip_byte.h"
 
 namespace ds::test {
 namespace {
@@ -40,6 +43,58 @@ TEST(Checkpoint, TensorsLargerThanOneBlock) {
     load_checkpoint(state, path);
     EXPECT_EQ(state.wrong(), 0);
   });
+}
+
+// Of states in codes a block that is written in parts may lose bits. So writes begin and end between
+// granules, or where what a rank holds of a parameter does, wherever the pieces of the checkpoint and the
+// blocks of the file end.
+TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
+  TempFolder folder;
+  std::vector<FakeParam> params = {{"a", {77}}, {"big", {1700, 1700}}, {"small", {3}}};
+  std::string path = save_fake(folder.path(), 1, 3, 0, "", true, params);
+  for (int world : {1, 2}) {
+    for (bool once : {false, true}) {
+      run_ranks(world, [&](Communicator& comm) {
+        FakeState state(comm, true, params);
+        state.on_write = [&](BucketId b, int64_t begin, int64_t end) {
+          auto is_edge = [&](int64_t at) {
+            const auto& places = state.layout().buckets[b].params;
+            return at % kGranule == 0 || at == state.first(b) || at == state.first(b) + state.held(b) ||
+                   std::any_of(places.begin(), places.end(),
+                               [&](const ParamPlace& p) { return at == p.begin || at == p.begin + p.numel; });
+          };
+          EXPECT_TRUE(is_edge(begin) && is_edge(end)) << begin << " to " << end;
+        };
+        LoadCalls calls;
+        calls.restorable = [&](const CheckpointInfo&) { return once; };
+        load_checkpoint(state, path, calls);
+        EXPECT_EQ(state.wrong(), 0);
+      });
+    }
+  }
+}
+
+// One rank that cannot restore its states decides for all; else a refused load ends with restore() on all.
+TEST(Checkpoint, StatesAreRestoredOnAllRanksOrOnNone) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1, 3), file = path + "/exp_avg_sq.safetensors";
+  flip_byte(file, read_safetensors_header(file).find("h.1.weight")->begin + 1000);
+  for (int cannot : {-1, 0, 1}) {
+    std::atomic<int> restored = 0, checked = 0, written = 0;
+    run_ranks(2, [&](Communicator& comm) {
+      FakeState state(comm, true);
+      LoadCalls calls;
+      calls.restorable = [&](const CheckpointInfo&) { return comm.rank() != cannot; };
+      calls.checked = [&](const CheckpointInfo& info) { checked += info.step == 1; };
+      calls.restore = [&] { ++restored; };
+      expect_names(message_of([&] { load_checkpoint(state, path, calls); }, DS_ERROR_CORRUPT),
+                   {"h.1.weight", file});
+      written += state.written > 0;
+    });
+    EXPECT_EQ(restored, cannot < 0 ? 2 : 0);
+    EXPECT_EQ(checked, cannot < 0 ? 2 : 0);
+    EXPECT_EQ(written, cannot < 0 ? 2 : 0);
+  }
 }
 
 TEST(Checkpoint, KindsAreTheOptimizers) {

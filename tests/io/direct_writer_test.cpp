@@ -42,7 +42,8 @@ TEST(DirectWriter, PiecesOfTwoWritersMakeTheWhole) {
     std::vector<std::pair<int64_t, int64_t>> pieces;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) pieces.emplace_back(cuts[i], cuts[i + 1]);
     if (seed % 2 == 1) std::shuffle(pieces.begin(), pieces.end(), dice);
-    DirectWriter one(path), other(path);
+    DirectBlocks of_one, of_other;
+    DirectWriter one(path, of_one), other(path, of_other);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const auto [begin, end] = pieces[i];
       DirectWriter& writer = i % 3 == 0 ? one : other;
@@ -60,15 +61,17 @@ TEST(DirectWriter, AFewBytesAreWritten) {
   test::TempFolder folder;
   const std::string path = folder / "file";
   File(path, File::Mode::create).resize(8);
-  DirectWriter writer(path);
+  DirectBlocks blocks;
+  DirectWriter writer(path, blocks);
   writer.write("abcd", 4, 2);
   writer.finish();
   EXPECT_EQ(read_file(path), std::string("\0\0abcd\0\0", 8));
 }
 
 TEST(DirectWriter, OnlyRegularFilesAreWritten) {
-  EXPECT_THROW(DirectWriter("/dev/null"), Error);
-  EXPECT_THROW(DirectWriter("/nowhere/file"), Error);
+  DirectBlocks blocks;
+  EXPECT_THROW(DirectWriter("/dev/null", blocks), Error);
+  EXPECT_THROW(DirectWriter("/nowhere/file", blocks), Error);
 }
 
 }  // namespace

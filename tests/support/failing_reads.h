@@ -16,4 +16,14 @@ class FailingReads {
   static int64_t seen();  // reads of such files so far
 };
 
+// While it lives, reads of such files give at most half of the pages that are asked for, as they may at any
+// time.
+class ShortReads {
+ public:
+  explicit ShortReads(const std::string& part);
+  ~ShortReads();
+  ShortReads(const ShortReads&) = delete;
+  ShortReads& operator=(const ShortReads&) = delete;
+};
+
 }  // namespace ds::test

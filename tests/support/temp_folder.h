@@ -6,11 +6,11 @@
 
 namespace ds::test {
 
-// A fresh folder on the build folder's file system, removed with everything in it.
+// A fresh folder, on the build folder's file system unless another is named, removed with everything in it.
 class TempFolder {
  public:
-  TempFolder() {
-    path_ = std::string(DS_BINARY_DIR) + "/test-XXXXXX";
+  explicit TempFolder(const std::string& above = DS_BINARY_DIR) {
+    path_ = above + "/test-XXXXXX";
     if (!mkdtemp(path_.data())) throw std::runtime_error("no temporary folder at " + path_);
   }
   ~TempFolder() {
