@@ -208,12 +208,14 @@ ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& t
     : config_(config), rank_(rank), ranks_(ranks), trace_(trace), clears_(clears), tell_(std::move(tell)) {
   const std::string& file = config.flops_profiler.output_file;
   if (rank != 0 || !config.flops_profiler.enabled || file.empty()) return;
-  const std::string why = why_not_writable(file);
-  if (why.empty()) report_ = file;
-  if (!why.empty())
+  const std::string obstacle = why_not_writable(file);
+  if (obstacle.empty()) {
+    report_ = file;
+  } else {
     log_line(LogLevel::warning,
              fmt::format("flops_profiler.output_file: '{}' cannot be written ({}); the report is logged",
-                         file, why));
+                         file, obstacle));
+  }
 }
 
 void ModuleMonitor::begin() {

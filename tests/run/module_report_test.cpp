@@ -131,7 +131,8 @@ TEST(ModuleReport, TheLogHasItOtherwise) {
   flush_log();
   set_log_sink({});
   EXPECT_NE(lines.find("info wall_clock_breakdown after step 1"), std::string::npos) << lines;
-  const size_t told = lines.find("warning flops_profiler.output_file: '/nowhere/flops.txt' cannot be written");
+  const size_t told =
+      lines.find("warning flops_profiler.output_file: '/nowhere/flops.txt' cannot be written");
   ASSERT_NE(told, std::string::npos) << lines;
   EXPECT_GT(lines.find("flops profiler at step 2"), told) << "before the first step";
   EXPECT_NE(lines.find("flops profiler at step 2"), std::string::npos) << lines;

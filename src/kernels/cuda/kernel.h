@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/device/view.h"
-#include "core/base/element_run.h"
 #include "kernels/cuda/dim3.h"
 
 // Host side of the device's kernels: from an operation and its shapes to starts of device functions. Nothing

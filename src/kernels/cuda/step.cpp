@@ -7,9 +7,9 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "core/base/element_run.h"
 #include "core/base/round.h"
 #include "core/device/view.h"
-#include "core/base/element_run.h"
 #include "kernels/cuda/dim3.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
