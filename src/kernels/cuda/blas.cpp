@@ -125,11 +125,12 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DS_DTYPE_F32 ? CUDA_R_32F : dtype == DS_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-// The alignment of an address, as far as algorithms care.
+// The alignment of an address, as far as an algorithm may know it: 16 bytes let it load whole vectors, and
+// more would make bits depend on where an operand happens to lie.
 uint32_t alignment(const void* address) {
+  constexpr uintptr_t kMost = 16;
   auto at = reinterpret_cast<uintptr_t>(address);
-  uintptr_t lowest = at & (~at + 1);
-  return at == 0 ? 256 : static_cast<uint32_t>(std::min<uintptr_t>(lowest, 256));
+  return static_cast<uint32_t>(at == 0 ? kMost : std::min(at & (~at + 1), kMost));
 }
 
 // A product with everything but addresses.
