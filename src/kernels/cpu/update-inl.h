@@ -21,8 +21,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// An update reads and writes more arrays at once than the prefetchers of a core follow: asked for by hand,
-// this many elements ahead, lines come up to half as fast again. 256 and 4,096 ahead gain nothing.
+// An update reads and writes more arrays at once than the prefetchers of a core follow. Asked for by hand,
+// this many elements ahead, an update of bf16 masters and states takes a tenth less time (Zen 5, in turns);
+// one of f32, which waits for memory alone, takes the same.
 constexpr int64_t kAhead = 768;
 
 template <typename T>
