@@ -65,7 +65,7 @@ void check_checkpoints(const std::vector<std::string>& paths) {
 }
 
 struct VerifyArgs {
-  std::string model, checkpoint, dtype = "both", tier = "device", nvme_path = ".";
+  std::string model, checkpoint, dtype = "both", tier = "device", device = "cpu", nvme_path = ".";
   int32_t stage = 0;
   std::vector<std::string> kinds;
   bool json = false;
@@ -75,8 +75,9 @@ struct VerifyArgs {
 std::string verify_options(const VerifyArgs& args) {
   std::string kinds;
   for (const std::string& kind : args.kinds) kinds += (kinds.empty() ? "" : ", ") + quoted(kind);
-  return fmt::format(R"({{"stage": {}, "tier": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}]}})",
-                     args.stage, quoted(args.tier), quoted(args.dtype), quoted(args.nvme_path), kinds);
+  return fmt::format(
+      R"({{"stage": {}, "tier": {}, "device": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}]}})", args.stage,
+      quoted(args.tier), quoted(args.device), quoted(args.dtype), quoted(args.nvme_path), kinds);
 }
 
 // Exit code 1 when a tolerance is passed.
@@ -109,6 +110,8 @@ void add_verify(CLI::App& app, int& code) {
       ->check(CLI::IsMember({"f32", "bf16", "both"}));
   command->add_option("--tier", args->tier, "Where states are: device, cpu or nvme")
       ->check(CLI::IsMember({"device", "cpu", "nvme"}));
+  command->add_option("--device", args->device, "The device of the engine: cpu or cuda:N")
+      ->check(utf8_text());
   command->add_option("--kinds", args->kinds, "Only these comparisons, for example logits,grad")
       ->delimiter(',');
   command->add_option("--nvme-path", args->nvme_path, "Folder of the scratch file of --tier nvme")

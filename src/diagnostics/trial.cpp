@@ -42,6 +42,7 @@ Config trial_config(const Setup& setup, const HfModel& model, const VerifyReques
   document.set("train_micro_batch_size_per_gpu", setup.rows);
   document.set("gradient_accumulation_steps", setup.accumulation);
   document.set("zero_optimization", zero_section(options, numel));
+  document.set("device", options.device);
   document.set("emulate_tiers", options.tier != Tier::device);
   section.set("sequence", setup.tokens);
   section.set("threads", options.threads);

@@ -207,6 +207,7 @@ VerifyReport verify(const VerifySubject& subject, const Golden& golden, const Ve
   report.findings = Verifier(subject, golden, options, comm).run();
   report.title =
       fmt::format("{} ranks, stage {}, tier {}", comm.size(), options.stage, tier_name(options.tier));
+  if (options.device != "cpu") report.title += ", device " + options.device;
   return report;
 }
 

@@ -17,12 +17,13 @@ struct VerifyRequest {
   Tier tier = Tier::device;  // of states, and in stage 3 of parameters
   bool f32 = true, bf16 = true;
   std::vector<std::string> kinds;  // those of verify_kinds() to run; empty: all that are recorded
+  std::string device = "cpu";      // as the key `device` of a configuration
   std::string nvme_path = ".";     // folder of the scratch file of tier nvme
   int threads = 0;                 // compute threads a rank; 0: cores / ranks
 };
 
-// {"stage", "tier": "device"|"cpu"|"nvme", "dtype": "f32"|"bf16"|"both", "kinds", "nvme_path", "threads"};
-// unknown keys and values are DS_ERROR_CONFIG.
+// {"stage", "tier": "device"|"cpu"|"nvme", "device", "dtype": "f32"|"bf16"|"both", "kinds", "nvme_path",
+// "threads"}; unknown keys and values are DS_ERROR_CONFIG.
 VerifyRequest verify_request(const Json& document);
 
 // "logits", "loss", "grad", "adamw", "accum", "sgd", "final_params", "greedy", "bf16", "bf16_accum".

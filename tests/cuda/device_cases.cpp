@@ -1,0 +1,201 @@
+#include "cuda/device_cases.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "core/program/codes.h"
+
+namespace ds::test {
+
+std::vector<OpCase> wide_op_cases() {
+  KernelRegistry ref;
+  register_ref(ref);
+  ThreadTeam team(1);
+  std::vector<OpCase> all;
+  auto real = [number = uint64_t{40}](std::vector<int64_t> dims) mutable {
+    return random_tensor(DS_DTYPE_F64, std::move(dims), ++number);
+  };
+  // Adds a case; returns its results in f64.
+  auto add = [&](const char* op, const Attrs& attrs, std::vector<Tensor> in) {
+    all.push_back({op, attrs, std::move(in)});
+    return run_case(implementation(ref, op, "ref"), all.back(), DS_DTYPE_F64, team);
+  };
+  Tensor x = real({3, 300}), dy = real({3, 300}), w = real({300}), b = real({300}), one = real({});
+  std::vector<Tensor> norm = add("layer_norm", {{"eps", 1e-5}}, {x, w, b});
+  add("layer_norm_dx", {}, {dy, x, w, norm[1], norm[2]});
+  norm = add("rms_norm", {{"eps", 1e-5}}, {x, w});
+  add("rms_norm_dx", {}, {dy, x, w, norm[1]});
+  add("scale_rows_dw", {{"columns", int64_t{300}}, {"column", int64_t{1}}}, {dy, x});
+  Tensor tall = real({300, 10}), gradient = real({300, 10});
+  norm = add("layer_norm", {{"eps", 1e-5}}, {tall});
+  add("layer_norm_dw", {}, {gradient, tall, norm[1], norm[2]});
+  add("linear_db", {}, {gradient});
+  Tensor logits = real({5, 700}), targets = random_ids(5, 700, 3);
+  targets.set(2, -100);
+  std::vector<Tensor> loss = add("cross_entropy", {}, {logits, targets});
+  add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
+  for (int64_t depth : {96, 160}) {
+    Attrs attrs{{"heads", int64_t{2}},
+                {"kv_heads", int64_t{1}},
+                {"seq", int64_t{70}},
+                {"causal", int64_t{depth == 96}}};
+    Tensor q = real({90, 2 * depth}), k = real({90, depth}), v = real({90, depth});
+    std::vector<Tensor> y = add("attention", attrs, {q, k, v});
+    add("attention_dx", attrs, {real({90, 2 * depth}), q, k, v, y[0], y[1]});
+  }
+  return all;
+}
+
+namespace {
+
+// Operands of sizes that tests/support/cases.cpp has no instruction for: several blocks, tails, slices of
+// levels.
+Tensor floats(std::vector<int64_t> dims, uint64_t number, double factor = 1.00017) {
+  Tensor t = random_tensor(DS_DTYPE_F32, std::move(dims), number);
+  for (int64_t e = 0; e < t.numel(); ++e) t.set(e, t.at(e) * factor);
+  return t;
+}
+Tensor poisoned(DType dtype, std::vector<int64_t> dims) {
+  Tensor t(dtype, std::move(dims));
+  t.poison();
+  return t;
+}
+// A block of scalars, as an output of 256 bytes.
+Tensor scalars_block(const StepScalars& scalars) {
+  Tensor t(DS_DTYPE_U8, {256});
+  std::memcpy(t.bytes().data(), &scalars, sizeof scalars);
+  return t;
+}
+
+}  // namespace
+
+std::vector<InstructionCase> device_instruction_cases() {
+  std::vector<InstructionCase> all;
+  StepScalars step;
+  step.leaves = 5, step.loss = 2.5, step.loss_scale = 128, step.updates = 3, step.seed = 9;
+  step.grad_scale = 0.37;
+  step.group = {.lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9};
+  for (int64_t count : {1, 255, 257, 70000}) {
+    Tensor squares(DS_DTYPE_F64, {count});
+    for (int64_t e = 0; e < count; ++e) squares.set(e, std::fmod(0.1 * static_cast<double>(e * e + 1), 7.3));
+    std::vector<ElementRun> runs;
+    for (int64_t begin = count / 2; begin > 0 && runs.size() < 100; begin -= 3)
+      runs.push_back({begin, std::min(begin + 2, count)});
+    for (const auto& order : {std::vector<ElementRun>{}, runs}) {
+      all.push_back({"sum_norms", {}, {squares}, {Tensor(DS_DTYPE_F64, {1})}, step, order});
+      for (double most : {0.0, 1.0, 1e9}) {
+        Attrs attrs{{"max_norm", most}, {"ranks", int64_t{3}}};
+        all.push_back({"clip", attrs, {squares}, {scalars_block(step)}, step, order});
+      }
+    }
+  }
+  Tensor infinite(DS_DTYPE_F64, {1});
+  infinite.set(0, std::numeric_limits<double>::infinity());
+  for (int64_t unchecked : {0, 1}) {
+    Attrs attrs{{"max_norm", 1.0}, {"unchecked", unchecked}};
+    all.push_back({"clip", attrs, {infinite}, {scalars_block(step)}, step});
+  }
+  Tensor losses = floats({15}, 4);
+  auto absent = std::bit_cast<float>(kNoLeaf);
+  std::memcpy(losses.bytes().data() + 4 * sizeof(float), &absent, sizeof absent);
+  all.push_back({"losses", {{"micros", int64_t{3}}}, {losses}, {scalars_block(step)}, step});
+  all.push_back({"mean_gradients", {}, {}, {scalars_block(step)}, step});
+  for (int64_t mean : {0, 1}) {
+    Attrs attrs{{"ranks", int64_t{3}}, {"mean", mean}};
+    all.push_back({"momentum", attrs, {floats({300}, 5)}, {floats({300}, 6)}, step});
+  }
+  // Ids with repetitions, over several blocks of the list; one block of 700 words is not full.
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Tensor table = floats({700, 24}, 7).as(dtype), ids = random_ids(90, 700, 8);
+    for (int64_t gone : {0, 1}) {
+      StepScalars own = step;
+      own.absent = gone;
+      all.push_back(
+          {"pack_rows", {}, {table, ids}, {poisoned(dtype, {100, 24}), poisoned(DS_DTYPE_I32, {100})}, own});
+    }
+    for (int64_t ranks : {1, 5, 8}) {
+      Tensor rows = floats({ranks * 40, 24}, 9).as(dtype), numbers(DS_DTYPE_I32, {ranks * 40});
+      for (int64_t r = 0; r < ranks; ++r) {
+        for (int64_t k = 0; k < 40; ++k)
+          numbers.set(r * 40 + k, k < 33 ? static_cast<double>(3 * k + r) : 0x7fffffff);
+      }
+      Attrs attrs{{"ranks", ranks}, {"first", int64_t{50}}};
+      if (ranks == 8) attrs.set("levels", std::vector<int64_t>{4, 2});
+      all.push_back({"sum_rows", attrs, {rows, numbers}, {poisoned(DS_DTYPE_F32, {2000})}, step});
+    }
+  }
+  // Granules: plain ones, one of zeros, one with a NaN, one with an infinity, one of subnormal numbers.
+  Tensor x = floats({6 * kGranule}, 21);
+  for (int64_t e = 0; e < kGranule; ++e) {
+    x.set(kGranule + e, 0);
+    x.set(4 * kGranule + e, x.at(e) * 0x1p-130);
+  }
+  x.set(2 * kGranule + 7, std::nan(""));
+  x.set(3 * kGranule + 9, std::numeric_limits<double>::infinity());
+  for (int64_t bits : {8, 4}) {
+    Tensor codes = poisoned(DS_DTYPE_U8, {code_bytes(6 * kGranule, bits)});
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16})
+      all.push_back({"quantize", {{"bits", bits}}, {x.as(dtype)}, {codes}, step});
+    for (int64_t reset : {0, 2, 3}) {
+      for (int64_t skip : {0, 1}) {
+        StepScalars own = step;
+        own.step = 4, own.skip = skip;
+        Attrs attrs{{"bits", bits}, {"err_beta", 0.8}, {"reset", reset}};
+        all.push_back({"quantize", attrs, {x}, {floats({6 * kGranule}, 22, 1e-2), codes}, own});
+      }
+    }
+    for (int64_t ranks : {1, 3, 7}) {
+      Tensor sent(DS_DTYPE_U8, {ranks * code_bytes(2 * kGranule, bits)});
+      for (int64_t e = 0; e < sent.numel(); ++e)
+        sent.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>((e * 37 + 11) % 120);
+      Attrs attrs{{"bits", bits}, {"ranks", ranks}};
+      all.push_back({"dequantize_sum", attrs, {sent}, {poisoned(DS_DTYPE_F32, {2 * kGranule})}, step});
+      if (ranks != 1) continue;
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_F16})
+        all.push_back({"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
+    }
+  }
+  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four.
+  for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
+    for (int64_t drawn : {0, 1}) {
+      StepScalars own = step;
+      own.param = 3, own.element = 1021, own.step = 17;
+      Attrs attrs{{"stochastic", drawn}, {"l2", int64_t{0}}, {"nesterov", int64_t{1}}};
+      Tensor small = floats({2999}, 11).as(DS_DTYPE_BF16), second = floats({2999}, 12);
+      for (int64_t e = 0; e < second.numel(); ++e) second.set(e, std::abs(second.at(e)) * 1e-3);
+      std::vector<Tensor> out{small, floats({2999}, 13).as(DS_DTYPE_BF16)};
+      if (std::string_view(op) == "adagrad") out[1] = second.as(DS_DTYPE_BF16);
+      if (std::string_view(op) == "adamw") out.push_back(second.as(DS_DTYPE_BF16));
+      out.push_back(poisoned(DS_DTYPE_F16, {2999}));
+      all.push_back({op, attrs, {floats({2999}, 14).as(DS_DTYPE_BF16)}, out, own});
+    }
+  }
+  // Updates that most trainings never reach: b^t of a large t.
+  for (int64_t updates : {0, 1, 6, 999, 123456}) {
+    StepScalars own = step;
+    own.updates = updates;
+    own.group.beta2 = 0.9999;
+    Tensor second = floats({40}, 15, 1e-3);
+    for (int64_t e = 0; e < 40; ++e) second.set(e, std::abs(second.at(e)));
+    all.push_back({"adamw",
+                   {{"l2", int64_t{1}}},
+                   {floats({40}, 16)},
+                   {floats({40}, 17), floats({40}, 18), second, poisoned(DS_DTYPE_BF16, {40})},
+                   own});
+  }
+  for (int64_t granules : {1, 129, 300}) {
+    for (int64_t granule : {256, 77})
+      all.push_back({"granule_norms",
+                     {},
+                     {floats({granules * granule}, 19)},
+                     {Tensor(DS_DTYPE_F64, {granules})},
+                     step});
+  }
+  return all;
+}
+
+}  // namespace ds::test

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""The parts of `./run gpu-check` and `./run cuda-proof`: runs them one behind the other, each line of results as it comes.
+
+usage: gpu_check.py ROOT PARTS OUT [--fake] [--small]
+ROOT: a folder with bin/gpu_check, bin/libds and lib/libds_cuda.so: build, or what `./run gpu-check carry` made.
+PARTS: letters of A, B and C. OUT/gpu-check.jsonl gets a line for each check. --fake: on the driver in software of
+ROOT/lib. --small: CI's share. Exit code: 0 when all that ran has passed.
+"""
+import argparse
+import glob
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+LIMIT = 400  # seconds of a part
+STEPS = 20   # of the main job
+SANITIZED = ["add", "adamw", "layer_norm", "attention", "attention_dx", "cross_entropy", "embedding_dw", "clip"]
+
+
+def library(folder, pattern):
+    """A library of the CUDA packages of this Python or of PyTorch, "" when there is none."""
+    found = importlib.util.find_spec("nvidia")
+    for place in (found.submodule_search_locations if found else []) or []:
+        files = sorted(glob.glob(os.path.join(place, folder, "lib", pattern)))
+        if files:
+            return files[0]
+    return ""
+
+
+class Part:
+    def __init__(self, name, args, environment):
+        self.name, self.args, self.environment = name, args, environment
+        self.begin, self.failed = time.monotonic(), 0
+        self.file = os.path.join(args.out, "gpu-check.jsonl")
+        self.limit = 7200 if args.fake else LIMIT
+
+    def left(self):
+        return max(1.0, self.limit - (time.monotonic() - self.begin))
+
+    def line(self, group, check, status, compares, seconds, **rest):
+        record = {"part": self.name, "group": group, "check": check, "status": status, "compares": compares,
+                  "seconds": round(seconds, 3), **rest}
+        with open(self.file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        self.failed += status in ("fail", "error")
+        print(status, self.name, group, check, f"{seconds:.1f} s", rest.get("text", "") if status != "pass" else "", flush=True)
+
+    def run(self, command, seconds=None):
+        """(exit code or a text, output) of a command within the time that is left."""
+        try:
+            done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=min(seconds or self.limit, self.left()), text=True, errors="replace", check=False)
+            return done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            return "took too long", str(late.output or "")
+
+    def program(self, name):
+        return str(self.args.root / "bin" / name)
+
+    def checks(self, *options):
+        small = ["--small"] if self.args.small else []
+        limits = ["--limit", str(int(self.left())), "--check-limit", "1200" if self.args.fake else "90"]
+        command = [self.program("gpu_check"), self.name, self.file, *limits, *small, *options]
+        self.failed += subprocess.run(command, env=self.environment, check=False).returncode != 0
+
+
+def sanitize(part):
+    tool = shutil.which("compute-sanitizer")
+    if not tool or part.args.fake:
+        return part.line("sanitizer", "compute-sanitizer", "not run", "", 0, text="it is not on PATH")
+    for kind in ("memcheck", "racecheck", "initcheck"):
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            code, output = part.run([tool, "--tool", kind, "--error-exitcode", "9", part.program("gpu_check"), "A",
+                                     os.path.join(folder, "lines"), "--here", "--small",
+                                     *[word for op in SANITIZED for word in ("--only", op)]], 60)
+        part.line("sanitizer", kind, "pass" if code == 0 else "fail", "kernels with the rules of memory",
+                  time.monotonic() - begin, cases=len(SANITIZED), text="" if code == 0 else f"{code}: {output[-600:]}")
+
+
+def verify(part):
+    for folder in sorted((SOURCE / "tests/data/models").iterdir()):
+        if not (folder / "golden.json").exists():
+            continue
+        begin = time.monotonic()
+        kinds = ["--kinds", "grad,adamw"] if part.args.small else []
+        code, output = part.run([part.program("libds"), "verify", str(folder), "--dtype", "f32", "--device", "cuda:0", "--json",
+                                 *kinds], 60 if not part.args.fake else None)
+        seconds, text, findings = time.monotonic() - begin, "", []
+        try:
+            findings = json.loads(output[output.index("{"):])["findings"]
+        except (ValueError, KeyError):
+            text = output.strip()[-600:]
+        shares = [f["error"] / f["tolerance"] for f in findings if f.get("tolerance")]
+        status = "pass" if code == 0 and shares else "fail"
+        part.line("verify", folder.name, status, "recorded numbers of the reference", seconds, cases=len(findings),
+                  worst=max(shares, default=None), text=text or ("" if code == 0 else str(code)))
+
+
+def losses_of(part, config, text, folder, work):
+    file = work / f"{folder}.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    code, output = part.run([part.program("libds"), "train", "--config", str(file), "--data", text, "--dir", str(work / folder)])
+    losses = [float(x) for x in re.findall(r"loss +([0-9.]+)", output)]
+    return losses if code == 0 and losses else f"{code}: {output[-400:]}"
+
+
+def main_job(part):
+    begin = time.monotonic()
+    text = str(SOURCE / "docs/guides")
+    source = (SOURCE / "examples/train.json").read_text(encoding="utf-8")
+    config = json.loads(re.sub(r"(^|\s)//.*", "", source))
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        config["zero_optimization"]["offload_optimizer"]["nvme_path"] = folder
+        config["steps_per_print"] = 1
+        config["model"]["vocab"] = 512
+        config["run"] = {"sequence": 256, "steps": STEPS, "seed": 1, "sample_tokens": 0}
+        if part.args.small or part.args.fake:
+            config["run"].update(steps=2, sequence=32)
+            config["train_micro_batch_size_per_gpu"] = 1
+        here = losses_of(part, {**config, "device": "cpu"}, text, "cpu", work)
+        there = losses_of(part, {**config, "device": "cuda:0"}, text, "device", work)
+    name, compares = "examples/train.json", "losses with the CPU's, within 0.05"
+    if isinstance(here, str) or isinstance(there, str):
+        error = here if isinstance(here, str) else there
+        return part.line("main job", name, "error", compares, time.monotonic() - begin, text=error)
+    worst = max(abs(a - b) for a, b in zip(here, there)) / 0.05
+    same = len(here) == len(there)
+    part.line("main job", name, "pass" if worst <= 1 and same else "fail", compares, time.monotonic() - begin,
+              cases=len(there), worst=worst, text=f"{len(there)} losses, from {there[0]} to {there[-1]}; CPU {here[-1]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("parts")
+    parser.add_argument("out")
+    parser.add_argument("--fake", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    args = parser.parse_args()
+    args.root = args.root.resolve()
+    os.makedirs(args.out, exist_ok=True)
+    environment = dict(os.environ)
+    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(args.root / "lib"), environment.get("LD_LIBRARY_PATH")]))
+    if args.fake:
+        environment["DS_CUDA_DRIVER"] = str(args.root / "lib/libfake_cuda.so")
+        environment["DS_CUDA_BLAS"] = str(args.root / "lib/libfake_blas.so")
+    elif not environment.get("DS_CUDA_BLAS"):
+        environment["DS_CUDA_BLAS"] = library("cu13", "libcublasLt.so.13") or library("cublas", "libcublasLt.so.13")
+    env = subprocess.run([str(args.root / "bin/libds"), "env"], env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
+    cuda = next((line for line in env.splitlines() if line.startswith("CUDA")), "CUDA  libds env says nothing of it")
+    if "cuda:0" not in cuda:
+        sys.exit(f"gpu-check needs an NVIDIA GPU from sm_80 on, a driver of version 13.0 or later and libds_cuda.so: {cuda[4:].strip()}")
+    print(cuda, flush=True)
+    failed = 0
+    for name in args.parts:
+        part = Part(name, args, environment)
+        part.checks()
+        if name == "A":
+            sanitize(part)
+        if name == "B":
+            verify(part)
+            main_job(part)
+        failed += part.failed
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
