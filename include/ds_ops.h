@@ -1177,6 +1177,74 @@ static inline ds_status ds_op_rope(ds_graph* graph, int32_t x, int32_t positions
   return ds_ops_end(&node, graph, "rope", out);
 }
 
+/** Attributes of softmax that may be left out. */
+typedef struct ds_softmax_options {
+  /** 1: the logarithms of it; 0 by default */
+  int32_t log;
+} ds_softmax_options;
+
+static inline ds_softmax_options ds_softmax_options_init(void) {
+  ds_softmax_options options;
+  options.log = 0;
+  return options;
+}
+
+/** The softmax exp(x) / sum exp(x) of each row, or its logarithm.
+ * @param x T[n,C], rows
+ * @param options [nullable]
+ * @param out [out] y: T[n,C], a distribution for each row */
+static inline ds_status ds_op_softmax(ds_graph* graph, int32_t x, const ds_softmax_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  if (options) {
+    if (options->log != 0) ds_ops_integer(&node, "log", options->log);
+  }
+  return ds_ops_end(&node, graph, "softmax", out);
+}
+
+/** The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+ * @param x T[n,C], rows
+ * @param seq rows of a sequence
+ * @param out [out] y: T[n,C], a distribution for each row */
+static inline ds_status ds_op_causal_softmax(ds_graph* graph, int32_t x, int64_t seq, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, x);
+  ds_ops_integer(&node, "seq", seq);
+  return ds_ops_end(&node, graph, "causal_softmax", out);
+}
+
+/** Attributes of softmax_dx that may be left out. */
+typedef struct ds_softmax_dx_options {
+  /** 1: the logarithms of it; 0 by default */
+  int32_t log;
+} ds_softmax_dx_options;
+
+static inline ds_softmax_dx_options ds_softmax_dx_options_init(void) {
+  ds_softmax_dx_options options;
+  options.log = 0;
+  return options;
+}
+
+/** The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+ * logarithm. Not differentiable.
+ * @param dy T[n,C], gradient of the result
+ * @param y T[n,C], the result
+ * @param options [nullable]
+ * @param out [out] dx: T[n,C], gradient of x */
+static inline ds_status ds_op_softmax_dx(ds_graph* graph, int32_t dy, int32_t y, const ds_softmax_dx_options* options,
+    int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, y);
+  if (options) {
+    if (options->log != 0) ds_ops_integer(&node, "log", options->log);
+  }
+  return ds_ops_end(&node, graph, "softmax_dx", out);
+}
+
 /** Attributes of top_gates that may be left out. */
 typedef struct ds_top_gates_options {
   /** 1: the weights of a row are divided by their sum; 1 by default */
@@ -1403,60 +1471,163 @@ static inline ds_status ds_op_cast(ds_graph* graph, int32_t x, const char* dtype
   return ds_ops_end(&node, graph, "cast", out);
 }
 
+/** Attributes of cross_entropy that may be left out. */
+typedef struct ds_cross_entropy_options {
+  /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
+   * */
+  double label_smoothing;
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  double z_loss;
+  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+   * default */
+  const char* reduction;
+} ds_cross_entropy_options;
+
+static inline ds_cross_entropy_options ds_cross_entropy_options_init(void) {
+  ds_cross_entropy_options options;
+  options.label_smoothing = 0.0;
+  options.z_loss = 0.0;
+  options.reduction = "mean";
+  return options;
+}
+
 /** The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+ * Attributes change the loss of a row, or what becomes of them.
  * @param logits T[n,V], a score for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
- * @param out [out] loss: A[], the loss; then stats: A[n,2], what the backward part needs of the softmax of each row */
-static inline ds_status ds_op_cross_entropy(ds_graph* graph, int32_t logits, int32_t targets, int32_t* out) {
+ * @param options [nullable]
+ * @param out [out] loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target; then stats: A[n,2],
+ * what the backward part needs of the softmax of each row */
+static inline ds_status ds_op_cross_entropy(ds_graph* graph, int32_t logits, int32_t targets, const
+    ds_cross_entropy_options* options, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_operand(&node, logits);
   ds_ops_operand(&node, targets);
+  if (options) {
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
+    if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+  }
   return ds_ops_end(&node, graph, "cross_entropy", out);
 }
 
+/** Attributes of cross_entropy_dx that may be left out. */
+typedef struct ds_cross_entropy_dx_options {
+  /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
+   * */
+  double label_smoothing;
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  double z_loss;
+  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+   * default */
+  const char* reduction;
+} ds_cross_entropy_dx_options;
+
+static inline ds_cross_entropy_dx_options ds_cross_entropy_dx_options_init(void) {
+  ds_cross_entropy_dx_options options;
+  options.label_smoothing = 0.0;
+  options.z_loss = 0.0;
+  options.reduction = "mean";
+  return options;
+}
+
 /** The gradient of the logits of a cross_entropy. Not differentiable.
- * @param dloss A[], gradient of the loss
+ * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param logits T[n,V], a score for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param options [nullable]
  * @param out [out] dlogits: T[n,V], gradient of logits */
 static inline ds_status ds_op_cross_entropy_dx(ds_graph* graph, int32_t dloss, int32_t logits, int32_t targets, int32_t
-    stats, int32_t* out) {
+    stats, const ds_cross_entropy_dx_options* options, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_operand(&node, dloss);
   ds_ops_operand(&node, logits);
   ds_ops_operand(&node, targets);
   ds_ops_operand(&node, stats);
+  if (options) {
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
+    if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+  }
   return ds_ops_end(&node, graph, "cross_entropy_dx", out);
+}
+
+/** Attributes of linear_cross_entropy that may be left out. */
+typedef struct ds_linear_cross_entropy_options {
+  /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
+   * */
+  double label_smoothing;
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  double z_loss;
+  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+   * default */
+  const char* reduction;
+} ds_linear_cross_entropy_options;
+
+static inline ds_linear_cross_entropy_options ds_linear_cross_entropy_options_init(void) {
+  ds_linear_cross_entropy_options options;
+  options.label_smoothing = 0.0;
+  options.z_loss = 0.0;
+  options.reduction = "mean";
+  return options;
 }
 
 /** The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
- * @param out [out] loss: A[], the loss; then stats: A[n,2], what the backward part needs of the softmax of each row */
-static inline ds_status ds_op_linear_cross_entropy(ds_graph* graph, int32_t x, int32_t w, int32_t targets, int32_t* out)
-    {
+ * @param options [nullable]
+ * @param out [out] loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target; then stats: A[n,2],
+ * what the backward part needs of the softmax of each row */
+static inline ds_status ds_op_linear_cross_entropy(ds_graph* graph, int32_t x, int32_t w, int32_t targets, const
+    ds_linear_cross_entropy_options* options, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_operand(&node, x);
   ds_ops_operand(&node, w);
   ds_ops_operand(&node, targets);
+  if (options) {
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
+    if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+  }
   return ds_ops_end(&node, graph, "linear_cross_entropy", out);
+}
+
+/** Attributes of linear_cross_entropy_dx that may be left out. */
+typedef struct ds_linear_cross_entropy_dx_options {
+  /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
+   * */
+  double label_smoothing;
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  double z_loss;
+  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+   * default */
+  const char* reduction;
+} ds_linear_cross_entropy_dx_options;
+
+static inline ds_linear_cross_entropy_dx_options ds_linear_cross_entropy_dx_options_init(void) {
+  ds_linear_cross_entropy_dx_options options;
+  options.label_smoothing = 0.0;
+  options.z_loss = 0.0;
+  options.reduction = "mean";
+  return options;
 }
 
 /** The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
  * differentiable.
- * @param dloss A[], gradient of the loss
+ * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param options [nullable]
  * @param out [out] dx: T[n,C], gradient of x; then dw: T[V,C], gradient of w */
 static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t dloss, int32_t x, int32_t w, int32_t
-    targets, int32_t stats, int32_t* out) {
+    targets, int32_t stats, const ds_linear_cross_entropy_dx_options* options, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_operand(&node, dloss);
@@ -1464,6 +1635,11 @@ static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t d
   ds_ops_operand(&node, w);
   ds_ops_operand(&node, targets);
   ds_ops_operand(&node, stats);
+  if (options) {
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
+    if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+  }
   return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
 }
 

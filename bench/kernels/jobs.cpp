@@ -92,6 +92,15 @@ void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"dropout", "dropout", {{"p", 0.1}, {"op", int64_t{3}}}, {x}, {x}});
   jobs.push_back({"cross_entropy", "cross_entropy", {}, {logits, ids}, {one, stats}});
   jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stats}, {logits}});
+  const Attrs smooth{{"label_smoothing", 0.1}, {"z_loss", 1e-4}};
+  jobs.push_back({"cross_entropy/smooth", "cross_entropy", smooth, {logits, ids}, {one, stats}});
+  jobs.push_back(
+      {"cross_entropy_dx/smooth", "cross_entropy_dx", smooth, {one, logits, ids, stats}, {logits}});
+  jobs.push_back({"softmax", "softmax", {}, {logits}, {logits}});
+  jobs.push_back({"softmax/log", "softmax", {{"log", int64_t{1}}}, {logits}, {logits}});
+  jobs.push_back({"softmax_dx", "softmax_dx", {}, {logits, logits}, {logits}});
+  TensorType scores = tensor(t, {s.rows, s.seq});
+  jobs.push_back({"causal_softmax", "causal_softmax", seq, {scores}, {scores}});
   fused_head_jobs(s, t, jobs);
   jobs.push_back({"mse", "mse", {}, {x, x}, {one}});
   jobs.push_back({"mse_dx", "mse_dx", {}, {one, x, x}, {x}});

@@ -23,7 +23,7 @@ int fuse_head(Graph& graph, int64_t fewest_words) {
     const Node& head = graph.nodes[producer];
     bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
-    Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, {}};
+    Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, loss.attrs};
     std::vector<TensorType> in;
     for (ValueId value : fused.in) in.push_back(graph.type(value));
     std::vector<TensorType> types = op(fused.op).infer(in, fused.attrs);

@@ -38,11 +38,11 @@ void set_precision(Graph& graph, DType compute) {
 
 namespace {
 
-// What torch.autocast makes in f32 whatever its operands are: norms and losses. The rest follows its
-// operands.
+// What torch.autocast makes in f32 whatever its operands are: norms, losses and softmax. The rest follows
+// its operands.
 bool in_f32(const Node& node) {
-  constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",     "cross_entropy",
-                                       "mse",        "load_balance", "top_gates"};
+  constexpr std::string_view kOps[] = {"layer_norm",   "rms_norm",  "cross_entropy", "mse",
+                                       "load_balance", "top_gates", "softmax",       "causal_softmax"};
   return std::find(std::begin(kOps), std::end(kOps), node.op) != std::end(kOps);
 }
 

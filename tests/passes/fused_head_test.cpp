@@ -62,6 +62,23 @@ TEST(FusedHead, TakesLogitsThatNoOtherNodeReads) {
       << "capped logits";
 }
 
+TEST(FusedHead, KeepsTheLossAsItIs) {
+  Graph graph = parse_graph(
+      "graph g n<=8\n"
+      "input %x f32[n,4]\n"
+      "input %t i32[n]\n"
+      "param %w f32[8,4] = zeros\n"
+      "%z = linear %x %w -> f32[n,8]\n"
+      "%l %s = cross_entropy %z %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n] f32[n,2]\n"
+      "output l=%l\n");
+  EXPECT_EQ(fuse_head(graph, 1), 1);
+  graph.check();
+  EXPECT_NE(
+      graph.print().find("linear_cross_entropy %x %w %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n]"),
+      std::string::npos)
+      << graph.print();
+}
+
 TEST(FusedHead, TheConfigurationDecides) {
   struct Row {
     const char* choice;
@@ -108,7 +125,7 @@ struct Trained {
   double eval = 0;
 };
 
-Trained train(const std::string& choice, DType dtype, int threads, bool chaos) {
+Trained train(const std::string& choice, DType dtype, int threads, bool chaos, const Attrs& loss = {}) {
   Config c = make_config(0, 1, 1);
   c.fused_head = choice;
   c.compute = dtype;
@@ -116,7 +133,11 @@ Trained train(const std::string& choice, DType dtype, int threads, bool chaos) {
   EngineOptions options;
   options.threads = threads;
   if (chaos) options.chaos_seed = 3;
-  Engine engine(c, gpt(), *comm, options);
+  Graph graph = gpt();
+  for (NodeId i : graph.nodes.ids()) {
+    if (graph.nodes[i].op == "cross_entropy") graph.nodes[i].attrs = loss;
+  }
+  Engine engine(c, graph, *comm, options);
   std::vector<int32_t> tokens(kRows), targets(kRows);
   for (size_t i = 0; i < kRows; ++i) {
     tokens[i] = static_cast<int32_t>(i * 531 % kVocab);
@@ -145,8 +166,12 @@ TEST(FusedHead, SameBitsOnAnyTeamAndOrder) {
 }
 
 TEST(FusedHead, TrainsAsStoredLogitsDo) {
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
-    Trained stored = train("never", dtype, 1, false), blocks = train("always", dtype, 1, false);
+  const Attrs plain, smooth{{"label_smoothing", 0.1}, {"z_loss", 1e-3}};
+  for (auto [dtype, loss] : {std::pair{DS_DTYPE_F32, plain},
+                             {DS_DTYPE_BF16, plain},
+                             {DS_DTYPE_F32, smooth},
+                             {DS_DTYPE_BF16, smooth}}) {
+    Trained stored = train("never", dtype, 1, false, loss), blocks = train("always", dtype, 1, false, loss);
     double allowed = dtype == DS_DTYPE_F32 ? 1e-5 : 2e-3;
     for (size_t s = 0; s < stored.losses.size(); ++s)
       EXPECT_NEAR(blocks.losses[s], stored.losses[s], allowed);

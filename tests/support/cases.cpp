@@ -29,6 +29,7 @@ class CaseBuilder {
     attention_variants();
     cached_attention();
     losses();
+    softmax();
   }
 
  private:
@@ -312,15 +313,34 @@ class CaseBuilder {
     add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
     Tensor target = real({s_.n, s_.vocab});
     head(s_.vocab, targets);
+    for (const Attrs& attrs : {Attrs{{"label_smoothing", 0.3}}, Attrs{{"z_loss", 0.05}, {"reduction", "sum"}},
+                               Attrs{{"label_smoothing", 0.1}, {"z_loss", 0.01}, {"reduction", "none"}}}) {
+      add("cross_entropy", attrs, {logits, targets});
+      std::vector<Tensor> y = outputs();
+      add("cross_entropy_dx", attrs, {real(y[0].dims()), logits, targets, y[1]});
+      head(s_.vocab, targets, attrs);
+    }
     add("mse", {}, {logits, target});
     add("mse_dx", {}, {one, logits, target});
   }
 
-  void head(int64_t words, const Tensor& targets) {
+  void head(int64_t words, const Tensor& targets, const Attrs& attrs = {}) {
     Tensor x = real({s_.n, s_.width()}), w = real({words, s_.width()});
-    add("linear_cross_entropy", {}, {x, w, targets});
-    Tensor lse = outputs()[1];
-    add("linear_cross_entropy_dx", {}, {real({}), x, w, targets, lse});
+    add("linear_cross_entropy", attrs, {x, w, targets});
+    std::vector<Tensor> y = outputs();
+    add("linear_cross_entropy_dx", attrs, {real(y[0].dims()), x, w, targets, y[1]});
+  }
+
+  void softmax() {
+    Tensor x = real({s_.n, s_.out}), dy = real({s_.n, s_.out});
+    for (int64_t log : {0, 1}) {
+      Attrs attrs;
+      if (log != 0) attrs.set("log", log);
+      add("softmax", attrs, {x});
+      Tensor y = outputs()[0];
+      add("softmax_dx", attrs, {dy, y});
+    }
+    add("causal_softmax", {{"seq", s_.seq}}, {x});
   }
 
   Sizes s_;

@@ -805,6 +805,47 @@ rope(g::Graph, x, positions = nothing, length = nothing; heads::Integer, seq::In
         ("truncate", truncate, true)])
 
 """
+    softmax(g, x; ...)
+
+The softmax exp(x) / sum exp(x) of each row, or its logarithm.
+
+- `x`: T[n,C], rows
+- `log`: 1: the logarithms of it
+
+Returns `y` T[n,C], a distribution for each row
+"""
+softmax(g::Graph, x; log::Bool = false) =
+    add(g, "softmax", Any[x], Any[("log", log, false)])
+
+"""
+    causal_softmax(g, x; ...)
+
+The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+
+- `x`: T[n,C], rows
+- `seq`: rows of a sequence
+
+Returns `y` T[n,C], a distribution for each row
+"""
+causal_softmax(g::Graph, x; seq::Integer) =
+    add(g, "causal_softmax", Any[x], Any[("seq", seq, missing)])
+
+"""
+    softmax_dx(g, dy, y; ...)
+
+The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+logarithm. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `y`: T[n,C], the result
+- `log`: 1: the logarithms of it
+
+Returns `dx` T[n,C], gradient of x
+"""
+softmax_dx(g::Graph, dy, y; log::Bool = false) =
+    add(g, "softmax_dx", Any[dy, y], Any[("log", log, false)])
+
+"""
     top_gates(g, logits; ...)
 
 The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
@@ -979,63 +1020,86 @@ cast(g::Graph, x; dtype::AbstractString) =
     add(g, "cast", Any[x], Any[("dtype", dtype, missing)])
 
 """
-    cross_entropy(g, logits, targets)
+    cross_entropy(g, logits, targets; ...)
 
 The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+Attributes change the loss of a row, or what becomes of them.
 
 - `logits`: T[n,V], a score for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
+- `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
-Returns `loss` A[], the loss; `stats` A[n,2], what the backward part needs of the softmax of each row
+Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], what the
+backward part needs of the softmax of each row
 """
-cross_entropy(g::Graph, logits, targets) =
-    results(2, add(g, "cross_entropy", Any[logits, targets], Any[]))
+cross_entropy(g::Graph, logits, targets; label_smoothing::Real = 0.0, z_loss::Real = 0.0, reduction::AbstractString =
+    "mean") =
+    results(2, add(g, "cross_entropy", Any[logits, targets], Any[("label_smoothing", label_smoothing, 0.0), ("z_loss",
+        z_loss, 0.0), ("reduction", reduction, "mean")]))
 
 """
-    cross_entropy_dx(g, dloss, logits, targets, stats)
+    cross_entropy_dx(g, dloss, logits, targets, stats; ...)
 
 The gradient of the logits of a cross_entropy. Not differentiable.
 
-- `dloss`: A[], gradient of the loss
+- `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `logits`: T[n,V], a score for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
 Returns `dlogits` T[n,V], gradient of logits
 """
-cross_entropy_dx(g::Graph, dloss, logits, targets, stats) =
-    add(g, "cross_entropy_dx", Any[dloss, logits, targets, stats], Any[])
+cross_entropy_dx(g::Graph, dloss, logits, targets, stats; label_smoothing::Real = 0.0, z_loss::Real = 0.0,
+    reduction::AbstractString = "mean") =
+    add(g, "cross_entropy_dx", Any[dloss, logits, targets, stats], Any[("label_smoothing", label_smoothing, 0.0),
+        ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean")])
 
 """
-    linear_cross_entropy(g, x, w, targets)
+    linear_cross_entropy(g, x, w, targets; ...)
 
 The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
 
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
+- `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
-Returns `loss` A[], the loss; `stats` A[n,2], what the backward part needs of the softmax of each row
+Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], what the
+backward part needs of the softmax of each row
 """
-linear_cross_entropy(g::Graph, x, w, targets) =
-    results(2, add(g, "linear_cross_entropy", Any[x, w, targets], Any[]))
+linear_cross_entropy(g::Graph, x, w, targets; label_smoothing::Real = 0.0, z_loss::Real = 0.0, reduction::AbstractString
+    = "mean") =
+    results(2, add(g, "linear_cross_entropy", Any[x, w, targets], Any[("label_smoothing", label_smoothing, 0.0),
+        ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean")]))
 
 """
-    linear_cross_entropy_dx(g, dloss, x, w, targets, stats)
+    linear_cross_entropy_dx(g, dloss, x, w, targets, stats; ...)
 
 The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
 differentiable.
 
-- `dloss`: A[], gradient of the loss
+- `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
 """
-linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats) =
-    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats], Any[]))
+linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats; label_smoothing::Real = 0.0, z_loss::Real = 0.0,
+    reduction::AbstractString = "mean") =
+    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats], Any[("label_smoothing",
+        label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean")]))
 
 """
     mse(g, x, target)

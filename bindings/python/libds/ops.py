@@ -11,9 +11,10 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "sigmoid_dx", "quick_gelu", "quick_gelu_dx", "softplus", "softplus_dx", "laplace", "laplace_dx", "glu",
            "glu_packed", "glu_dx", "glu_dx_packed", "mul", "scale", "softcap", "softcap_dx", "attention",
            "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention", "cached_attention_packed",
-           "rope", "top_gates", "top_gates_dx", "scale_rows", "scale_rows_dw", "load_balance", "load_balance_dx", "add",
-           "dropout", "layerdrop", "layerdrop_dx", "fill", "cast", "cross_entropy", "cross_entropy_dx",
-           "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
+           "rope", "softmax", "causal_softmax", "softmax_dx", "top_gates", "top_gates_dx", "scale_rows",
+           "scale_rows_dw", "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill",
+           "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx", "mse",
+           "mse_dx"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -31,9 +32,15 @@ _DEFAULTS = {
         0.0, "documents": 0},
     "cached_attention": {"kv_heads": 0, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0},
     "rope": {"dims": 0, "interleaved": 0, "inverse": 0, "scaling": "none", "magnitude": 0.0, "truncate": 1},
+    "softmax": {"log": 0},
+    "softmax_dx": {"log": 0},
     "top_gates": {"normalize": 1},
     "top_gates_dx": {"normalize": 1},
     "fill": {"loss_scale": 0},
+    "cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
+    "cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
+    "linear_cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
+    "linear_cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
 }
 
 
@@ -881,6 +888,50 @@ def rope(graph, x, positions = None, length = None, *, heads: int, seq: int, the
                 magnitude=magnitude, truncate=truncate)
 
 
+def softmax(graph, x, *, log: bool = False):
+    """The softmax exp(x) / sum exp(x) of each row, or its logarithm.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        log: 1: the logarithms of it
+
+    Returns:
+        y: T[n,C], a distribution for each row
+    """
+    return _add(graph, "softmax", [x], 1, log=log)
+
+
+def causal_softmax(graph, x, *, seq: int):
+    """The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        seq: rows of a sequence
+
+    Returns:
+        y: T[n,C], a distribution for each row
+    """
+    return _add(graph, "causal_softmax", [x], 1, seq=seq)
+
+
+def softmax_dx(graph, dy, y, *, log: bool = False):
+    """The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+    logarithm. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        y: T[n,C], the result
+        log: 1: the logarithms of it
+
+    Returns:
+        dx: T[n,C], gradient of x
+    """
+    return _add(graph, "softmax_dx", [dy, y], 1, log=log)
+
+
 def top_gates(graph, logits, *, k: int, normalize: bool = True):
     """The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
 
@@ -1068,38 +1119,52 @@ def cast(graph, x, *, dtype: Literal["f32", "bf16", "f16", "f64"]):
     return _add(graph, "cast", [x], 1, dtype=dtype)
 
 
-def cross_entropy(graph, logits, targets):
+def cross_entropy(graph, logits, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
+        Literal["mean", "sum", "none"] = "mean"):
     """The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+    Attributes change the loss of a row, or what becomes of them.
 
     Args:
         graph: the graph that the operation is added to
         logits: T[n,V], a score for each word
         targets: i32[n], the right word of each row; -100: the row has none
+        label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
+            p)
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
     Returns:
-        loss: A[], the loss
+        loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
         stats: A[n,2], what the backward part needs of the softmax of each row
     """
-    return _add(graph, "cross_entropy", [logits, targets], 2)
+    return _add(graph, "cross_entropy", [logits, targets], 2, label_smoothing=label_smoothing, z_loss=z_loss,
+                reduction=reduction)
 
 
-def cross_entropy_dx(graph, dloss, logits, targets, stats):
+def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
+        reduction: Literal["mean", "sum", "none"] = "mean"):
     """The gradient of the logits of a cross_entropy. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
-        dloss: A[], gradient of the loss
+        dloss: A[], gradient of the loss; A[n] with reduction "none"
         logits: T[n,V], a score for each word
         targets: i32[n], the right word of each row; -100: the row has none
         stats: A[n,2], what the backward part needs of the softmax of each row
+        label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
+            p)
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
     Returns:
         dlogits: T[n,V], gradient of logits
     """
-    return _add(graph, "cross_entropy_dx", [dloss, logits, targets, stats], 1)
+    return _add(graph, "cross_entropy_dx", [dloss, logits, targets, stats], 1, label_smoothing=label_smoothing,
+                z_loss=z_loss, reduction=reduction)
 
 
-def linear_cross_entropy(graph, x, w, targets):
+def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
+        Literal["mean", "sum", "none"] = "mean"):
     """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
 
     Args:
@@ -1107,31 +1172,42 @@ def linear_cross_entropy(graph, x, w, targets):
         x: T[n,C], rows
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
+        label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
+            p)
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
     Returns:
-        loss: A[], the loss
+        loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
         stats: A[n,2], what the backward part needs of the softmax of each row
     """
-    return _add(graph, "linear_cross_entropy", [x, w, targets], 2)
+    return _add(graph, "linear_cross_entropy", [x, w, targets], 2, label_smoothing=label_smoothing, z_loss=z_loss,
+                reduction=reduction)
 
 
-def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats):
+def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
+        reduction: Literal["mean", "sum", "none"] = "mean"):
     """The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A.
     Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
-        dloss: A[], gradient of the loss
+        dloss: A[], gradient of the loss; A[n] with reduction "none"
         x: T[n,C], rows
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
         stats: A[n,2], what the backward part needs of the softmax of each row
+        label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
+            p)
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
 
     Returns:
         dx: T[n,C], gradient of x
         dw: T[V,C], gradient of w
     """
-    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats], 2)
+    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats], 2, label_smoothing=label_smoothing,
+                z_loss=z_loss, reduction=reduction)
 
 
 def mse(graph, x, target):

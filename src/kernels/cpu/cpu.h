@@ -64,6 +64,7 @@ void add_cached_attention(KernelRegistry& registry);
 void add_attention_dx(KernelRegistry& registry);
 void add_add(KernelRegistry& registry);
 void add_dropout(KernelRegistry& registry);
+void add_softmax(KernelRegistry& registry);
 void add_cross_entropy(KernelRegistry& registry);
 void add_mse(KernelRegistry& registry);
 void add_cast(KernelRegistry& registry);

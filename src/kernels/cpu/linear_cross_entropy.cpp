@@ -7,7 +7,8 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/logits_block.h"
-#include "kernels/cpu/mean_loss.h"
+#include "kernels/cpu/row_losses.h"
+#include "kernels/row_loss.h"
 #include "kernels/row_softmax.h"
 
 namespace ds::cpu {
@@ -73,13 +74,17 @@ void linear_cross_entropy(const KernelContext& c, Multiply multiply) {
   const int32_t* targets = c.in[2].as<int32_t>();
   auto* stats = c.out[1].as<RowSoftmax<float>>();
   float* logits = c.out[3].as<float>();
+  float* spreads = c.out.size() > 4 ? c.out[4].as<float>() : nullptr;  // with label_smoothing
+  const auto loss = RowLoss<float>::of(c.attrs, head.words);
   for (int64_t first = 0; first < head.words; first += head.block) {
     multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
-    fold_block(head.at(first, targets), stats, logits, c.team);
+    fold_block(head.at(first, targets), stats, logits, spreads, c.team);
   }
-  auto term = [=](int64_t r) { return targets[r] < 0 ? 0 : stats[r].loss(logits[r]); };
+  auto term = [=](int64_t r) {
+    return targets[r] < 0 ? 0 : loss.value(stats[r], logits[r], spreads ? spreads[r] : 0);
+  };
   std::span counted(targets, static_cast<size_t>(head.rows));
-  c.out[0].as<float>()[0] = mean_loss(c.team, counted, kRowsOfTask, term);
+  reduce_losses(c.team, reduction_of(c.attrs), counted, kRowsOfTask, c.out[0].as<float>(), term);
 }
 
 void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
@@ -87,14 +92,14 @@ void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
   const int32_t* targets = c.in[3].as<int32_t>();
   const auto* stats = c.in[4].as<RowSoftmax<float>>();
   float* sums = sums_of(c);
-  int64_t counted = std::count_if(targets, targets + head.rows, [](int32_t target) { return target >= 0; });
-  float scale = counted == 0 ? 0 : c.in[0].as<float>()[0] / static_cast<float>(counted);
+  const auto loss = RowLoss<float>::of(c.attrs, head.words);
+  const auto dloss = LossGradient<float>::of(c.attrs, c.in[0].as<float>(), targets, head.rows);
   int64_t elements = head.rows * head.width;
   for_blocks(c.team, elements, kBlock,
              [=](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0f); });
   for (int64_t first = 0; first < head.words; first += head.block) {
     multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
-    logit_gradients(head.at(first, targets), stats, scale, head.dtype, c.team);
+    logit_gradients(head.at(first, targets), stats, loss, dloss, head.dtype, c.team);
     // Rows of dw are one product over all rows, rounded once.
     std::byte* dw = c.out[1].as<std::byte>() + head.weight_offset(first);
     multiply({head.dw_shape(first), head.logits, head.x, nullptr, dw}, c.team);

@@ -3,6 +3,7 @@
 
 #include "core/base/dtype.h"
 #include "core/device/thread_team.h"
+#include "kernels/row_loss.h"
 #include "kernels/row_softmax.h"
 
 namespace ds::cpu {
@@ -21,11 +22,12 @@ struct LogitsBlock {
 };
 
 // A block joins the softmax of its rows, which the block of word 0 begins. logits: the target's, once its
-// block has come.
-void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logits, ThreadTeam& team);
-// Logits become scale (softmax - onehot(target)), 0 in rows without a target, rounded to `dtype` (f32 or
+// block has come. spreads: null, or what RowLoss::value wants of the words so far.
+void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logits, float* spreads,
+                ThreadTeam& team);
+// Logits become dloss times the gradients of `loss`, 0 in rows without a target, rounded to `dtype` (f32 or
 // bf16) and moved to the front of their row.
-void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, float scale, DType dtype,
-                     ThreadTeam& team);
+void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, const RowLoss<float>& loss,
+                     const LossGradient<float>& dloss, DType dtype, ThreadTeam& team);
 
 }  // namespace ds::cpu

@@ -51,6 +51,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_attention_dx(registry);
   cpu::add_add(registry);
   cpu::add_dropout(registry);
+  cpu::add_softmax(registry);
   cpu::add_cross_entropy(registry);
   cpu::add_mse(registry);
   cpu::add_cast(registry);

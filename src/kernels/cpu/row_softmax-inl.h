@@ -11,6 +11,8 @@
 #include <cstdint>
 
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/sum_rows-inl.h"
+#include "kernels/row_loss.h"
 #include "kernels/row_softmax.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -67,17 +69,33 @@ HWY_INLINE Softmax joined(Softmax before, const T* row, int64_t words) {
   return {top, earlier + sum(total)};
 }
 
-// out = scale p, and scale (p - 1) in the column `target`, -1 when that is not among these words. out may be
-// where row is, if T is no longer than X.
+// The sum of top - logit over the words of a row, as RowLoss::value wants it.
+template <typename T>
+HWY_INLINE float spread_of(float top, const T* row, int64_t words) {
+  Vec shift = hn::Set(Lanes(), top);
+  auto below = [=](Vec x) HWY_ATTR { return hn::Sub(shift, x); };
+  return sum_of(words, below, row);
+}
+
+// out = scale p, and scale (p - 1) in the column `target`, -1 when that is not among these words; with a loss
+// that is not plain, scale times its gradient. out may be where row is, if T is no longer than X.
 template <typename T, typename X>
-HWY_INLINE void softmax_gradient(Softmax s, const X* row, int64_t words, int64_t target, float scale,
-                                 T* out) {
+HWY_INLINE void softmax_gradient(Softmax s, const RowLoss<float>& loss, const X* row, int64_t words,
+                                 int64_t target, float scale, T* out) {
   const Lanes d;
   float logit = target >= 0 ? static_cast<float>(row[target]) : 0;
-  Vec shift = hn::Set(d, s.top), factor = hn::Set(d, scale / s.sum());
-  auto p = [=](Vec v) HWY_ATTR { return hn::Mul(factor, exp_negative(hn::Sub(v, shift))); };
-  map(0, words, out, p, row);
-  if (target >= 0) out[target] = T(-scale * s.miss(logit));
+  Vec shift = hn::Set(d, s.top);
+  if (loss.plain()) {
+    Vec factor = hn::Set(d, scale / s.sum());
+    auto p = [=](Vec v) HWY_ATTR { return hn::Mul(factor, exp_negative(hn::Sub(v, shift))); };
+    map(0, words, out, p, row);
+    if (target >= 0) out[target] = T(-scale * s.miss(logit));
+    return;
+  }
+  Vec factor = hn::Set(d, scale * loss.growth(s) / s.sum()), share = hn::Set(d, scale * loss.share());
+  auto slope = [=](Vec v) HWY_ATTR { return hn::MulSub(factor, exp_negative(hn::Sub(v, shift)), share); };
+  map(0, words, out, slope, row);
+  if (target >= 0) out[target] = T(scale * loss.of_target(s, logit));
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

@@ -1,10 +1,13 @@
 #include "kernels/cuda/loss.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/base/dtype.h"
 #include "core/device/view.h"
@@ -43,8 +46,23 @@ int64_t bytes_of_loss(int64_t rows) {
   return scratch.used();
 }
 
+// Losses of the device are the plain mean of -log p. Other attributes would give another loss, silently.
+bool takes_loss(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return false;
+  for (const char* name : {"label_smoothing", "z_loss"}) {
+    if (const double value = query.attrs.real_or(name, 0); value != 0) {
+      *refusal = fmt::format("{} is {}, the device's {} takes 0", name, value, query.op);
+      return false;
+    }
+  }
+  const std::string_view reduction = query.attrs.text_or("reduction", "mean");
+  if (reduction == "mean") return true;
+  *refusal = fmt::format("reduction is {}, the device's {} takes mean", reduction, query.op);
+  return false;
+}
+
 Made make_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+  if (!takes_loss(query, refusal)) return nullptr;
   return made(
       [](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
@@ -64,7 +82,7 @@ Made make_cross_entropy(const Query& query, std::string* refusal) {
 }
 
 Made make_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+  if (!takes_loss(query, refusal)) return nullptr;
   return made(
       [](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
@@ -118,7 +136,7 @@ struct Head {
 };
 
 Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+  if (!takes_loss(query, refusal)) return nullptr;
   return made(
       [](Launcher& launcher, const Arguments& c) {
         const Head head(c.in[0], c.in[1], c.out[2]);
@@ -141,7 +159,7 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
 }
 
 Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+  if (!takes_loss(query, refusal)) return nullptr;
   const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
   Scratch room(nullptr);
   room.take<float>(1);

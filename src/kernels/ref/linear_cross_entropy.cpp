@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/ref/ref.h"
+#include "kernels/row_loss.h"
 #include "kernels/row_softmax.h"
 
 namespace ds::ref {
@@ -23,15 +24,25 @@ void linear_cross_entropy(const KernelContext& c) {
   const int32_t* targets = c.in[2].as<int32_t>();
   auto* stats = c.out[1].as<RowSoftmax<Wide<T>>>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1], words = c.in[1].dims[0], counted = 0;
+  const auto loss = RowLoss<Wide<T>>::of(c.attrs, words);
+  const Reduction reduction = reduction_of(c.attrs);
+  auto* out = c.out[0].as<Wide<T>>();
   double total = 0;
   for (int64_t r = 0; r < rows; ++r) {
     auto logit = [&](int64_t v) { return dot(x + r * width, w + v * width, width); };
     stats[r] = RowSoftmax<Wide<T>>::of(words, logit);
+    if (reduction == Reduction::none) out[r] = 0;
     if (targets[r] < 0) continue;
-    total += static_cast<double>(stats[r].loss(logit(targets[r])));
+    Wide<T> spread = 0;
+    for (int64_t v = 0; v < words && loss.smoothing != 0; ++v) spread += stats[r].top - logit(v);
+    Wide<T> of_row = loss.value(stats[r], logit(targets[r]), spread);
+    if (reduction == Reduction::none) out[r] = of_row;
+    total += static_cast<double>(of_row);
     ++counted;
   }
-  c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
+  if (reduction == Reduction::sum) out[0] = static_cast<Wide<T>>(total);
+  if (reduction != Reduction::mean) return;
+  out[0] = static_cast<Wide<T>>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
 }
 
 // With the gradients g[r,v] of the logits, as in cross_entropy_dx: dx = g w, dw = g^T x
@@ -43,8 +54,8 @@ void linear_cross_entropy_dx(const KernelContext& c) {
   T *dx = c.out[0].as<T>(), *dw = c.out[1].as<T>();
   Wide<T>* sums = c.out[c.out.size() > 3 ? 3 : 0].as<Wide<T>>();  // dx, until it is rounded
   int64_t rows = c.in[1].dims[0], width = c.in[1].dims[1], words = c.in[2].dims[0];
-  int64_t counted = std::count_if(targets, targets + rows, [](int32_t target) { return target >= 0; });
-  Wide<T> scale = counted == 0 ? 0 : c.in[0].as<Wide<T>>()[0] / static_cast<Wide<T>>(counted);
+  const auto loss = RowLoss<Wide<T>>::of(c.attrs, words);
+  const auto dloss = LossGradient<Wide<T>>::of(c.attrs, c.in[0].as<Wide<T>>(), targets, rows);
   std::span<Wide<T>> row = scratch_of<Wide<T>>(c, width);  // of dw, until it is rounded
   std::fill(sums, sums + rows * width, Wide<T>(0));
   for (int64_t v = 0; v < words; ++v) {
@@ -53,7 +64,8 @@ void linear_cross_entropy_dx(const KernelContext& c) {
       if (targets[r] < 0) continue;
       Wide<T> logit = dot(x + r * width, w + v * width, width);
       Wide<T> p = std::exp(logit - stats[r].top) / stats[r].sum();
-      Wide<T> g = scale * (v == targets[r] ? -stats[r].miss(logit) : p);
+      Wide<T> slope = v == targets[r] ? loss.of_target(stats[r], logit) : loss.of_other(stats[r], p);
+      Wide<T> g = dloss.of_row(r) * slope;
       for (int64_t i = 0; i < width; ++i) {
         row[static_cast<size_t>(i)] += g * get(x, r * width + i);
         sums[r * width + i] += g * get(w, v * width + i);

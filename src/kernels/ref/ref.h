@@ -72,6 +72,7 @@ void add_attention(KernelRegistry& registry);
 void add_cached_attention(KernelRegistry& registry);
 void add_add(KernelRegistry& registry);
 void add_dropout(KernelRegistry& registry);
+void add_softmax(KernelRegistry& registry);
 void add_cross_entropy(KernelRegistry& registry);
 void add_mse(KernelRegistry& registry);
 void add_fill(KernelRegistry& registry);

@@ -34,6 +34,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_cached_attention(registry);
   ref::add_add(registry);
   ref::add_dropout(registry);
+  ref::add_softmax(registry);
   ref::add_cross_entropy(registry);
   ref::add_mse(registry);
   ref::add_fill(registry);

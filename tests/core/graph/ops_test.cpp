@@ -44,6 +44,18 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
             "position: attribute 'seq' must be at most the rows of operand 'w' f32[8,4], got 9");
   EXPECT_EQ(refusal("cross_entropy", {{f32, {n, 4}}, {i32, {5}}}),
             "cross_entropy: operand 'targets' must be i32[n], got i32[5]");
+  for (const char* loss : {"cross_entropy", "linear_cross_entropy"}) {
+    std::vector<TensorType> in{{f32, {n, 4}}, {i32, {n}}};
+    if (std::string_view(loss) != "cross_entropy") in.insert(in.begin() + 1, {f32, {7, 4}});
+    const std::string begin = std::string(loss) + ": attribute ";
+    EXPECT_EQ(refusal(loss, in, {{"label_smoothing", 1.5}}),
+              begin + "'label_smoothing' must be in [0, 1], got 1.5");
+    EXPECT_EQ(refusal(loss, in, {{"z_loss", -1.0}}), begin + "'z_loss' must be a number >= 0, got -1");
+    EXPECT_EQ(refusal(loss, in, {{"reduction", "avg"}}),
+              begin + "'reduction' must be one of mean sum none, got text 'avg'");
+  }
+  EXPECT_EQ(refusal("causal_softmax", {{f32, {n, 4}}}, {{"seq", int64_t{0}}}),
+            "causal_softmax: attribute 'seq' must be an integer >= 1, got '{seq=0}'");
 }
 
 TEST(Ops, RefusesAttentionThatHasNoMeaning) {

@@ -1155,6 +1155,72 @@ pub fn rope(graph: &mut Graph, x: Value, positions: Option<Value>, length: Optio
     attrs.add(graph, "rope", &operands)
 }
 
+/// Attributes of [`softmax()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Softmax {
+    /// 1: the logarithms of it
+    pub log: bool,
+}
+
+impl Softmax {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.log {
+            attrs.integer("log", i64::from(self.log));
+        }
+    }
+}
+
+/// The softmax exp(x) / sum exp(x) of each row, or its logarithm.
+///
+/// - `x`: T\[n,C\], rows
+///
+/// Returns `y` T\[n,C\], a distribution for each row
+pub fn softmax(graph: &mut Graph, x: Value, options: &Softmax) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "softmax", &[x])
+}
+
+/// The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+///
+/// - `x`: T\[n,C\], rows
+/// - `seq`: rows of a sequence
+///
+/// Returns `y` T\[n,C\], a distribution for each row
+pub fn causal_softmax(graph: &mut Graph, x: Value, seq: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("seq", seq);
+    attrs.add(graph, "causal_softmax", &[x])
+}
+
+/// Attributes of [`softmax_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftmaxDx {
+    /// 1: the logarithms of it
+    pub log: bool,
+}
+
+impl SoftmaxDx {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.log {
+            attrs.integer("log", i64::from(self.log));
+        }
+    }
+}
+
+/// The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+/// logarithm. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `y`: T\[n,C\], the result
+///
+/// Returns `dx` T\[n,C\], gradient of x
+pub fn softmax_dx(graph: &mut Graph, dy: Value, y: Value, options: &SoftmaxDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "softmax_dx", &[dy, y])
+}
+
 /// Attributes of [`top_gates()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct TopGates {
@@ -1390,29 +1456,140 @@ pub fn cast(graph: &mut Graph, x: Value, dtype: &str) -> Result<Value> {
     attrs.add(graph, "cast", &[x])
 }
 
+/// Attributes of [`cross_entropy()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy<'a> {
+    /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+    pub label_smoothing: f64,
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    pub z_loss: f64,
+    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    pub reduction: &'a str,
+}
+
+impl Default for CrossEntropy<'_> {
+    fn default() -> Self {
+        CrossEntropy {
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            reduction: "mean",
+        }
+    }
+}
+
+impl CrossEntropy<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.z_loss != 0.0 {
+            attrs.number("z_loss", self.z_loss);
+        }
+        if self.reduction != "mean" {
+            attrs.text("reduction", self.reduction);
+        }
+    }
+}
+
 /// The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+/// Attributes change the loss of a row, or what becomes of them.
 ///
 /// - `logits`: T\[n,V\], a score for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 ///
-/// Returns `loss` A\[\], the loss; `stats` A\[n,2\], what the backward part needs of the softmax of each row
-pub fn cross_entropy(graph: &mut Graph, logits: Value, targets: Value) -> Result<(Value, Value)> {
-    let attrs = Attrs::default();
+/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\], what the
+/// backward part needs of the softmax of each row
+pub fn cross_entropy(graph: &mut Graph, logits: Value, targets: Value, options: &CrossEntropy) -> Result<(Value, Value)>
+    {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
     let first = attrs.add(graph, "cross_entropy", &[logits, targets])?;
     Ok((result(first, 0), result(first, 1)))
 }
 
+/// Attributes of [`cross_entropy_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropyDx<'a> {
+    /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+    pub label_smoothing: f64,
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    pub z_loss: f64,
+    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    pub reduction: &'a str,
+}
+
+impl Default for CrossEntropyDx<'_> {
+    fn default() -> Self {
+        CrossEntropyDx {
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            reduction: "mean",
+        }
+    }
+}
+
+impl CrossEntropyDx<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.z_loss != 0.0 {
+            attrs.number("z_loss", self.z_loss);
+        }
+        if self.reduction != "mean" {
+            attrs.text("reduction", self.reduction);
+        }
+    }
+}
+
 /// The gradient of the logits of a cross_entropy. Not differentiable.
 ///
-/// - `dloss`: A\[\], gradient of the loss
+/// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `logits`: T\[n,V\], a score for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 /// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
 ///
 /// Returns `dlogits` T\[n,V\], gradient of logits
-pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets: Value, stats: Value) -> Result<Value> {
-    let attrs = Attrs::default();
+pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets: Value, stats: Value, options:
+    &CrossEntropyDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
     attrs.add(graph, "cross_entropy_dx", &[dloss, logits, targets, stats])
+}
+
+/// Attributes of [`linear_cross_entropy()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCrossEntropy<'a> {
+    /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+    pub label_smoothing: f64,
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    pub z_loss: f64,
+    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    pub reduction: &'a str,
+}
+
+impl Default for LinearCrossEntropy<'_> {
+    fn default() -> Self {
+        LinearCrossEntropy {
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            reduction: "mean",
+        }
+    }
+}
+
+impl LinearCrossEntropy<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.z_loss != 0.0 {
+            attrs.number("z_loss", self.z_loss);
+        }
+        if self.reduction != "mean" {
+            attrs.text("reduction", self.reduction);
+        }
+    }
 }
 
 /// The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
@@ -1421,26 +1598,65 @@ pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets:
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 ///
-/// Returns `loss` A\[\], the loss; `stats` A\[n,2\], what the backward part needs of the softmax of each row
-pub fn linear_cross_entropy(graph: &mut Graph, x: Value, w: Value, targets: Value) -> Result<(Value, Value)> {
-    let attrs = Attrs::default();
+/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\], what the
+/// backward part needs of the softmax of each row
+pub fn linear_cross_entropy(graph: &mut Graph, x: Value, w: Value, targets: Value, options: &LinearCrossEntropy) ->
+    Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
     let first = attrs.add(graph, "linear_cross_entropy", &[x, w, targets])?;
     Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`linear_cross_entropy_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCrossEntropyDx<'a> {
+    /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+    pub label_smoothing: f64,
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    pub z_loss: f64,
+    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    pub reduction: &'a str,
+}
+
+impl Default for LinearCrossEntropyDx<'_> {
+    fn default() -> Self {
+        LinearCrossEntropyDx {
+            label_smoothing: 0.0,
+            z_loss: 0.0,
+            reduction: "mean",
+        }
+    }
+}
+
+impl LinearCrossEntropyDx<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.z_loss != 0.0 {
+            attrs.number("z_loss", self.z_loss);
+        }
+        if self.reduction != "mean" {
+            attrs.text("reduction", self.reduction);
+        }
+    }
 }
 
 /// The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
 /// differentiable.
 ///
-/// - `dloss`: A\[\], gradient of the loss
+/// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 /// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
 ///
 /// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
-pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value) ->
-    Result<(Value, Value)> {
-    let attrs = Attrs::default();
+pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value,
+    options: &LinearCrossEntropyDx) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
     let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats])?;
     Ok((result(first, 0), result(first, 1)))
 }

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -11,19 +14,32 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-Types infer_cross_entropy(In in, const Attrs&) {
+double smoothing_of(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0); }
+
+// Checks the attributes of a cross_entropy, and gives the type of what it makes of the losses of `rows`.
+TensorType loss_type(std::string_view op, const Attrs& attrs, DType wide, Dim rows) {
+  const double smoothing = smoothing_of(attrs), z = attrs.real_or("z_loss", 0);
+  require(smoothing >= 0 && smoothing <= 1, "{}: attribute 'label_smoothing' must be in [0, 1], got {}", op,
+          smoothing);
+  require(std::isfinite(z) && z >= 0, "{}: attribute 'z_loss' must be a number >= 0, got {}", op, z);
+  if (attrs.text_or("reduction", "mean") == "none") return {wide, {rows}};
+  return {wide, {}};
+}
+
+Types infer_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("cross_entropy", in);
   check.matrix(0);
   check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   DType wide = wide_type(in[0].dtype);
-  return {{wide, {}}, {wide, {in[0].shape[0], 2}}};
+  Dim rows = in[0].shape[0];
+  return {loss_type("cross_entropy", attrs, wide, rows), {wide, {rows, 2}}};
 }
 
-Types infer_cross_entropy_dx(In in, const Attrs&) {
+Types infer_cross_entropy_dx(In in, const Attrs& attrs) {
   OperandCheck check("cross_entropy_dx", in);
   check.matrix(1);
   DType wide = wide_type(in[1].dtype);
-  check.equal(0, {wide, {}});
+  check.equal(0, loss_type("cross_entropy_dx", attrs, wide, in[1].shape[0]));
   check.equal(2, {DS_DTYPE_I32, {in[1].shape[0]}});
   check.equal(3, {wide, {in[1].shape[0], 2}});
   return {in[1]};
@@ -31,7 +47,8 @@ Types infer_cross_entropy_dx(In in, const Attrs&) {
 
 std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
-  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, {}, {0}), none};
+  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, node.attrs, {0}),
+          none};
 }
 
 // Vocabulary of a block of logits: about equal blocks of at most 1024, whatever the rows.
@@ -47,7 +64,8 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
   return {wide_type(x.dtype), {x.shape[0], block_of(w.shape[0].extent)}};
 }
 
-Types infer_linear_cross_entropy(In in, const Attrs&) {
+// Room: a block of logits, the logits of targets and, with smoothing, what it needs of each row.
+Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
   check.matrix(1);
@@ -56,17 +74,20 @@ Types infer_linear_cross_entropy(In in, const Attrs&) {
   check.equal(2, {DS_DTYPE_I32, {in[0].shape[0]}});
   DType wide = wide_type(in[0].dtype);
   Dim rows = in[0].shape[0];
-  return {{wide, {}}, {wide, {rows, 2}}, logits_block(in[0], in[1]), {wide, {rows}}};
+  TensorType loss = loss_type("linear_cross_entropy", attrs, wide, rows);
+  Types out{loss, {wide, {rows, 2}}, logits_block(in[0], in[1]), {wide, {rows}}};
+  if (smoothing_of(attrs) != 0) out.push_back({wide, {rows}});
+  return out;
 }
 
-Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
+Types infer_linear_cross_entropy_dx(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy_dx", in);
   check.matrix(1);
   check.matrix(2);
   check.constant(2);
   check.equal(2, {in[1].dtype, {in[2].shape[0], in[1].shape[1]}});
   DType wide = wide_type(in[1].dtype);
-  check.equal(0, {wide, {}});
+  check.equal(0, loss_type("linear_cross_entropy_dx", attrs, wide, in[1].shape[0]));
   check.equal(3, {DS_DTYPE_I32, {in[1].shape[0]}});
   check.equal(4, {wide, {in[1].shape[0], 2}});
   Types out{in[1], in[2], logits_block(in[1], in[2])};
@@ -77,7 +98,7 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
 std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
   ValueId dx = c.emit("linear_cross_entropy_dx",
-                      {c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]}, {}, {0, 1});
+                      {c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]}, node.attrs, {0, 1});
   return {dx, !dx.exists() ? none : dx + 1, none};
 }
 
@@ -104,8 +125,8 @@ std::vector<ValueId> mse_backward(BackwardContext& c) {
 }
 
 // An exponential counts as 4.
-double cross_entropy_flops(In in, const Attrs&, int64_t n) {
-  return 6.0 * static_cast<double>(in[0].shape.numel(n));
+double cross_entropy_flops(In in, const Attrs& attrs, int64_t n) {
+  return (smoothing_of(attrs) != 0 ? 8.0 : 6.0) * static_cast<double>(in[0].shape.numel(n));
 }
 double cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
   return 6.0 * static_cast<double>(in[1].shape.numel(n));
@@ -128,15 +149,33 @@ double mse_dx_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_loss_ops(std::vector<OpDef>& table) {
-  const OperandDef dloss{"dloss", "A[]", "gradient of the loss"}, loss{"loss", "A[]", "the loss"},
+  const OperandDef loss{"loss", "A[]", "the loss"}, dloss{"dloss", "A[]", "gradient of the loss"},
+      entropy{"loss", "A[]", "the loss; A[n] with reduction \"none\", 0 in rows without a target"},
+      dentropy{"dloss", "A[]", "gradient of the loss; A[n] with reduction \"none\""},
       logits{"logits", "T[n,V]", "a score for each word"},
       targets{"targets", "i32[n]", "the right word of each row; -100: the row has none"},
       stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"};
+  const std::vector<AttrDef> terms{
+      optional(
+          {"label_smoothing", AttrKind::number,
+           "e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log "
+           "p)"},
+          0.0),
+      optional(
+          {"z_loss", AttrKind::number, "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
+          0.0),
+      optional({"reduction",
+                AttrKind::one_of,
+                "of the losses of rows with a target: their mean, their sum, or a loss for each row",
+                {"mean", "sum", "none"}},
+               "mean")};
   table.push_back({.name = "cross_entropy",
                    .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
-                          "its target; 0 without such rows.",
-                   .forms = {{"", {logits, targets}, {loss, stats}}},
+                          "its target; 0 without such rows. Attributes change the loss of a row, or what "
+                          "becomes of them.",
+                   .forms = {{"", {logits, targets}, {entropy, stats}}},
+                   .attrs = terms,
                    .infer = infer_cross_entropy,
                    .backward = cross_entropy_backward,
                    .flops = cross_entropy_flops,
@@ -145,13 +184,15 @@ void add_loss_ops(std::vector<OpDef>& table) {
   table.push_back(
       {.name = "cross_entropy_dx",
        .doc = "The gradient of the logits of a cross_entropy.",
-       .forms = {{"", {dloss, logits, targets, stats}, {{"dlogits", "T[n,V]", "gradient of logits"}}}},
+       .forms = {{"", {dentropy, logits, targets, stats}, {{"dlogits", "T[n,V]", "gradient of logits"}}}},
+       .attrs = terms,
        .infer = infer_cross_entropy_dx,
        .flops = cross_entropy_dx_flops});
   table.push_back({.name = "linear_cross_entropy",
                    .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
                           "neither rounded nor kept.",
-                   .forms = {{"", {x, w, targets}, {loss, stats}}},
+                   .forms = {{"", {x, w, targets}, {entropy, stats}}},
+                   .attrs = terms,
                    .infer = infer_linear_cross_entropy,
                    .backward = linear_cross_entropy_backward,
                    .flops = linear_cross_entropy_flops,
@@ -161,8 +202,9 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .doc = "The gradients of a linear_cross_entropy, whose logits are made again by blocks; "
                           "dx is summed over blocks in A.",
                    .forms = {{"",
-                              {dloss, x, w, targets, stats},
+                              {dentropy, x, w, targets, stats},
                               {{"dx", "T[n,C]", "gradient of x"}, {"dw", "T[V,C]", "gradient of w"}}}},
+                   .attrs = terms,
                    .infer = infer_linear_cross_entropy_dx,
                    .flops = linear_cross_entropy_dx_flops,
                    .products = true});

@@ -30,6 +30,7 @@ std::vector<OpDef> build_table() {
   add_gate_ops(table);
   add_attention_ops(table);
   add_rope_ops(table);
+  add_softmax_ops(table);
   add_router_ops(table);
   add_elementwise_ops(table);
   add_loss_ops(table);

@@ -51,6 +51,7 @@ void add_activation_ops(std::vector<OpDef>& table);
 void add_gate_ops(std::vector<OpDef>& table);
 void add_attention_ops(std::vector<OpDef>& table);
 void add_rope_ops(std::vector<OpDef>& table);
+void add_softmax_ops(std::vector<OpDef>& table);
 void add_router_ops(std::vector<OpDef>& table);
 void add_elementwise_ops(std::vector<OpDef>& table);
 void add_loss_ops(std::vector<OpDef>& table);

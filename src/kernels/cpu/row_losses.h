@@ -1,0 +1,43 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/row_loss.h"
+
+namespace ds::cpu {
+
+// What `reduction` makes of the losses term(r) of rows that have a target, 0 when none has. The team calls
+// term once for every row, `block` rows a task; the terms are added in row order in f64.
+template <typename Term>
+void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_t> targets, int64_t block,
+                   float* out, const Term& term) {
+  auto rows = static_cast<int64_t>(targets.size()), counted = int64_t{0};
+  if (reduction == Reduction::none) {
+    return for_blocks(team, rows, block, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float loss = term(r);
+        out[r] = targets[static_cast<size_t>(r)] < 0 ? 0 : loss;
+      }
+    });
+  }
+  auto* terms = reinterpret_cast<float*>(team.scratch(0).data());
+  auto room = static_cast<int64_t>(team.scratch_bytes() / sizeof(float));
+  double total = 0;
+  for (int64_t first = 0; first < rows; first += room) {
+    int64_t count = std::min(room, rows - first);
+    for_blocks(team, count, block, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) terms[r] = term(first + r);
+    });
+    for (int64_t r = 0; r < count; ++r) {
+      if (targets[static_cast<size_t>(first + r)] < 0) continue;
+      total += static_cast<double>(terms[r]);
+      ++counted;
+    }
+  }
+  if (reduction == Reduction::mean) total = counted == 0 ? 0.0 : total / static_cast<double>(counted);
+  out[0] = static_cast<float>(total);
+}
+
+}  // namespace ds::cpu
