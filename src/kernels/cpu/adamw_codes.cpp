@@ -58,10 +58,8 @@ HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, c
 // Vectors of a block with scales below kSpecial, of which no code is above the top.
 #if HWY_TARGET == HWY_SCALAR
 constexpr bool kEncodesVectors = false;  // no definitions: nothing may use them
-template <bool drawn>
-void encode_means(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
-template <bool drawn>
-void encode_squares(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
+template <StateCodes kind, bool drawn>
+void encode_block(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
 #else
 constexpr bool kEncodesVectors = true;
 using Shorts = hn::Repartition<uint16_t, Words>;
@@ -111,24 +109,17 @@ HWY_INLINE U16 square_codes(const float* x, U16 offset, const uint32_t* words) {
   const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(sum(0), sum(lanes())));
   return hn::Max(hn::SaturatedSub(top, offset), lower_halves(some(0), some(lanes())));
 }
+
 // The codes of a block.
-template <bool drawn>
-HWY_INLINE void encode_means(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
-  const U16 offset = offset_of(StateCodes::with_sign, scale);
-  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
-    const int64_t half = e + pair_lanes();
-    store_codes(mean_codes<drawn>(x + e, offset, words + e),
-                mean_codes<drawn>(x + half, offset, words + half), codes + e);
-  }
-}
-template <bool drawn>
-HWY_INLINE void encode_squares(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
-  const U16 offset = offset_of(StateCodes::squares, scale);
-  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
-    const int64_t half = e + pair_lanes();
-    store_codes(square_codes<drawn>(x + e, offset, words + e),
-                square_codes<drawn>(x + half, offset, words + half), codes + e);
-  }
+template <StateCodes kind, bool drawn>
+HWY_INLINE void encode_block(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
+  const U16 offset = offset_of(kind, scale);
+  const auto codes_from = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+    if constexpr (kind == StateCodes::with_sign) return mean_codes<drawn>(x + e, offset, words + e);
+    return square_codes<drawn>(x + e, offset, words + e);
+  };
+  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes())
+    store_codes(codes_from(e), codes_from(e + pair_lanes()), codes + e);
 }
 #endif
 
@@ -188,8 +179,8 @@ struct CodedBlock {
       encode_each(in.m, StateCodes::with_sign, *m_scale, words, m_codes);
       return encode_each(in.v, StateCodes::squares, *v_scale, words, v_codes);
     }
-    encode_means<drawn>(in.m, *m_scale, words, m_codes);
-    encode_squares<drawn>(in.v, *v_scale, words, v_codes);
+    encode_block<StateCodes::with_sign, drawn>(in.m, *m_scale, words, m_codes);
+    encode_block<StateCodes::squares, drawn>(in.v, *v_scale, words, v_codes);
   }
 
  private:
