@@ -25,6 +25,7 @@
 #include "ds_plugin.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/library_function.h"
 #include "kernels/cuda/product.h"
 #include "kernels/matrix_product.h"
 
@@ -33,16 +34,8 @@ namespace {
 
 void check_blas(cublasStatus_t status, const char* call);
 
-// A function of the library. A call throws a Failure that names it.
 template <typename Function>
-struct Entry {
-  const char* name;
-  Function function = nullptr;
-  template <typename... Args>
-  void operator()(Args... args) const {
-    check_blas(function(args...), name);
-  }
-};
+using Entry = LibraryFunction<check_blas, Function>;
 
 struct Library {
   std::string file;

@@ -15,21 +15,13 @@
 
 #include "core/base/round.h"
 #include "ds_plugin.h"
+#include "kernels/cuda/library_function.h"
 #include "kernels/cuda/modules.h"
 
 namespace ds::cuda {
 
-// A function of the driver, by the name under which its library has it. A call throws a Failure that names
-// it.
 template <typename Function>
-struct Entry {
-  const char* name;
-  Function function = nullptr;
-  template <typename... Args>
-  void operator()(Args... args) const {
-    check(function(args...), name);
-  }
-};
+using Entry = LibraryFunction<check, Function>;
 
 struct Driver {
   std::string file;
