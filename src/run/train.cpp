@@ -38,6 +38,7 @@
 #include "monitor/run_report.h"
 #include "nn/models/hf.h"
 #include "run/data.h"
+#include "run/device.h"
 #include "run/folder.h"
 #include "run/inputs.h"
 #include "run/loop.h"
@@ -521,6 +522,7 @@ RunReport train(const Json& config, Communicator& comm, const TrainOptions& opti
   Json document = run_document(config, comm, options.resume);
   Config parsed = parse_document(document, comm.size(), options.resume);
   if (comm.rank() == 0) log_warnings(parsed);
+  settle_device(parsed, comm);
   return Run(document, std::move(parsed), comm, options).train();
 }
 

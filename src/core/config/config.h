@@ -81,6 +81,7 @@ struct RunConfig {
   int64_t sample_every = 0;  // steps between samples, the first before step 1; 0: at the end only
   std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
   bool async_save = false;        // saves every save_every steps are written by a thread while steps go on
+  bool device_fallback = true;    // a device that is not there: the CPU and a warning, not a refusal
   uint64_t seed = 0;
 };
 

@@ -453,6 +453,7 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key("run.async_save", [](auto& c) -> auto& { return c.run.async_save; }));
+  keys.push_back(key("run.device_fallback", [](auto& c) -> auto& { return c.run.device_fallback; }));
   keys.push_back(key(
       "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
   keys.push_back(key(

@@ -32,14 +32,19 @@ says "13.0, cuda:0 fake GPU (sm_90), 1024 MiB, 1024 MiB free" "DS_CUDA_DRIVER=$f
 sed 's|"optimizer"|"device": "cuda:0", "optimizer"|; s|"sample_tokens": 4|"sample_tokens": 0|' "$tiny" > cuda.json
 train() { "$libds" train --config "$1" --data text.txt --steps 2 --quiet --dir "$2" > out 2> err; }
 export DS_CUDA_DRIVER=/nowhere/libcuda.so
-! train cuda.json none || fail "trained without a driver"
-[ "$(grep -c "device 'cuda:0': there is no CUDA driver: /nowhere/libcuda.so" err)" = 1 ] || fail "$(cat err)"
 train "$tiny" cpu || fail "the CPU does not train: $(cat err)"
+losses() { cut -d , -f 2 "$1/metrics.csv"; }
+train cuda.json none || fail "no training without a driver: $(cat err)"
+[ "$(grep -c "device 'cuda:0': there is no CUDA driver: /nowhere/libcuda.so.*; the run goes on with the CPU" err)" = 1 ] || fail "$(cat err)"
+[ "$(losses none)" = "$(losses cpu)" ] || fail "the CPU in place of a GPU has other losses: $(losses none)"
+sed 's|"run": {|"run": {"device_fallback": false, |' cuda.json > strict.json
+! train strict.json strict || fail "trained without a driver"
+[ "$(grep -c "device 'cuda:0': there is no CUDA driver: /nowhere/libcuda.so" err)" = 1 ] || fail "$(cat err)"
 
 export DS_CUDA_DRIVER="$fake_driver" DS_CUDA_BLAS="$fake_blas"
 train cuda.json fake || fail "no training on the fake driver: $(cat err)"
 grep -q 'step *2/2' out || fail "$(cat out)"
-sed 's|cuda:0|cuda:3|' cuda.json > other.json
+sed 's|cuda:0|cuda:3|' strict.json > other.json
 ! train other.json other || fail "trained on a device that is not there"
 grep -q "device 'cuda:3': there is no such device" err || fail "$(cat err)"
 DS_FAKE_CUDA_MEMORY=30000000

@@ -1,0 +1,43 @@
+#include "run/device.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "checkpoint/agree.h"
+#include "core/base/device_name.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/device/named_device.h"
+
+namespace ds {
+namespace {
+
+// Why this machine has no such device; "" when it has.
+std::string why_absent(const std::string& name) {
+  try {
+    make_device(name);
+    return "";
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_UNSUPPORTED) throw;
+    return error.what();
+  }
+}
+
+}  // namespace
+
+void settle_device(Config& config, Communicator& comm) {
+  if (!cuda_number(config.device)) return;
+  std::string mine;
+  agree(comm, "device", [&] { mine = why_absent(config.device); });
+  std::vector<std::string> all = gather_texts(comm, mine, "device");
+  auto absent = std::find_if(all.begin(), all.end(), [](const std::string& reason) { return !reason.empty(); });
+  if (absent == all.end()) return;
+  std::string where;
+  if (all.size() > 1) where = "rank " + std::to_string(absent - all.begin()) + ": ";
+  if (!config.run.device_fallback) raise(DS_ERROR_UNSUPPORTED, "{}{}", where, *absent);
+  config.device = "cpu";
+  if (comm.rank() == 0) log_line(LogLevel::warning, where + *absent + "; the run goes on with the CPU");
+}
+
+}  // namespace ds
