@@ -31,7 +31,8 @@ void settle_device(Config& config, Communicator& comm) {
   std::string mine;
   agree(comm, "device", [&] { mine = why_absent(config.device); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");
-  auto absent = std::find_if(all.begin(), all.end(), [](const std::string& reason) { return !reason.empty(); });
+  auto absent =
+      std::find_if(all.begin(), all.end(), [](const std::string& reason) { return !reason.empty(); });
   if (absent == all.end()) return;
   std::string where;
   if (all.size() > 1) where = "rank " + std::to_string(absent - all.begin()) + ": ";

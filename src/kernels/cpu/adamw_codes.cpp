@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>
 
 #include "core/program/state_codes.h"
-#include "kernels/adamw_codes.h"
+#include "kernels/adam_step.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
@@ -139,7 +139,7 @@ struct CodedBlock {
   T* param;  // null: the master
 
   // All but the codes.
-  HWY_INLINE void renew(const AdamCodesStep& s, const uint32_t* words, NextMoments& out) const {
+  HWY_INLINE void renew(const AdamStep& s, const uint32_t* words, NextMoments& out) const {
     const Words w;
     const auto offset = [&](StateCodes kind, uint8_t scale) HWY_ATTR {
       return hn::Set(w, static_cast<uint32_t>(StateScale(kind, scale).offset));
@@ -202,11 +202,11 @@ void renew_blocks(const KernelContext& c) {
   const Block all{
       c.in[0].as<G>(),        c.out[0].as<M>(),       c.out[1].as<uint8_t>(),          c.out[2].as<uint8_t>(),
       c.out[3].as<uint8_t>(), c.out[4].as<uint8_t>(), own ? nullptr : c.out[5].as<T>()};
-  const AdamCodesStep constants(c);
+  const AdamStep constants(c);
   const Rounding rounding(c);
   constexpr int64_t kTask = ds::cpu::kBlock / kStateBlock;
   for_blocks(c.team, c.out[2].numel(), kTask, [&](int64_t begin, int64_t end) HWY_ATTR {
-    const AdamCodesStep step = constants;
+    const AdamStep step = constants;
     const Block a = all;
     const auto block = [&](int64_t b) HWY_ATTR {
       const int64_t e = b * kStateBlock;

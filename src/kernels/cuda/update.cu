@@ -128,11 +128,11 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[0] = narrowed(s.grad_scale);
       v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
       v[3] = narrowed(g.beta2), v[4] = narrowed(1 - g.beta2);
-      v[5] = corrected ? narrowed(1 - power(g.beta1, updates + 1)) : 1.0f;
-      v[6] = corrected ? narrowed(1 - power(g.beta2, updates + 1)) : 1.0f;
-      v[7] = narrowed(lr), v[8] = narrowed(g.eps);
-      v[9] = l2 ? 1.0f : narrowed(1 - lr * g.weight_decay);
-      v[10] = l2 ? narrowed(g.weight_decay) : 0.0f;
+      v[5] = narrowed(corrected ? lr / (1 - power(g.beta1, updates + 1)) : lr);
+      v[6] = narrowed(corrected ? 1 / (1 - power(g.beta2, updates + 1)) : 1);
+      v[7] = narrowed(g.eps);
+      v[8] = l2 ? 1.0f : narrowed(1 - lr * g.weight_decay);
+      v[9] = l2 ? narrowed(g.weight_decay) : 0.0f;
       break;
     }
     case Rule::sgd: {  // flag: maximize; real: dampening
@@ -171,14 +171,14 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
 
 DS_LOOP_KERNEL(adamw, UpdateArgs) {
   const float* v = a.constants->v;
-  const float scale = v[0], b1 = v[1], one_b1 = v[2], b2 = v[3], one_b2 = v[4], c1 = v[5], c2 = v[6],
-              rate = v[7], eps = v[8], decay = v[9], penalty = v[10];
+  const float scale = v[0], b1 = v[1], one_b1 = v[2], b2 = v[3], one_b2 = v[4], rate = v[5], f = v[6],
+              eps = v[7], decay = v[8], penalty = v[9];
   update<2>(a, [&](float grad, float& p, float& m, float& s) {
     p = p * decay;
     const float g = grad * scale + penalty * p;
     m = b1 * m + one_b1 * g;
     s = b2 * s + one_b2 * (g * g);
-    p = p - rate * (m / c1) / (sqrtf(s / c2) + eps);
+    p = p - (rate * m) / (sqrtf(s * f) + eps);
   });
 }
 

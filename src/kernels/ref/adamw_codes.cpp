@@ -1,7 +1,5 @@
 // AdamW whose moments are codes (core/program/state_codes.h). Decoded, renewed and used in f32; then the
 // largest moment of each block of 256 makes the block's scale, and codes are rounded to nearest or by draws.
-#include "kernels/adamw_codes.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +7,7 @@
 #include <cstdint>
 
 #include "core/program/state_codes.h"
+#include "kernels/adam_step.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/update.h"
 #include "kernels/rounding.h"
@@ -35,7 +34,7 @@ void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateB
 
 // Block `b` of the operands.
 template <typename G, typename M, typename T>
-void renew_block(const KernelContext& c, const AdamCodesStep& s, const Rounding& rounding, int64_t b) {
+void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& rounding, int64_t b) {
   const int64_t first = b * kStateBlock;
   const G* grad = c.in[0].as<G>() + first;
   M* master = c.out[0].as<M>() + first;
@@ -69,7 +68,7 @@ void renew_block(const KernelContext& c, const AdamCodesStep& s, const Rounding&
 
 void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
-  const AdamCodesStep step(c);
+  const AdamStep step(c);
   const Rounding rounding(c);
   by_type_among<float, bf16>("reference", c.in[0].dtype, [&](auto g) {
     by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
