@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "core/device/device.h"
 #include "core/device/group.h"
 
 namespace ds {

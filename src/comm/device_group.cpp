@@ -1,5 +1,6 @@
-// Problem: the ranks of a collective are threads of one process, and their memory is that of one device. Bytes
-// should go from one place of it to another, without host memory and without a thread that waits for a queue.
+// Problem: the ranks of a collective are threads of one process, and their memory is that of one device.
+// Bytes should go from one place of it to another, without host memory and without a thread that waits for a
+// queue.
 //
 // Algorithm. A rank records that what it gives is ready, and all tell each other where it is (a Loan of the
 // communicator). Each queue waits for all ranks' records and copies from their memory, or adds it up. Then it
@@ -15,8 +16,8 @@
 // there first finishes every queue that may hold such work, then tells that it has (Loan::drain); the others
 // wait for that before their own error leaves the collective, and before a group is destroyed.
 //
-// Cost on the host: 2 meetings, 3 of an all_reduce, and 2 W waits of a queue. Times that the communicator logs
-// are those of submitting.
+// Cost on the host: 2 meetings, 3 of an all_reduce, and 2 W waits of a queue. Times that the communicator
+// logs are those of submitting.
 #include "comm/device_group.h"
 
 #include <algorithm>
@@ -95,8 +96,12 @@ void DeviceGroup::wait(DeviceQueue& queue, const Event* Told::*event) const {
 
 void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
                       void*, std::string_view label) {
-  const Told mine{&queue,       static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
-                  ready_.get(), summed_.get(),                     finished_.get()};
+  const Told mine{&queue,
+                  static_cast<const std::byte*>(in),
+                  static_cast<std::byte*>(out),
+                  ready_.get(),
+                  summed_.get(),
+                  finished_.get()};
   const Call call{op, dtype, count};
   queue.record(*ready_);
   Loan loan;

@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <exception>
+#include <string>
 #include <string_view>
 
 #include "comm/blocks.h"
@@ -34,7 +35,8 @@ Named named(CommRequest::Op op) {
 
 }  // namespace
 
-// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that name.
+// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
+// name.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(one_process(), "ranks of several processes borrow nothing from each other");
   const Named call = named(loan.op);
@@ -46,7 +48,8 @@ void Communicator::make(const Loan& loan, std::string_view label) {
     exchange_->borrow();
     try {
       for (int step = 0; step < loan.steps; ++step) {
-        if (step > 0) in_rounds(*exchange_, Round::same, 0, [](size_t, size_t, size_t) { return GiveTake{}; });
+        if (step > 0)
+          in_rounds(*exchange_, Round::same, 0, [](size_t, size_t, size_t) { return GiveTake{}; });
         loan.step(step);
       }
     } catch (const std::exception&) {

@@ -37,6 +37,7 @@
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
+#include "exec/queues.h"
 #include "io/request.h"
 #include "kernels/custom.h"
 #include "kernels/kernel.h"

@@ -153,8 +153,8 @@ class Device {
   virtual const char* kernels() const = 0;  // which kernels its threads of the host run: KernelImpl::device
   // What the bits of its kernels depend on, in the numerics key: "cpu", or an architecture such as "sm_90".
   virtual std::string kind() const { return kernels(); }
-  // Devices of one process that have the same one, but "", are one: their queues that run no host code may use
-  // memory and wait for events of each other.
+  // Devices of one process that have the same one, but "", are one: their queues that run no host code may
+  // use memory and wait for events of each other.
   virtual std::string domain() const { return ""; }
   virtual bool shared() const = 0;  // host code may read and write its memory like any other
   // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.

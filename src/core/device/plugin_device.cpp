@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/dtype.h"
 #include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/plugin.h"

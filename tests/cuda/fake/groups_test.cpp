@@ -152,7 +152,8 @@ class Model {
       }
       const int64_t count = op == Op::reduce_scatter ? block_ : row_;
       if (sums(op))
-        tree_reduce(parts.data(), world_, DS_DTYPE_F32, ReduceOp::sum, row(r, to), static_cast<size_t>(count));
+        tree_reduce(parts.data(), world_, DS_DTYPE_F32, ReduceOp::sum, row(r, to),
+                    static_cast<size_t>(count));
     }
   }
 
@@ -182,7 +183,8 @@ TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) {
           const int first = draw(1000);
           for (int r = 0; r < world; ++r) {
             float* data = model.row(r, number);
-            for (int64_t e = 0; e < row; ++e) data[e] = 0.37f * static_cast<float>((first + e * (r + 3)) % 1001);
+            for (int64_t e = 0; e < row; ++e)
+              data[e] = 0.37f * static_cast<float>((first + e * (r + 3)) % 1001);
           }
           rank.queue->copy(base + number * row, model.row(comm.rank(), number),
                            row * static_cast<int64_t>(sizeof(float)));
@@ -228,8 +230,8 @@ TEST_F(FakeCudaGroups, ARankThatLeavesEndsTheOthers) {
         }
         const char* operations[] = {"all_gather", "reduce_scatter f32", "all_reduce f32", "all_to_all"};
         if (!leaves)
-          expect_names(text, {"rank " + std::to_string(comm.rank()) + " in " + operations[last % 4] + " 'call " +
-                                  std::to_string(last) + "'",
+          expect_names(text, {"rank " + std::to_string(comm.rank()) + " in " + operations[last % 4] +
+                                  " 'call " + std::to_string(last) + "'",
                               "wants no more"});
       });
       EXPECT_EQ(fake.live(), before) << world << " ranks, call " << last;
@@ -298,7 +300,8 @@ TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   constexpr int64_t kCount = 100'000, kBytes = kCount * static_cast<int64_t>(sizeof(float));
-  int64_t submitted = 0;  // calls of the driver before any rank waits for its queue, which asks again and again
+  int64_t submitted =
+      0;  // calls of the driver before any rank waits for its queue, which asks again and again
   auto use = [&] {
     run_ranks(3, [&](Communicator& comm) {
       Rank rank(comm, 2 * kBytes);
