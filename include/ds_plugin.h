@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-plugin-4"
+#define DS_PLUGIN_BUILD "ds-0.1-plugin-5"
 
 /* A transport moves bytes between ranks and nothing else: collectives, the order of sums, time-outs and
  * messages are libds's own, so a transport cannot change results. libds calls a link from one thread at a
@@ -72,7 +72,8 @@ typedef const ds_plugin_transport_table* (*ds_plugin_transport_fn)(void);
 
 /* A device is memory, and queues that work on it in order and apart from the thread that gives them work.
  * libds makes the objects of a device once and uses them again and again. It calls a queue from one thread at
- * a time and an event's `done` from any. Objects end before their device, an arena after what uses it.
+ * a time, but `finish` from any; an event's `done` too. Objects end before their device, an arena after what
+ * uses it. Where a device was opened several times, queues of one use memory and events of the others.
  */
 enum {
   DS_PLUGIN_OK = 0,
@@ -170,6 +171,11 @@ typedef struct ds_plugin_device_table {
   void (*queue_destroy)(ds_plugin_queue* queue); /* waits for its work */
   int32_t (*copy)(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes);
   int32_t (*fill)(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes);
+  /* out[i] = the sum of element i of all parts in f32, `count` elements of f32, bf16 or f16 (`dtype`) each:
+   * neighbours first, an odd last one is carried up, nothing is rounded in between. At most 64 parts. out may
+   * be one of them where they are f32. */
+  int32_t (*sum)(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype,
+                 float* out, int64_t count);
 
   int32_t (*event_create)(ds_plugin_device* device, ds_plugin_event** out);
   void (*event_destroy)(ds_plugin_event* event);

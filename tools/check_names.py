@@ -24,8 +24,8 @@ PARTS = {
     ],
     "a method of Communicator, or a few that belong together": [
         "comm/all_gather", "comm/all_reduce", "comm/all_to_all", "comm/barrier", "comm/broadcast", "comm/coalesced",
-        "comm/gather", "comm/reduce_scatter", "comm/scatter", "comm/send", "comm/start", "comm/timing",
-        "comm/create",
+        "comm/gather", "comm/loan", "comm/reduce_scatter", "comm/scatter", "comm/send", "comm/split", "comm/start",
+        "comm/timing", "comm/create",
     ],
     "a transport, found by its url": ["comm/transport/*", "comm/mpi/mpi"],
     "a noun of ds.h": ["api/*_api"],

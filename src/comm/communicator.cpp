@@ -56,6 +56,8 @@ void Communicator::tick() {
   if (thread_->idle()) exchange_->tick();  // it shows progress itself
 }
 int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
+bool Communicator::one_process() const { return exchange_->one_process(); }
+void Communicator::await_returns() const noexcept { exchange_->await_returns(); }
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
 
 std::string Communicator::flight_record() const { return flight_->text(); }

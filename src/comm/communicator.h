@@ -61,6 +61,21 @@ struct CommRequest {
   std::vector<size_t> counts, blocks, out_blocks;
 };
 
+// A collective that the devices of ranks of one process do themselves: what the ranks do for it on the host.
+// Each tells the others where its objects and its memory are. These stay until all have submitted what uses
+// them, or have failed and have drained it. It is compared, counted and recorded like any other.
+struct Loan {
+  CommRequest::Op op = CommRequest::Op::all_gather;  // or all_reduce, reduce_scatter, all_to_all
+  size_t count = 0;                                  // of elements, as in CommRequest
+  DType dtype = DS_DTYPE_F32;
+  const void* mine = nullptr;  // what this rank tells: `bytes` of it
+  void* all = nullptr;         // what all ranks have told, before the first step
+  size_t bytes = 0;
+  int steps = 1;
+  std::function<void(int)> step;  // submits; a rank begins a step when all have ended the one before
+  std::function<void()> drain;    // after an error in a step: returns when nothing submitted uses the others'
+};
+
 // A group of ranks that meets in collectives. All ranks issue the same collectives in the same order; one
 // thread at a time per rank. Every call carries a label ("gather h.3") for error messages. Payloads lie in
 // ordinary memory of the caller and are his again when the call returns.
@@ -163,6 +178,12 @@ class Communicator {
 
   // Bytes of shared staging that this rank's share of the group takes, outside any plan.
   int64_t overhead_bytes() const;
+  // Whether all ranks are threads of this process.
+  bool one_process() const;
+  // Makes a collective whose bytes are moved by the ranks' devices, where one_process(); see Loan.
+  void make(const Loan& loan, std::string_view label);
+  // Returns when no other rank uses what a loan of this one has told it.
+  void await_returns() const noexcept;
   // Whether ranks read large payloads where they lie; else they go through the staging.
   bool reads_directly() const;
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "core/base/error.h"
+#include "comm/device_group.h"
 #include "core/device/device.h"
 
 namespace ds {
@@ -100,8 +100,10 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 
 }  // namespace
 
-std::unique_ptr<Group> make_group(Communicator& comm, Device& device, int64_t staging) {
+std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
+                                  int64_t staging) {
   if (device.shared()) return std::make_unique<HostGroup>(comm);
+  if (!queue.runs_host_code()) return make_device_group(comm, queue);
   return std::make_unique<StagedGroup>(comm, device, staging);
 }
 

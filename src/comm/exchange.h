@@ -87,6 +87,15 @@ class Exchange {
   virtual void tick() = 0;
   virtual void set_timeout(int64_t ms) = 0;
   virtual int64_t overhead_bytes() const = 0;
+  // Whether the ranks are threads of this process: what is an address to one of them is one to all.
+  virtual bool one_process() const { return false; }
+  // Of ranks of one process, in a collective and behind a round in which each told the others where its
+  // objects are. They stay until give_back(), which comes whatever happens: a rank that drops this collective
+  // waits for it, and so does await_returns().
+  virtual void borrow() {}
+  virtual void give_back() noexcept {}
+  // Returns when nobody has borrowed from this rank.
+  virtual void await_returns() const noexcept {}
   // Whether large parts can be read where they lie, not only through staging.
   virtual bool reads_directly() const { return false; }
   // The group of `members` (ranks of this one in their new order), of which this rank is one; collective

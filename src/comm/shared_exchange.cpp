@@ -192,8 +192,21 @@ size_t SharedExchange::piece_bytes() const {
 
 void SharedExchange::drop(std::string_view reason) {
   if (getpid() != process_) return;  // a forked child has no part in the group
-  if (direct_) sharing_->withdraw(rank());
-  if (!ended()) abort(reason);
+  if (!ended()) abort(reason);  // first, so that those who have borrowed from this rank do not wait for it
+  sharing_->withdraw(rank());
+}
+
+void SharedExchange::borrow() {
+  for (int r = 0; r < size(); ++r) {
+    if (sharing_->borrow(r)) continue;
+    while (--r >= 0) sharing_->give_back(r);
+    check_abort();  // a rank withdraws when the group has ended
+    raise(DS_ERROR_INTERNAL, "a rank has withdrawn from a group that has not ended");
+  }
+}
+
+void SharedExchange::give_back() noexcept {
+  for (int r = 0; r < size(); ++r) sharing_->give_back(r);
 }
 
 void SharedExchange::offer(const Part* sends) {

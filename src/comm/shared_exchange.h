@@ -37,6 +37,10 @@ class SharedExchange final : public Exchange {
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
   int64_t overhead_bytes() const override;
+  bool one_process() const override { return sharing_->one_process(); }
+  void borrow() override;
+  void give_back() noexcept override;
+  void await_returns() const noexcept override { sharing_->await_returns(rank()); }
   bool reads_directly() const override { return can_read_; }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;

@@ -54,6 +54,15 @@ bool wants_comm_thread(const Config& config, const Communicator& comm, int threa
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
 
+// The device itself where all ranks are threads of this process that work on the same one. Collective.
+CollectivesOn who_collects(const Config& config, Communicator& comm, int threads, const Device& device) {
+  if (comm.one_process()) {
+    std::vector<std::string> domains = gather_texts(comm, device.domain(), "devices of ranks");
+    if (!domains[0].empty() && first_different(domains) == 0) return CollectivesOn::device;
+  }
+  return wants_comm_thread(config, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual;
+}
+
 }  // namespace
 
 Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed)
@@ -64,13 +73,13 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       placed_(placed),
       device_(device_for(config_, options_)) {
   if (!device_->shared()) config_.emulate_tiers = true;
+  const CollectivesOn collectives = who_collects(config_, comm_, options_.threads, *device_);
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
           options_.threads, ThreadTeam::kScratchBytes,
           cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
-      queues_ =
-          std::make_unique<RankQueues>(*device_, *team_, wants_comm_thread(config_, comm_, options_.threads));
+      queues_ = std::make_unique<RankQueues>(*device_, *team_, collectives);
       kernels_ = built_in_kernels();
       if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });

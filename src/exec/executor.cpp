@@ -165,8 +165,8 @@ class QueueExecutor final : public Executor {
   // While this thread computes. Once collectives have a thread, only that one may use their group, unless it
   // has nothing to do.
   void show_progress() {
-    if (inline_) return context_.comm->tick();
     const RankQueues& queues = *context_.queues;
+    if (inline_ || !queues.of(Queue::comm)->runs_host_code()) return context_.comm->tick();
     if (!queues.of(Queue::compute)->immediate()) return;
     queues.of(Queue::comm)->record(comm_tail());
     if (comm_tail().done()) context_.comm->tick();
@@ -178,11 +178,12 @@ class QueueExecutor final : public Executor {
   }
 
   // Nothing is in flight then but files. The thread of collectives waits for the other queues and this thread
-  // for it, so that the rank goes on showing its progress.
+  // for it, so that the rank goes on showing its progress. Without such a thread this one waits for all.
   void join() {
     if (inline_) return;
     const RankQueues& queues = *context_.queues;
     DeviceQueue& comm = *queues.of(Queue::comm);
+    if (!comm.runs_host_code()) return join_here();
     comm.attribute(this, kJoin);
     for (DeviceQueue* queue : queues.threads()) {
       if (queue == &comm) continue;
@@ -192,6 +193,20 @@ class QueueExecutor final : public Executor {
     }
     comm.record(comm_tail());
     comm_tail().synchronize();
+  }
+
+  void join_here() {
+    constexpr int64_t kLook = 50'000'000;
+    std::vector<std::unique_ptr<Event>> tails;
+    for (DeviceQueue* queue : context_.queues->threads()) {
+      queue->attribute(this, kJoin);
+      tails.push_back(queue->make_event());
+      queue->record(*tails.back());
+    }
+    for (const auto& tail : tails) {
+      for (auto ended = tail->waiter(); !ended(kLook);) idle(kJoin);
+      context_.comm->tick();
+    }
   }
 
   // After an error: every queue ends what it does, and does nothing of what it was given. The other ranks are

@@ -37,6 +37,7 @@
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
+#include "exec/queues.h"
 #include "io/request.h"
 #include "kernels/custom.h"
 #include "kernels/kernel.h"
@@ -254,7 +255,7 @@ Executor::~Executor() = default;
 Group* Executor::group_of(const Instr& in) {
   Communicator* comm = &context_.comm->of(in.group.size, in.group.stride);
   std::unique_ptr<Group>& group = groups_[comm];
-  if (!group) group = make_group(*comm, context_.queues->device());
+  if (!group) group = make_group(*comm, context_.queues->device(), *context_.queues->of(in.queue));
   return group.get();
 }
 
@@ -413,9 +414,15 @@ void Executor::worked(size_t number, int64_t begin_ns, int64_t end_ns) {
 
 void Executor::failed(size_t number, const std::exception& error) { fail(InstrId(number), error); }
 
-// A thread of collectives that waits for the other queues shows the other ranks what these do meanwhile.
+// Who uses the groups, a thread of collectives or the one that issues, shows the other ranks what queues do
+// while it waits for them. The latter waits where a queue runs no host code.
 void Executor::idle(size_t number) {
-  if (number != kJoin && launches_[InstrId(number)].instr->queue != Queue::comm) return;
+  if (number != kJoin) {
+    const RankQueues& queues = *context_.queues;
+    const Queue waits = launches_[InstrId(number)].instr->queue;
+    const bool issues = !queues.of(Queue::comm)->runs_host_code();
+    if (issues ? queues.of(waits)->runs_host_code() : waits != Queue::comm) return;
+  }
   uint64_t done = progress_.load(std::memory_order_relaxed);
   if (done != shown_) context_.comm->tick();
   shown_ = done;

@@ -6,7 +6,8 @@
 
 namespace ds {
 
-RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : device_(device), team_(team) {
+RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives)
+    : device_(device), team_(team) {
   auto take = [&](std::unique_ptr<DeviceQueue> queue) {
     if (!queue->immediate()) threads_.push_back(queue.get());
     made_.push_back(std::move(queue));
@@ -18,11 +19,11 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : dev
     if (compute->immediate()) {
       queues_[q] = compute;
     } else {
-      queues_[q] =
-          take(q == Queue::copy ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
+      bool own = q == Queue::copy || (q == Queue::comm && collectives == CollectivesOn::device);
+      queues_[q] = take(own ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
     }
   }
-  if (compute->immediate() && comm_thread)
+  if (compute->immediate() && collectives == CollectivesOn::thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
   if (!queues_[Queue::host]->immediate()) host_team_ = std::make_unique<ThreadTeam>(1);
 }

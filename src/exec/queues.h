@@ -10,14 +10,20 @@
 
 namespace ds {
 
+// Who makes collectives.
+enum class CollectivesOn : int8_t {
+  usual,   // the thread that issues where it does everything, else a thread
+  thread,  // a thread, also where the device has none
+  device,  // a queue of the device, as those of all ranks (comm/device_group.h)
+};
+
 // What carries out a rank's programs: the queues of its device, one after the other or at once, and the
 // threads that their kernels use. Executors of one rank share them. Transfers of lanes may wait for what a
 // queue does: lanes finish before this ends.
 class RankQueues {
  public:
-  // team: of compute; a queue of host kernels that is a thread has one thread of its own. comm_thread:
-  // collectives are made on a thread also where the device has none. All are borrowed.
-  RankQueues(Device& device, ThreadTeam& team, bool comm_thread = false);
+  // team: of compute; a queue of host kernels that is a thread has one thread of its own. Both are borrowed.
+  RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives = CollectivesOn::usual);
   ~RankQueues();
 
   Device& device() const { return device_; }

@@ -27,6 +27,7 @@ FakeCuda* FakeCuda::find() {
       if (!function) throw std::runtime_error(name);
     };
     look_up(fake.fail_, "fake_cuda_fail");
+    look_up(fake.jitter_, "fake_cuda_jitter");
     look_up(fake.counts_, "fake_cuda_counts");
     look_up(fake.live_, "fake_cuda_live");
     return &fake;

@@ -11,6 +11,7 @@ class FakeCuda {
   static FakeCuda* find();
 
   void fail(const std::string& error) const { fail_(error.c_str()); }  // see fake_cuda.h
+  void jitter(int64_t us) const { jitter_(us); }
   struct Counts {
     int64_t creates = 0, launches = 0, calls = 0;
   };
@@ -23,6 +24,7 @@ class FakeCuda {
 
  private:
   void (*fail_)(const char*) = nullptr;
+  void (*jitter_)(int64_t) = nullptr;
   void (*counts_)(int64_t*) = nullptr;
   void (*live_)(int64_t*, int64_t*) = nullptr;
 };

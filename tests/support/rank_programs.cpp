@@ -89,7 +89,7 @@ std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankR
   ThreadTeam team(1);
   RankMemory memory(program, device, room.file);
   CommGroups groups(comm);
-  RankQueues queues(device, team, on.comm_thread);
+  RankQueues queues(device, team, on.comm_thread ? CollectivesOn::thread : CollectivesOn::usual);
   TransfersEndFirst ends{room};
   ExecContext context;
   context.kernels = &room.kernels;

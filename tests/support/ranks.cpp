@@ -1,15 +1,19 @@
 #include "support/ranks.h"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <exception>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace ds::test {
 
-void run_ranks(int world, const std::function<void(Communicator&)>& body) {
+void run_ranks(int world, const std::function<void(Communicator&)>& body, const char* transport) {
   static std::atomic<int> serial{0};
-  std::string url = "threads://ranks-" + std::to_string(serial++);
+  std::string url = fmt::format("{}://ranks-{}-{}", transport, getpid(), serial++);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(world));
   std::vector<std::thread> ranks;
   for (int r = 0; r < world; ++r) {

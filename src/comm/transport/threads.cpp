@@ -55,14 +55,24 @@ class ThreadSharing final : public Sharing {
   SharedSegment& segment() override { return *static_cast<SharedSegment*>(meeting_->memory.get()); }
   bool alive(int) const override { return true; }
   bool read(int rank, uint64_t from, void* to, size_t bytes) override {
-    meeting_->readers[rank].fetch_add(1);
-    bool may = !meeting_->withdrawn[rank].load();
-    if (may && bytes != 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-    meeting_->readers[rank].fetch_sub(1);
-    return may;
+    if (!borrow(rank)) return false;
+    if (bytes != 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    give_back(rank);
+    return true;
   }
   void withdraw(int rank) override {
     meeting_->withdrawn[rank].store(true);
+    await_returns(rank);
+  }
+  bool one_process() const override { return true; }
+  bool borrow(int rank) override {
+    meeting_->readers[rank].fetch_add(1);
+    if (!meeting_->withdrawn[rank].load()) return true;
+    give_back(rank);
+    return false;
+  }
+  void give_back(int rank) override { meeting_->readers[rank].fetch_sub(1); }
+  void await_returns(int rank) const override {
     while (meeting_->readers[rank].load() != 0) std::this_thread::yield();
   }
   std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {

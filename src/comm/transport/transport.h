@@ -64,8 +64,13 @@ class Sharing {
   virtual bool alive(int rank) const = 0;  // false: the process of that rank is dead
   // Copies out of the memory of a rank's process. False: it cannot be read, or was withdrawn.
   virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
-  // The others can read this rank's memory no more; those that do so now have ended.
+  // The others can read or borrow this rank's memory no more; those that do so now have ended.
   virtual void withdraw(int /*rank*/) {}
+  // Whether all are threads of one process; then they borrow from each other. False: it was withdrawn.
+  virtual bool one_process() const { return false; }
+  virtual bool borrow(int /*rank*/) { return false; }
+  virtual void give_back(int /*rank*/) {}
+  virtual void await_returns(int /*rank*/) const {}
   // Another group of this kind; joins.
   virtual std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const = 0;
 };

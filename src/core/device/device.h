@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/base/attrs.h"
+#include "core/base/dtype.h"
 #include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
@@ -108,6 +109,9 @@ class DeviceQueue {
   // Of a queue that runs no host code: one of the device's own kernels, for launches on this queue. Throws
   // DS_ERROR_UNSUPPORTED with the reason where it has none.
   virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest&) { return nullptr; }
+  // Likewise: out = the sum over parts of `count` elements of a floating type each, in f32 and in the order
+  // of a reduction over ranks (docs/reference/ops.md). out may be one of the parts where they are f32.
+  virtual void sum(std::span<const void* const> parts, DType dtype, float* out, int64_t count);
   // What those that were made take of the device's memory while they run, all together.
   virtual int64_t scratch_bytes() const { return 0; }
   // Takes copies of the views.
@@ -121,7 +125,7 @@ class DeviceQueue {
   // finished. Where a queue cannot wait for such an event by itself, the calling thread does.
   virtual void wait(const Event& event) = 0;
 
-  // Waits until nothing is queued or running. Errors stay.
+  // Waits until nothing is queued or running. Errors stay. Any thread.
   virtual void finish() const noexcept = 0;
 
   // Whose work is given from here on; null: nobody's.
@@ -149,6 +153,9 @@ class Device {
   virtual const char* kernels() const = 0;  // which kernels its threads of the host run: KernelImpl::device
   // What the bits of its kernels depend on, in the numerics key: "cpu", or an architecture such as "sm_90".
   virtual std::string kind() const { return kernels(); }
+  // Devices of one process that have the same one, but "", are one: their queues that run no host code may
+  // use memory and wait for events of each other.
+  virtual std::string domain() const { return ""; }
   virtual bool shared() const = 0;  // host code may read and write its memory like any other
   // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.
   virtual std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) = 0;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/dtype.h"
 #include "core/base/element_run.h"
 #include "core/base/error.h"
 #include "core/base/plugin.h"
@@ -168,6 +169,10 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   }
   void fill(void* to, int byte, int64_t bytes) override {
     if (bytes > 0) give(table().fill(queue_, to, byte, bytes), "a fill");
+  }
+  void sum(std::span<const void* const> parts, DType dtype, float* out, int64_t count) override {
+    const auto size = static_cast<int32_t>(parts.size());
+    give(table().sum(queue_, parts.data(), size, dtype, out, count), "a sum over ranks");
   }
   bool runs_host_code() const override { return false; }
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override;

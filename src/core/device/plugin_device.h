@@ -23,6 +23,7 @@ class PluginDevice final : public Device {
   const char* name() const override { return name_.c_str(); }  // "cuda:0"
   const char* kernels() const override { return "cpu"; }
   std::string kind() const override { return info_.arch; }
+  std::string domain() const override { return name_; }
   bool shared() const override { return false; }
   std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) override;
   std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) override;

@@ -249,12 +249,14 @@ Device::Device(int index) {
     granularity_ = static_cast<int64_t>(granularity);
     load_modules();
   } catch (...) {
-    driver().cuDevicePrimaryCtxRelease.function(number);
+    leave();
     throw;
   }
 }
 
-Device::~Device() {
+Device::~Device() { leave(); }
+
+void Device::leave() {
   {
     Scope scope(*this);
     part_.reset();

@@ -75,6 +75,7 @@ class Device {
  private:
   explicit Device(int index);
   void load_modules();
+  void leave();
 
   CUcontext context_ = nullptr;
   std::string product_;

@@ -26,6 +26,7 @@
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/tree_sum.h"
 
 using ds::cuda::Failure;
 
@@ -141,6 +142,15 @@ int32_t fill(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes) {
   return guarded([&] { queue->stream.fill(to, byte, bytes); });
 }
 
+int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype, float* out,
+            int64_t count) {
+  return guarded([&] {
+    const ds::TensorView to{out, DS_DTYPE_F32, 1, {count, 1, 1, 1}};
+    ds::cuda::tree_sum(queue->stream, {parts, static_cast<size_t>(parts_count)},
+                       static_cast<ds::DType>(dtype), to);
+  });
+}
+
 int32_t event_create(ds_plugin_device* device, ds_plugin_event** out) {
   *out = nullptr;
   return guarded([&] { *out = new ds_plugin_event{ds::cuda::Event(device->device)}; });
@@ -246,6 +256,7 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                destroy<ds_plugin_queue>,
                                                copy,
                                                fill,
+                                               sum,
                                                event_create,
                                                destroy<ds_plugin_event>,
                                                record,

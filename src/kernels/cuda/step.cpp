@@ -158,6 +158,9 @@ void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from
   TreeSumArgs a{};
   ensure(!parts.empty() && parts.size() <= std::size(a.parts), "a sum over ranks takes 1 to {} parts, got {}",
          std::size(a.parts), parts.size());
+  ensure(from == DS_DTYPE_F32 || from == DS_DTYPE_BF16 || from == DS_DTYPE_F16,
+         "a sum over ranks takes f32, bf16 and f16, got {}", dtype_name(from));
+  if (out.numel() == 0) return;
   a.part.dtype = static_cast<int32_t>(from);
   a.out = operand(out);
   a.count = out.numel();

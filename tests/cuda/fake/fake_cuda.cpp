@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -101,6 +103,8 @@ bool is_pinned(const void* address) {
 }
 
 // Streams.
+std::atomic<int64_t> jitter_us{0};
+
 class Stream {
  public:
   Stream() : thread_([this] { loop(); }) {}
@@ -127,6 +131,7 @@ class Stream {
 
  private:
   void loop() {
+    std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<uintptr_t>(this) >> 4));
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return over_ || !tasks_.empty(); });
@@ -134,6 +139,8 @@ class Stream {
       std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
+      if (const int64_t us = jitter_us; us > 0 && random() % 4 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int64_t>(random()) % us));
       task();
       task = nullptr;
       lock.lock();
@@ -200,6 +207,8 @@ void fake_cuda_fail(const char* error) {
   in.creates = in.launches = in.calls = 0;
   in.sticky = CUDA_SUCCESS;
 }
+
+void fake_cuda_jitter(int64_t us) { jitter_us = us; }
 
 void fake_cuda_counts(int64_t out[3]) {
   out[0] = injected().creates;

@@ -14,6 +14,8 @@ void fake_cuda_counts(int64_t out[3]);
 // What was taken and not given back: bytes of the device, and objects (ranges of addresses, streams, events,
 // modules, pinned ranges, retained contexts).
 void fake_cuda_live(int64_t* bytes, int64_t* objects);
+// From now on a stream sleeps before about one task in four, for up to so many microseconds. 0: it does not.
+void fake_cuda_jitter(int64_t us);
 // Where host code finds a byte of the device's memory, for fakes of libraries; the address itself where it is
 // of the host.
 void* fake_cuda_reach(void* address);

@@ -2,10 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/comm_counts.h"
 #include "core/base/error.h"
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -19,18 +25,31 @@ namespace {
 struct Trained {
   std::vector<double> losses;
   std::string hash;
+  std::map<std::string, std::pair<int64_t, int64_t>> moved;  // calls and bytes of collectives and copies
+  bool operator==(const Trained&) const = default;
 };
 
-Trained train(const Point& p, const std::string& device, int steps = 2) {
+// transport "shm": the ranks are threads, but do not know it, so that collectives go through the host.
+Trained train(const Point& p, const std::string& device, int steps = 2, const char* transport = "threads",
+              const std::function<void(int rank, size_t instr)>& before = {}) {
   std::vector<Trained> ranks(static_cast<size_t>(p.world));
-  run_ranks(p.world, [&](Communicator& comm) {
+  auto body = [&](Communicator& comm) {
     Config config = config_of(p);
     config.device = device;
-    Engine engine(config, graph_of(p), comm, {});
+    EngineOptions options;
+    if (before) options.before_instr = [&](size_t instr) { before(comm.rank(), instr); };
+    Engine engine(config, graph_of(p), comm, options);
     Trained& own = ranks[static_cast<size_t>(comm.rank())];
+    const auto at_first = engine.runtime().ledger();
     for (int step = 0; step < steps; ++step) own.losses.push_back(train_step(p, engine, step).loss);
+    for (const auto& [name, count] : engine.runtime().ledger()) {
+      const auto found = at_first.find(name);
+      const CommCount begun = found == at_first.end() ? CommCount() : found->second;
+      own.moved[name] = {count.calls - begun.calls, count.bytes - begun.bytes};
+    }
     own.hash = state_hash(engine.store());
-  });
+  };
+  run_ranks(p.world, body, transport);
   for (const Trained& rank : ranks) EXPECT_EQ(rank.losses, ranks[0].losses);
   return ranks[0];
 }
@@ -82,6 +101,57 @@ TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
     const Trained some = train(p, "cuda:0");
     EXPECT_EQ(some.losses, one.losses) << p.name();
     EXPECT_EQ(some.hash, c.world == 1 ? one.hash : two.hash) << p.name();
+  }
+}
+
+// Of whole groups and of parts of them; what is counted does not change either.
+TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
+  const FakeCuda& fake = *FakeCuda::find();
+  std::vector<Point> points;
+  for (int stage : {0, 2, 3}) {
+    Point& p = points.emplace_back(small());
+    p.stage = stage;
+    p.world = 4;
+    p.compute = stage == 2 ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+    if (stage == 3) p.mics = 2, p.gather_by_node = true;
+  }
+  Point& quantized = points.emplace_back(small());
+  quantized.world = 4, quantized.stage = 3, quantized.nodes = 2, quantized.hpz = 2;
+  quantized.tier = Tier::host, quantized.quantized_weights = true, quantized.gradient_bits = 8;
+  points.emplace_back(small());
+  for (const Point& p : points) {
+    fake.fail("");
+    const Trained here = train(p, "cuda:0", 1);
+    const int64_t launches = fake.counts().launches;
+    fake.fail("");
+    EXPECT_TRUE(here == train(p, "cuda:0", 1, "shm")) << p.name();
+    const bool sums = p.world > 1 && p.gradient_bits == 0;
+    EXPECT_EQ(launches > fake.counts().launches, sums) << p.name() << ": sums on the device are launches";
+  }
+}
+
+// Any rank, before any instruction: the others say who and why, and nothing stays behind.
+TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  Point p = small();
+  p.stage = 3;
+  p.world = 3;
+  p.leaves = 3;
+  std::atomic<int64_t> issued = 0;
+  train(p, "cuda:0", 1, "threads", [&](int rank, size_t) { issued += rank == 0 ? 1 : 0; });
+  for (int64_t part = 0; part < 6; ++part) {
+    const int64_t last = issued * part / 6;
+    const int bad = static_cast<int>(part % 2) + 1;
+    std::atomic<int64_t> seen = 0;
+    const std::string text = message_of([&] {
+      train(p, "cuda:0", 1, "threads", [&](int rank, size_t) {
+        if (rank == bad && seen++ == last) throw Error(DS_ERROR_IO, "the disk is full");
+      });
+    });
+    expect_names(text,
+                 {"rank 0, step instruction", "ended by rank " + std::to_string(bad), "the disk is full"});
+    EXPECT_EQ(fake.live(), before) << text;
   }
 }
 

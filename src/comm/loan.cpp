@@ -1,0 +1,66 @@
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "comm/blocks.h"
+#include "comm/collective.h"
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+#include "comm/reduction.h"
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+struct Named {
+  const char* operation;
+  bool sums;
+};
+
+Named named(CommRequest::Op op) {
+  switch (op) {
+    case CommRequest::Op::all_gather:
+      return {"all_gather", false};
+    case CommRequest::Op::all_to_all:
+      return {"all_to_all", false};
+    case CommRequest::Op::reduce_scatter:
+      return {"reduce_scatter", true};
+    case CommRequest::Op::all_reduce:
+      return {"all_reduce", true};
+    default:
+      raise(DS_ERROR_INTERNAL, "no device makes collective {}", static_cast<int>(op));
+  }
+}
+
+}  // namespace
+
+// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
+// name.
+void Communicator::make(const Loan& loan, std::string_view label) {
+  ensure(one_process(), "ranks of several processes borrow nothing from each other");
+  const Named call = named(loan.op);
+  if (call.sums) check_reduction(loan.dtype, ReduceOp::sum);
+  const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);
+  const std::string detail = call.sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
+  perform({call.operation, detail, bytes, label}, [&] {
+    gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
+    exchange_->borrow();
+    try {
+      for (int step = 0; step < loan.steps; ++step) {
+        if (step > 0)
+          in_rounds(*exchange_, Round::same, 0, [](size_t, size_t, size_t) { return GiveTake{}; });
+        loan.step(step);
+      }
+    } catch (const std::exception&) {
+      loan.drain();
+      exchange_->give_back();
+      throw;
+    }
+    exchange_->give_back();
+    if (loan.op != CommRequest::Op::all_reduce) return bytes * (ranks - 1);
+    return (bytes + loan.count * sum_size(loan.dtype)) * (ranks - 1) / ranks;
+  });
+}
+
+}  // namespace ds
