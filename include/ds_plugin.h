@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-plugin-4"
+#define DS_PLUGIN_BUILD "ds-0.1-plugin-5"
 
 /* A transport moves bytes between ranks and nothing else: collectives, the order of sums, time-outs and
  * messages are libds's own, so a transport cannot change results. libds calls a link from one thread at a
@@ -165,6 +165,8 @@ typedef struct ds_plugin_device_table {
   /* Memory of the host, so that copies from and to it need not wait for the host. */
   int32_t (*pin)(ds_plugin_device* device, void* host, int64_t bytes);
   void (*unpin)(ds_plugin_device* device, void* host);
+  /* *out = 1: memory of this device, whoever took it; 0: any other address. */
+  int32_t (*owns)(ds_plugin_device* device, const void* address, int32_t* out);
 
   int32_t (*queue_create)(ds_plugin_device* device, const char* name, ds_plugin_queue** out);
   void (*queue_destroy)(ds_plugin_queue* queue); /* waits for its work */

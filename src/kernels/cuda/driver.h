@@ -148,5 +148,6 @@ class Event {
 
 void pin(const Device& device, void* host, int64_t bytes);
 void unpin(const Device& device, void* host);
+bool owns(const Device& device, const void* address);
 
 }  // namespace ds::cuda
