@@ -378,8 +378,8 @@ DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
                                        struct DLManagedTensorVersioned* versioned, ds_stream* stream,
                                        ds_tensor** out);
 /** Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
- * ds_tensor_destroy. {tensor.to_dlpack.alive} Give exactly one of out and out_versioned. A tensor on a device
- * for which DLPack has no number gets device type 12 (kDLExtDev).
+ * ds_tensor_destroy. {tensor.to_dlpack.alive} Give exactly one of out and out_versioned. A tensor on "cuda:N"
+ * gets device type 2 (kDLCUDA) and number N, one on another device type 12 (kDLExtDev).
  * @param out [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
  * {tensor.to_dlpack.readonly}
  * @param out_versioned [out] [nullable] the same in the form of DLPack 1.x */
@@ -919,7 +919,7 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
  * "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0), "dtype"
  * ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0), "stage" (default:
- * that of the run, 0 for a model folder), "ignore_eos" (false)
+ * that of the run, 0 for a model folder), "device" ("cpu"; "cuda:0"), "ignore_eos" (false)
  * @param text [nullable] called on every rank */
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                                  ds_run_text_fn* text, void* user_data, char** out_text);

@@ -166,6 +166,8 @@ typedef struct ds_plugin_device_table {
   /* Memory of the host, so that copies from and to it need not wait for the host. */
   int32_t (*pin)(ds_plugin_device* device, void* host, int64_t bytes);
   void (*unpin)(ds_plugin_device* device, void* host);
+  /* *out = 1: memory of this device, whoever took it; 0: any other address. */
+  int32_t (*owns)(ds_plugin_device* device, const void* address, int32_t* out);
 
   int32_t (*queue_create)(ds_plugin_device* device, const char* name, ds_plugin_queue** out);
   void (*queue_destroy)(ds_plugin_queue* queue); /* waits for its work */

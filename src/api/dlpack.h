@@ -7,6 +7,7 @@
 namespace ds::dlpack {
 
 inline constexpr int32_t kCpu = 1;         // device kind: host memory
+inline constexpr int32_t kCuda = 2;        // device kind: an NVIDIA GPU, whose number is `index`
 inline constexpr int32_t kExtension = 12;  // device kind: one that DLPack has no number for
 inline constexpr uint32_t kMajor = 1, kMinor = 1;
 inline constexpr uint64_t kReadOnly = 1;  // flag of a versioned tensor

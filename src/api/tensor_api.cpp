@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "api/dlpack.h"
 #include "api/handles.h"
 #include "api/strides.h"
+#include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/shape.h"
@@ -82,6 +84,17 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   }
 }
 
+// What DLPack calls a device; null: the host.
+dlpack::Device dlpack_device(const Device* device) {
+  if (!device) return {dlpack::kCpu, 0};
+  const std::optional<int32_t> gpu = cuda_number(device->name());
+  return gpu ? dlpack::Device{dlpack::kCuda, *gpu} : dlpack::Device{dlpack::kExtension, 0};
+}
+std::string dlpack_text(const dlpack::Device& device) {
+  return device.kind == dlpack::kCuda ? fmt::format("{}:{}", device.kind, device.index)
+                                      : std::to_string(device.kind);
+}
+
 // A tensor of another library, given back when the last handle on it is gone.
 template <typename Managed>
 struct Import {
@@ -108,7 +121,7 @@ std::unique_ptr<Export<Managed>> make_export(const ds_tensor& tensor) {
   out->device = tensor.device;
   out->owner = tensor.owner;
   out->managed.tensor = {tensor.data,
-                         {tensor.device ? dlpack::kExtension : dlpack::kCpu, 0},
+                         dlpack_device(tensor.device.get()),
                          static_cast<int32_t>(tensor.dims.size()),
                          to_dlpack(tensor.dtype),
                          out->dims.data(),
@@ -125,18 +138,19 @@ std::shared_ptr<Device> device_of(ds_stream* stream) {
 }
 
 void need_on_device(const Device& device, void* data) {
-  require(device.reach(data) != data, "data must be memory of device '{}', got another address",
-          device.name());
+  require(device.owns(data), "data must be memory of device '{}', got another address", device.name());
 }
 
 // A tensor over the memory that a DLPack tensor describes, without its owner.
 std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* stream) {
   bool on_host = view.device.kind == dlpack::kCpu;
   std::shared_ptr<Device> device = device_of(stream);
-  if (!on_host && !(device && view.device.kind == dlpack::kExtension)) {
+  const dlpack::Device there = dlpack_device(device.get());
+  const bool on_device = device && view.device.kind == there.kind && view.device.index == there.index;
+  if (!on_host && !on_device) {
     raise(DS_ERROR_UNSUPPORTED, "tensor must be in host memory (device 1){}, got device {}",
-          device ? fmt::format(" or on device '{}' ({})", device->name(), dlpack::kExtension) : "",
-          view.device.kind);
+          device ? fmt::format(" or on device '{}' ({})", device->name(), dlpack_text(there)) : "",
+          dlpack_text(view.device));
   }
   require(view.rank >= 0 && (view.rank == 0 || view.shape), "tensor must have a shape, got rank {}",
           RankNumber(view.rank));

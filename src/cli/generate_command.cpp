@@ -11,7 +11,7 @@ namespace ds::cli {
 namespace {
 
 struct GenerateArgs {
-  std::string model, prompt, dtype, list;
+  std::string model, prompt, dtype, list, device = "cpu";
   std::vector<int32_t> ids;  // of list
   int32_t tokens = 256, threads = 0, stage = -1;
   int64_t top_k = 0, seed = 0;
@@ -28,6 +28,7 @@ std::string options_of(const GenerateArgs& args) {
   for (int32_t id : args.ids) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
   if (!ids.empty()) text += ", \"ids\": [" + ids + "]";
   if (!args.dtype.empty()) text += ", \"dtype\": " + quoted(args.dtype);
+  text += ", \"device\": " + quoted(args.device);
   if (args.stage >= 0) text += fmt::format(", \"stage\": {}", args.stage);
   if (args.ignore_eos) text += ", \"ignore_eos\": true";
   return text + "}";
@@ -90,6 +91,8 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
       ->default_str("a run's own")
       ->check(integer_range(0, 3));
+  command->add_option("--device", args->device, "The device of the engine: cpu or cuda:N")
+      ->check(utf8_text());
   command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
   command->footer(
       "Examples:\n"

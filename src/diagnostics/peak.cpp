@@ -128,7 +128,7 @@ double Peak::flops(DType arithmetic) const {
 
 double Peak::seconds(const Cost& cost) const {
   double rate = flops(cost.arithmetic);
-  return std::max(rate > 0 ? cost.flops / rate : 0, cost.bytes / bytes);
+  return std::max(rate > 0 ? cost.flops / rate : 0, bytes > 0 ? cost.bytes / bytes : 0);
 }
 
 Peak best(const Peak& a, const Peak& b) {

@@ -10,7 +10,7 @@ namespace ds {
 struct Peak {
   double f32_flops = 0;   // 0: not measured (no fused multiply-add)
   double bf16_flops = 0;  // as f32 where there is no bf16 product of vectors; AMX is not measured
-  double bytes = 0;
+  double bytes = 0;       // 0: not measured (another device)
 
   double flops(DType arithmetic) const;
   // The least time of a launch: its flops at their rate or its bytes at theirs, whichever takes longer. What

@@ -10,6 +10,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
+#include "core/base/device_name.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/trace.h"
@@ -20,7 +21,10 @@
 #include "diagnostics/golden.h"
 #include "diagnostics/peak.h"
 #include "engine/engine.h"
+#include "engine/observer.h"
 #include "engine/threads.h"
+#include "exec/executor.h"
+#include "exec/step_times.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -85,6 +89,27 @@ GoldenBatch random_batch(const Config& config, int64_t vocabulary, int rank) {
   return batch;
 }
 
+// A stream does not tell when its work began and ended, so its instructions make no spans. Observed, a step
+// is one instruction at a time, and the span of one is the time until nothing is in flight again.
+class StreamSpans final : public StepObserver {
+ public:
+  void before(const StepSight& sight, Position) override {
+    spans_ = sight.runtime.trace()->count();
+    begin_ns_ = now_ns();
+  }
+  void after(const StepSight& sight, Position at) override {
+    const int64_t end_ns = now_ns();
+    const Instr& instr = sight.program.instrs[at.instr];
+    Trace& trace = *sight.runtime.trace();
+    if (trace.count() != spans_ || is_file_queue(instr.queue)) return;  // a thread of the host has made it
+    trace.span(queue_name(instr.queue), label_of(sight.program, instr), begin_ns_, end_ns);
+  }
+
+ private:
+  size_t spans_ = 0;
+  int64_t begin_ns_ = 0;
+};
+
 Peak peak_of(Communicator& comm, int threads) {
   Peak peak;
   comm.barrier("profile");
@@ -115,11 +140,14 @@ ProfileRequest profile_request(const Json& document) {
 
 std::string ProfileReport::text() const {
   const Peak& peak = table.peak;
-  return fmt::format(
-      "{}\nlimit of a rank: {:.0f} GFLOP/s bf16, {:.0f} f32 (registers), {:.1f} GB/s (STREAM triad)\n\n{}\n"
-      "{:.0f} tokens/s\n",
-      title, peak.bf16_flops * 1e-9, peak.f32_flops * 1e-9, peak.bytes * 1e-9, table.text(),
-      static_cast<double>(tokens) / table.step);
+  const std::string limit =
+      peak.bytes == 0
+          ? "the limits of this device are not measured"
+          : fmt::format(
+                "limit of a rank: {:.0f} GFLOP/s bf16, {:.0f} f32 (registers), {:.1f} GB/s (STREAM triad)",
+                peak.bf16_flops * 1e-9, peak.f32_flops * 1e-9, peak.bytes * 1e-9);
+  return fmt::format("{}\n{}\n\n{}\n{:.0f} tokens/s\n", title, limit, table.text(),
+                     static_cast<double>(tokens) / table.step);
 }
 
 Json ProfileReport::json() const {
@@ -145,13 +173,17 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   options.threads = threads_of_rank(config, comm.local_size());
   options.trace = true;
   options.programs.infer = false;  // a run has none either
-  Peak peak = peak_of(comm, options.threads);
+  // What the threads reach is no limit of another device, of which nothing is measured.
+  const bool host = !cuda_number(config.device);
+  Peak peak = host ? peak_of(comm, options.threads) : Peak{};
   Engine engine(config, model.graph, comm, options);
   GoldenBatch batch = random_batch(config, vocabulary(model.graph), comm.rank());
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
-  engine.train_batch(inputs);
+  StreamSpans observer;
+  StreamSpans* const seen = host ? nullptr : &observer;
+  engine.train_batch(inputs, seen);
   const Program& profiled = engine.next_program();
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
@@ -161,7 +193,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
     }
     engine.runtime().trace()->take();
     int64_t begin = now_ns();
-    engine.train_batch(inputs);
+    engine.train_batch(inputs, seen);
     int64_t end = now_ns();
     sums.add(engine.runtime().trace()->take(), begin, end);
   }
@@ -170,8 +202,10 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
       "{}: {} x {} threads, {} x {} x {} tokens a rank, {}, stage {}; mean of {} steps",
       folder.empty() ? model.family : folder, comm.size(), options.threads, config.accumulation,
       config.micro_batch, config.sequence, dtype_name(config.compute), config.zero.stage, request.steps);
+  if (!host) report.title += fmt::format(", on {}, one instruction at a time", config.device);
   report.tokens = batch.rows * batch.tokens * comm.size();
-  report.table = sums.table(best(peak, peak_of(comm, options.threads)), request.by_instruction);
+  if (host) peak = best(peak, peak_of(comm, options.threads));
+  report.table = sums.table(peak, request.by_instruction);
   return report;
 }
 

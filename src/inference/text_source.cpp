@@ -66,6 +66,7 @@ Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage
   document.set("train_micro_batch_size_per_gpu", 1);
   document.set("run", std::move(run));
   document.set("zero_optimization", std::move(zero));
+  document.set("device", request.device);
   if (dtype != "f32") document.set(dtype == "f16" ? "fp16" : "bf16", Json::Object{{"enabled", true}});
   return document;
 }

@@ -265,7 +265,7 @@ static void values_of_a_graph(int rank, ds_comm* comm, void* data) {
 int main(int argc, char** argv) {
   folder = argc > 1 ? argv[1] : ".";
   run_ranks("delegate-host", RANKS, host, "cpu");
-  run_ranks("delegate-separate", RANKS, host, "separate");
+  run_ranks("delegate-device", RANKS, host, (void*)test_device());
   run_ranks("delegate-failing", RANKS, failing_values, NULL);
   run_ranks("delegate-values", RANKS, values_of_a_graph, NULL);
   return 0;

@@ -1,5 +1,5 @@
-/* Streams: on a device with memory of its own, calls read and write tensors in the order of a stream. Proves
- * {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
+/* Streams: on test_device(), which has memory of its own, calls read and write tensors in the order of a
+ * stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,22 @@
 
 enum { BIG = 1 << 22 }; /* bytes of a copy that takes long enough to be overtaken */
 
-static void on_separate(char* buffer, size_t size, const char* more) {
+static int on_gpu(void) { return strncmp(test_device(), "cuda:", 5) == 0; }
+
+/* Expects a message with `before`, the device's name and `after`. */
+static void check_device_error(ds_status status, ds_status wanted, const char* before, const char* after) {
+  char words[256];
+  snprintf(words, sizeof words, "%s'%s'%s", before, test_device(), after);
+  check_error(status, wanted, words);
+}
+
+static void on_device_of_tests(char* buffer, size_t size, const char* more) {
   snprintf(buffer, size,
-           "{\"device\": \"separate\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
+           "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
            "{\"type\": "
            "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
            "\"stage3_param_persistence_threshold\": 0}%s}",
-           MLP_ROWS, more);
+           test_device(), MLP_ROWS, more);
 }
 
 static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t* dims, size_t count) {
@@ -22,7 +31,7 @@ static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t
   const char* device = NULL;
   check_ok(ds_tensor_create(dtype, dims, count, NULL, NULL, stream, &out), "a tensor on the device");
   check_ok(ds_tensor_info(out, NULL, NULL, NULL, 0, NULL, &device, NULL), "info");
-  check(strcmp(device, "separate") == 0, "the device is named");
+  check(strcmp(device, test_device()) == 0, "the device is named");
   return out;
 }
 
@@ -48,7 +57,7 @@ static void same_bits_as_the_host(void) {
   double losses[2] = {0, 0};
   void *first = NULL, *second = NULL;
   int step;
-  on_separate(config, sizeof config, "");
+  on_device_of_tests(config, sizeof config, "");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &host), "one engine");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &device), "another engine");
   check_ok(ds_stream_create(device, &stream), "stream");
@@ -107,7 +116,7 @@ static void a_stream_ends_with_its_work(void) {
   const int64_t big[] = {BIG};
   mlp_batch batch;
   void *ones = NULL, *seen = NULL;
-  on_separate(config, sizeof config, "");
+  on_device_of_tests(config, sizeof config, "");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
   check_ok(ds_stream_create(engine, &stream), "stream");
   a = device_tensor(stream, DS_DTYPE_U8, big, 1);
@@ -142,10 +151,11 @@ static ds_engine* delegate(ds_comm* comm, int on_device) {
   int i;
   snprintf(
       config, sizeof config,
-      "{%s\"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", "
+      "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
+      "\"AdamW\", "
       "\"params\": "
       "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
-      on_device ? "\"device\": \"separate\", " : "", ds_comm_size(comm));
+      on_device ? test_device() : "cpu", ds_comm_size(comm));
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "delegate");
   for (i = 0; i < PARAMS; ++i) {
     char name[8];
@@ -259,7 +269,7 @@ static void refused_and_shared(void) {
   check_ok(ds_engine_create(NULL, config, graph, NULL, &cpu), "engine on cpu");
   check_error(ds_stream_create(cpu, &none), DS_ERROR_UNSUPPORTED, "device 'cpu' has no streams");
   check(none == NULL, "no stream");
-  on_separate(config, sizeof config, "");
+  on_device_of_tests(config, sizeof config, "");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &device), "engine");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &other), "engine");
   check_ok(ds_stream_create(device, &stream), "stream");
@@ -272,17 +282,17 @@ static void refused_and_shared(void) {
   tensor = device_tensor(stream, DS_DTYPE_F32, dims, 2);
   inputs[0] = tensor;
   inputs[1] = batch.tensors[1];
-  check_error(ds_train_batch(other, inputs, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
-              "inputs[0] must lie on this engine's device 'separate' or on the host");
+  check_device_error(ds_train_batch(other, inputs, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+                     "inputs[0] must lie on this engine's device ", " or on the host");
   check_error(ds_train_batch(cpu, inputs, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
               "inputs[0] must lie on this engine's device 'cpu' or on the host");
   check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "info");
-  check_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, stream, &lent), DS_ERROR_INVALID_ARGUMENT,
-              "data must be memory of device 'separate'");
+  check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, stream, &lent),
+                     DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", "");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, data, stream, &sparse), "with gaps");
   inputs[0] = sparse;
-  check_error(ds_train_batch(device, inputs, 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
-              "inputs[0] must be compact row-major on device 'separate'");
+  check_device_error(ds_train_batch(device, inputs, 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
+                     "inputs[0] must be compact row-major on device ", "");
   ds_tensor_destroy(sparse);
   /* on the host a tensor with gaps is taken */
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse), "with gaps on the host");
@@ -290,9 +300,11 @@ static void refused_and_shared(void) {
   check_ok(ds_train_batch(device, inputs, 2, NULL, &loss), "inputs with gaps");
   ds_tensor_destroy(sparse);
   check_ok(ds_tensor_to_dlpack(tensor, &managed, NULL), "export");
-  check_error(ds_tensor_from_dlpack(managed, NULL, NULL, &back), DS_ERROR_UNSUPPORTED, "got device 12");
-  check_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back), DS_ERROR_INVALID_ARGUMENT,
-              "data must be memory of device 'separate'");
+  check_error(ds_tensor_from_dlpack(managed, NULL, NULL, &back), DS_ERROR_UNSUPPORTED,
+              on_gpu() ? "got device 2:0" : "got device 12");
+  if (!on_gpu()) /* on a GPU it is memory of that stream's device, too */
+    check_device_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back), DS_ERROR_INVALID_ARGUMENT,
+                       "data must be memory of device ", "");
   check_ok(ds_tensor_from_dlpack(managed, NULL, stream, &back), "import");
   check_ok(ds_tensor_info(back, NULL, NULL, NULL, 0, NULL, NULL, &same), "info");
   check(same == data, "the same memory");
@@ -328,7 +340,7 @@ static void without_a_stream(void) {
   mlp_batch batch;
   double losses[2] = {0, 0};
   int i, round;
-  on_separate(config, sizeof config, "");
+  on_device_of_tests(config, sizeof config, "");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
   check_ok(ds_stream_create(engine, &stream), "stream");
   on_device = device_tensor(stream, DS_DTYPE_F32, dims, 1);
@@ -363,9 +375,9 @@ static void failed_engine(int rank, ds_comm* comm, void* data) {
   mlp_batch batch;
   (void)data;
   snprintf(config, sizeof config,
-           "{\"device\": \"separate\", \"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\"}, "
+           "{\"device\": \"%s\", \"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\"}, "
            "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
-           2 * MLP_ROWS);
+           test_device(), 2 * MLP_ROWS);
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "engine");
   check_ok(ds_stream_create(engine, &stream), "stream");
   make_batch(&batch, rank, 0, 1);
@@ -393,7 +405,7 @@ static void cycles(void) {
   const int64_t dims[] = {MLP_ROWS, MLP_IN};
   int i;
   double loss = 0;
-  on_separate(config, sizeof config, "");
+  on_device_of_tests(config, sizeof config, "");
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
   make_batch(&batch, 0, 0, 1);
   for (i = 0; i < 300; ++i) {

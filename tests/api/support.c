@@ -45,6 +45,11 @@ ds_comm* join_ranks(const char* name, int rank, int size) {
   return comm;
 }
 
+const char* test_device(void) {
+  const char* given = getenv("DS_TEST_DEVICE");
+  return given ? given : "separate";
+}
+
 static void* run_rank(void* arg) {
   rank_task* task = arg;
   ds_comm* comm = join_ranks(task->name, task->rank, task->size);

@@ -12,6 +12,8 @@ void check_error(ds_status status, ds_status wanted, const char* words);
 /* Runs body(rank, comm, data) on `size` threads, each a rank of the group threads://name. */
 typedef void rank_fn(int rank, ds_comm* comm, void* data);
 void run_ranks(const char* name, int size, rank_fn* body, void* data);
+/* A device whose memory is not the host's: DS_TEST_DEVICE, else "separate". */
+const char* test_device(void);
 ds_comm* join_ranks(const char* name, int rank, int size);
 
 /* A two-layer perceptron, 4 -> 8 -> 2, with a mean-square loss; inputs "x" and "y". */

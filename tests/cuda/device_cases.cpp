@@ -1,6 +1,7 @@
 #include "cuda/device_cases.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -38,6 +39,13 @@ std::vector<OpCase> wide_op_cases() {
   targets.set(2, -100);
   std::vector<Tensor> loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
+  loss = add("cross_entropy", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {logits, targets});
+  add("cross_entropy_dx", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {one, logits, targets, loss[1]});
+  for (int64_t log : {0, 1}) {
+    Tensor y = add("softmax", {{"log", log}}, {x})[0];
+    add("softmax_dx", {{"log", log}}, {dy, y});
+  }
+  add("causal_softmax", {{"seq", int64_t{2}}}, {x});
   for (int64_t depth : {96, 160}) {
     Attrs attrs{{"heads", int64_t{2}},
                 {"kv_heads", int64_t{1}},
@@ -46,6 +54,17 @@ std::vector<OpCase> wide_op_cases() {
     Tensor q = real({90, 2 * depth}), k = real({90, depth}), v = real({90, depth});
     std::vector<Tensor> y = add("attention", attrs, {q, k, v});
     add("attention_dx", attrs, {real({90, 2 * depth}), q, k, v, y[0], y[1]});
+  }
+  // Caches of one part, of several and of ones that are larger than the smallest; heads of every entry.
+  for (auto [depth, capacity, window] :
+       {std::array<int64_t, 3>{48, 1300, 0}, {96, 8300, 40}, {160, 600, 530}}) {
+    Attrs attrs{{"heads", int64_t{2}}, {"kv_heads", int64_t{1}}, {"window", window}};
+    Tensor positions = Tensor(DS_DTYPE_I32, {4});
+    const auto last = static_cast<double>(capacity - 1);
+    for (int64_t r = 0; r < 4; ++r)
+      positions.set(r, r == 0 ? 0 : std::floor(last * static_cast<double>(r) / 3));
+    add("cached_attention", attrs,
+        {real({4, 2 * depth}), real({4, depth}), real({4, depth}), positions, real({2, capacity, depth})});
   }
   return all;
 }

@@ -101,13 +101,6 @@ std::string refusal_of(const OpCase& c, DType dtype) {
   return cuda::make_kernel({c.op, in, out, c.attrs}, &reason) ? "" : reason;
 }
 
-// Whether a loss is refused for its attributes, all of which the reason can name.
-bool of_loss(const OpCase& c, const std::string& reason) {
-  if (c.op.find("cross_entropy") == std::string::npos || c.attrs.empty()) return false;
-  const auto& [name, value] = c.attrs.items().front();
-  return reason.starts_with(name + " is ") && reason.find("the device's " + c.op + " takes ") != reason.npos;
-}
-
 std::set<std::string> device_operations() {
   std::set<std::string> names;
   for (std::string_view name : cuda::kernel_operations()) names.emplace(name);
@@ -158,9 +151,7 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     if (!ours.contains(c.op)) continue;
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       if (std::string reason = refusal_of(c, dtype); !reason.empty()) {
-        bool known = reason.find("f64") != std::string::npos ||
-                     reason.find("length of a text") != std::string::npos || of_loss(c, reason);
-        EXPECT_TRUE(known) << c.label() << ": " << reason;
+        EXPECT_NE(reason.find("f64"), std::string::npos) << c.label() << ": " << reason;
         continue;
       }
       for (seed = 0; seed < kSeeds; ++seed) EXPECT_TRUE(right(c, dtype));
@@ -177,27 +168,6 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
                       std::inserter(unseen, unseen.end()));
   EXPECT_EQ(unseen, std::set<std::string>{}) << "every operation of the device has a case";
-}
-
-// The device's losses are plain means: another attribute is refused by its name, and the same as its default
-// is not.
-TEST_F(Lanes, LossesOfOtherAttributesAreRefused) {
-  const Attrs usual{{"label_smoothing", 0.0}, {"z_loss", 0.0}, {"reduction", "mean"}};
-  const Attrs other{{"label_smoothing", 0.25}, {"z_loss", 0.5}, {"reduction", "sum"}};
-  std::map<std::string, int> refused;
-  for (OpCase c : op_cases()) {
-    if (c.op.find("cross_entropy") == std::string::npos || !c.attrs.empty()) continue;
-    c.attrs = usual;
-    EXPECT_EQ(refusal_of(c, DS_DTYPE_F32), "") << c.op;
-    for (const auto& [name, value] : other.items()) {
-      c.attrs = usual;
-      c.attrs.set(name, value);
-      const std::string reason = refusal_of(c, DS_DTYPE_F32);
-      EXPECT_TRUE(reason.starts_with(name + " is ")) << c.op << ": " << reason;
-      ++refused[c.op];
-    }
-  }
-  EXPECT_EQ(refused.size(), 4u);
 }
 
 TEST_F(Lanes, InstructionsAgree) {
@@ -244,7 +214,7 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     }
   }
   for (const InstructionCase& c : more) note({nullptr, &c});
-  EXPECT_EQ(uses.size(), 39u) << "barriers of all entries; a new one needs a case here";
+  EXPECT_EQ(uses.size(), 44u) << "barriers of all entries; a new one needs a case here";
   // Whether some case fails in some order of threads.
   auto goes_wrong = [&](const std::vector<Use>& users) {
     for (seed = 1; seed <= kSeeds; ++seed) {

@@ -479,8 +479,8 @@ end
 
 """
 Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after ds_tensor_destroy.
-Give exactly one of out and out_versioned. A tensor on a device for which DLPack has no number gets device
-type 12 (kDLExtDev).
+Give exactly one of out and out_versioned. A tensor on \"cuda:N\" gets device type 2 (kDLCUDA) and number N,
+one on another device type 12 (kDLExtDev).
 - `out`: [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
 - `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
@@ -1220,7 +1220,7 @@ text.
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
   (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
-  (default: that of the run, 0 for a model folder), \"ignore_eos\" (false)
+  (default: that of the run, 0 for a model folder), \"device\" (\"cpu\"; \"cuda:0\"), \"ignore_eos\" (false)
 - `text`: [nullable] called on every rank
 """
 function ds_run_generate(comm, model, prompt, options, text, user_data, out_text)

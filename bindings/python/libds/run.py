@@ -125,8 +125,8 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 
 def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None, ids: Sequence[int] | None = None,
              tokens: int | None = None, temperature: float | None = None, top_k: int | None = None, seed: int | None = None,
-             dtype: str | None = None, threads: int | None = None, stage: int | None = None, ignore_eos: bool | None = None,
-             on_text: Callable[[str], Any] | None = None) -> Any:
+             dtype: str | None = None, threads: int | None = None, stage: int | None = None, device: str | None = None,
+             ignore_eos: bool | None = None, on_text: Callable[[str], Any] | None = None) -> Any:
     """Continues a text, or with `ids` a list of token numbers, as `libds generate` does. Collective.
 
     Args:
@@ -135,14 +135,15 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
         tokens: how many to make, 256 without.
         temperature: 0.8 without; 0: the most probable token.
         top_k: choose among so many tokens; 0 and without: all.
-        seed, dtype, threads, stage, ignore_eos: as of `libds generate`.
+        seed, dtype, threads, stage, device, ignore_eos: as of `libds generate`.
         on_text: is called with each new part of the text.
 
     Returns:
         The text, or with `ids` a list of token numbers.
     """
     options = options_text(ids=None if ids is None else [int(token) for token in ids], tokens=tokens, temperature=temperature,
-                           top_k=top_k, seed=seed, dtype=dtype, threads=threads, stage=stage, ignore_eos=ignore_eos)
+                           top_k=top_k, seed=seed, dtype=dtype, threads=threads, stage=stage, device=device,
+                           ignore_eos=ignore_eos)
     text = _locked(comm, lowlevel.run_generate, os.fspath(model), prompt, options, on_text)
     return text if ids is None else [int(token) for token in text.replace(",", " ").split()]
 

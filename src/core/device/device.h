@@ -174,6 +174,8 @@ class Device {
   virtual void fill(void* to, int byte, int64_t bytes) const = 0;
   // Where host code in a task of one of its queues finds these bytes: only that may use the result.
   virtual void* reach(void* address) const { return address; }
+  // Whether these are bytes of its memory; those of a caller may lie there, too.
+  virtual bool owns(const void* address) const { return reach(const_cast<void*>(address)) != address; }
 
   // Its queues fail together.
   Faults& faults() { return faults_; }

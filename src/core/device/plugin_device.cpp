@@ -408,6 +408,12 @@ void PluginDevice::copy(void* to, const void* from, int64_t bytes) const {
   check(table_.finish(copies_), "a copy");
 }
 
+bool PluginDevice::owns(const void* address) const {
+  int32_t out = 0;
+  check(table_.owns(device_, address, &out), "owns");
+  return out != 0;
+}
+
 void PluginDevice::fill(void* to, int byte, int64_t bytes) const {
   if (bytes == 0) return;
   std::lock_guard lock(copying_);

@@ -32,6 +32,7 @@ class PluginDevice final : public Device {
   std::optional<int64_t> free_memory() const override;
   void copy(void* to, const void* from, int64_t bytes) const override;
   void fill(void* to, int byte, int64_t bytes) const override;
+  bool owns(const void* address) const override;
 
   const ds_plugin_device_info& info() const { return info_; }
 

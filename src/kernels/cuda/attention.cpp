@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <memory>
@@ -12,7 +13,9 @@
 #include "core/base/dtype.h"
 #include "core/base/round.h"
 #include "core/device/view.h"
+#include "kernels/cached_attention.h"
 #include "kernels/cuda/element_args.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 
@@ -23,6 +26,7 @@ using Made = std::unique_ptr<Kernel>;
 
 constexpr int64_t kDepths[] = {64, 128, 256};
 constexpr const char* kForward[] = {"attention_64", "attention_128", "attention_256"};
+constexpr const char* kParts[] = {"cached_part_64", "cached_part_128", "cached_part_256"};
 constexpr const char* kQueries[] = {"attention_dq_64", "attention_dq_128", "attention_dq_256"};
 constexpr const char* kKeys[] = {"attention_dkv_64", "attention_dkv_128", "attention_dkv_256"};
 
@@ -152,7 +156,57 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
       room.used());
 }
 
-constexpr KernelRow kRows[] = {{"attention", make_attention}, {"attention_dx", make_attention_dx}};
+// A part has at least kPartKeys keys, and a cache at most kMostParts parts, which bounds the scratch.
+constexpr int64_t kPartKeys = 512, kMostParts = 16;
+int64_t part_keys(int64_t capacity) {
+  const int64_t step = kWarpKeys * int64_t{kCachedWarps};
+  return std::max(kPartKeys, round_up(ceil_div(capacity, kMostParts), step));
+}
+
+Made make_cached_attention(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const CachedAttention bound(query.in, query.attrs);
+  const int entry = entry_of(bound.depth, refusal);
+  if (entry < 0) return nullptr;
+  const int64_t share = part_keys(bound.capacity), parts = ceil_div(bound.capacity, share);
+  Scratch room(nullptr);
+  room.take<float>(bound.rows * bound.heads * parts * (bound.depth + 2));
+  return made(
+      [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
+        const CachedAttention shape(c.in, attrs);
+        const TensorView& cache = c.out[1];
+        if (c.in.back().data != cache.data) copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
+        const auto part = [&](size_t which) {
+          const CachedAttention::Place& place = shape.place[which];
+          Operand at = operand(c.in[place.operand]);
+          at.data = static_cast<std::byte*>(at.data) + place.start * size_of(cache.dtype);
+          return Heads{at, place.row, place.head};
+        };
+        CachedArgs a{};
+        a.q = part(0), a.k = part(1), a.v = part(2);
+        a.y = rows_of(c.out[0], shape.depth);
+        a.cache = operand(cache);
+        a.positions = shape.positions;
+        a.parts = static_cast<float*>(c.scratch);
+        a.rows = shape.rows, a.capacity = shape.capacity, a.window = shape.window;
+        a.share = share, a.most_parts = parts;
+        a.heads = static_cast<int32_t>(shape.heads), a.group = static_cast<int32_t>(shape.group);
+        a.groups = static_cast<int32_t>(shape.groups), a.depth = static_cast<int32_t>(shape.depth);
+        a.scale = static_cast<float>(shape.scale), a.cap = static_cast<float>(shape.softcap);
+        const int64_t stored = a.rows * shape.groups * shape.depth, made = a.rows * shape.heads * shape.depth;
+        start(launcher, "cache_rows", {blocks(stored, kThreads)}, {kThreads}, a);
+        start(launcher, kParts[entry],
+              {static_cast<uint32_t>(a.rows), static_cast<uint32_t>(a.heads), static_cast<uint32_t>(parts)},
+              {kCachedWarps * 32}, a,
+              kCachedWarps * static_cast<uint32_t>((shape.depth + 2) * int64_t{sizeof(float)}));
+        start(launcher, "cached_join", {blocks(made, kThreads)}, {kThreads}, a);
+      },
+      room.used());
+}
+
+constexpr KernelRow kRows[] = {{"attention", make_attention},
+                               {"attention_dx", make_attention_dx},
+                               {"cached_attention", make_cached_attention}};
 
 }  // namespace
 

@@ -15,6 +15,12 @@
 // are one function with one order, so the backward score equals lse, and dy . v equals dy . y because y is v.
 // Dropout rounds y; there it is said (`alone`).
 //
+// Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context inference",
+// 2023): the keys of a row are cut into parts by their place in the cache, a block takes one part, a warp
+// four keys at a time, a lane its columns. Every part has its own top; `cached_join` brings the parts
+// together. Which warp of which part takes a key depends on the key's place alone, so the bits of a row
+// depend neither on the rows that are fed with it nor on which of them came earlier.
+//
 // Products are made by ordinary multiply-adds, not by tensor cores: this is the kernel for what cuDNN does
 // not take.
 #include "kernels/cuda/attention.h"
@@ -56,7 +62,8 @@ DS_DEVICE float dot(const float* x, const float* y, int depth) {
   for (int d = 0; d < depth; ++d) sum = fused(x[d], y[d], sum);
   return sum;
 }
-DS_DEVICE float score(const AttentionArgs& a, float product) {
+template <typename Args>
+DS_DEVICE float score(const Args& a, float product) {
   const float s = a.scale * product;
   return a.cap == 0 ? s : a.cap * tanhf(s / a.cap);
 }
@@ -281,7 +288,133 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   store_row(a, a.dv, key, key_head, quarter, dv, 1.0f);
 }
 
+// The keys that row `row` sees are [first, end); none where its position is not in the cache.
+struct Keys {
+  int64_t first, end;
+};
+DS_DEVICE Keys keys_of(const CachedArgs& a, int64_t row) {
+  const int64_t place = a.positions[row];
+  if (place < 0 || place >= a.capacity) return {0, 0};
+  return {a.window == 0 ? 0 : larger(0, place - a.window + 1), place + 1};
+}
+
+// Sums of values of some keys, each relative to the largest score of its own keys, brought together for
+// column d.
+struct Joined {
+  float y, top, weight;
+};
+DS_DEVICE Joined join(const float* parts, int64_t count, int depth, int d) {
+  const int pitch = depth + 2;
+  Joined all{0, -INFINITY, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    const float top = parts[i * pitch + depth];
+    all.top = top > all.top ? top : all.top;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const float* part = parts + i * pitch;
+    const float factor = part[depth] == -INFINITY ? 0.0f : expf(part[depth] - all.top);
+    all.y = fused(factor, part[d], all.y);
+    all.weight = fused(factor, part[depth + 1], all.weight);
+  }
+  return all;
+}
+
+template <int most>
+DS_DEVICE void cached_part(const CachedArgs& a) {
+  DS_SHARED(float, room);  // what the warps have, as in a.parts
+  const int64_t row = blockIdx.x, head = blockIdx.y, part = blockIdx.z, key_head = head / a.group;
+  const Keys seen = keys_of(a, row);
+  const int64_t first = larger(seen.first, part * a.share), end = smaller(seen.end, (part + 1) * a.share);
+  if (first >= end) return;
+  const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t keys = key_head * a.capacity * a.depth, values = keys + a.groups * a.capacity * a.depth;
+  float q[most], y[most] = {}, top = -INFINITY, weight = 0;
+#pragma unroll
+  for (int c = 0; c < most; ++c) {
+    const int d = lane + 32 * c;
+    q[c] = d < a.depth ? element(a.q, row, head, d) : 0.0f;
+  }
+  constexpr int kStep = kWarpKeys * static_cast<int>(kCachedWarps);
+#pragma unroll 1
+  for (int64_t key = first / kStep * kStep + warp * kWarpKeys; key < end; key += kStep) {
+    float s[kWarpKeys], best = top;
+#pragma unroll
+    for (int i = 0; i < kWarpKeys; ++i) {
+      const bool mine = key + i >= first && key + i < end;
+      float x = 0;
+#pragma unroll
+      for (int c = 0; c < most; ++c) {
+        const int d = lane + 32 * c;
+        if (mine && d < a.depth) x = fused(q[c], get(a.cache, keys + (key + i) * a.depth + d), x);
+      }
+#pragma unroll
+      for (unsigned step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAll, x, step);
+      s[i] = mine ? score(a, x) : -INFINITY;
+      best = s[i] > best ? s[i] : best;
+    }
+    const float kept_share = top == -INFINITY ? 0.0f : expf(top - best);
+    top = best;
+    weight *= kept_share;
+#pragma unroll
+    for (int c = 0; c < most; ++c) y[c] *= kept_share;
+#pragma unroll
+    for (int i = 0; i < kWarpKeys; ++i) {
+      if (key + i < first || key + i >= end) continue;
+      const float w = expf(s[i] - top);
+      weight += w;
+#pragma unroll
+      for (int c = 0; c < most; ++c) {
+        const int d = lane + 32 * c;
+        if (d < a.depth) y[c] = fused(w, get(a.cache, values + (key + i) * a.depth + d), y[c]);
+      }
+    }
+  }
+  const int pitch = a.depth + 2;
+  float* own = room + warp * pitch;
+#pragma unroll
+  for (int c = 0; c < most; ++c) {
+    if (lane + 32 * c < a.depth) own[lane + 32 * c] = y[c];
+  }
+  if (lane == 0) own[a.depth] = top, own[a.depth + 1] = weight;
+  __syncthreads();
+  float* to = a.parts + ((row * a.heads + head) * a.most_parts + part) * pitch;
+  for (int d = static_cast<int>(threadIdx.x); d < a.depth; d += static_cast<int>(kCachedWarps * kWarp)) {
+    const Joined all = join(room, kCachedWarps, a.depth, d);
+    to[d] = all.y;
+    if (d == 0) to[a.depth] = all.top, to[a.depth + 1] = all.weight;
+  }
+}
+
 }  // namespace
+
+// Rows of k and v to their places in the cache.
+DS_LOOP_KERNEL(cache_rows, CachedArgs) {
+  const int64_t i = thread_number(), columns = static_cast<int64_t>(a.groups) * a.depth;
+  if (i >= a.rows * columns) return;
+  const int64_t row = i / columns, head = i % columns / a.depth, d = i % a.depth, place = a.positions[row];
+  if (place < 0 || place >= a.capacity) return;
+  put(a.cache, (head * a.capacity + place) * a.depth + d, element(a.k, row, head, d));
+  put(a.cache, ((a.groups + head) * a.capacity + place) * a.depth + d, element(a.v, row, head, d));
+}
+// Rows that see nothing, because their position is not in the cache, are 0.
+DS_LOOP_KERNEL(cached_join, CachedArgs) {
+  const int64_t i = thread_number(), columns = static_cast<int64_t>(a.heads) * a.depth;
+  if (i >= a.rows * columns) return;
+  const int64_t row = i / columns, head = i % columns / a.depth;
+  const int d = static_cast<int>(i % a.depth);
+  const Keys seen = keys_of(a, row);
+  float y = 0;
+  if (seen.end > 0) {
+    const int64_t first = seen.first / a.share, count = (seen.end - 1) / a.share + 1 - first;
+    const float* parts = a.parts + ((row * a.heads + head) * a.most_parts + first) * (a.depth + 2);
+    const Joined all = join(parts, count, a.depth, d);
+    y = all.y / all.weight;
+  }
+  put(a.y.at, row * a.y.row + head * a.y.head + d, y);
+}
+DS_BLOCK_KERNEL(cached_part_64, CachedArgs, kCachedWarps* kWarp) { cached_part<2>(a); }
+DS_BLOCK_KERNEL(cached_part_128, CachedArgs, kCachedWarps* kWarp) { cached_part<4>(a); }
+DS_BLOCK_KERNEL(cached_part_256, CachedArgs, kCachedWarps* kWarp) { cached_part<8>(a); }
 
 // delta = dy . y of each row and head; with dropout, whether a row sees one key only.
 DS_LOOP_KERNEL(attention_delta, AttentionArgs) {

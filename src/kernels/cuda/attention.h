@@ -29,6 +29,21 @@ struct AttentionArgs {
   uint32_t op;
   uint32_t reserved;
 };
+
+// Attention of the rows of one text to the keys and values of a cache, of which a block takes `share` keys
+// for one row of one head.
+struct CachedArgs {
+  Heads q, k, v, y;
+  Operand cache;             // [2 key heads, capacity, depth]: keys, then values
+  const int32_t* positions;  // [rows]
+  float* parts;              // [rows, heads, most_parts, depth + 2]: a sum of values, its top, its weight
+  int64_t rows, capacity, window, share, most_parts;
+  int32_t heads, group, groups, depth;
+  float scale, cap;
+};
+constexpr uint32_t kCachedWarps = 4;
+constexpr int kWarpKeys = 4;  // keys whose products a warp makes at a time
+
 constexpr int kTile = 32;                    // rows of a block, and keys that it has at a time
 constexpr uint32_t kAttentionThreads = 128;  // four for each row
 

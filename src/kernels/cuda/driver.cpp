@@ -50,6 +50,7 @@ struct Driver {
   Entry<decltype(&::cuMemSetAccess)> cuMemSetAccess{"cuMemSetAccess"};
   Entry<decltype(&::cuMemHostRegister)> cuMemHostRegister{"cuMemHostRegister_v2"};
   Entry<decltype(&::cuMemHostUnregister)> cuMemHostUnregister{"cuMemHostUnregister"};
+  Entry<decltype(&::cuPointerGetAttribute)> cuPointerGetAttribute{"cuPointerGetAttribute"};
   Entry<decltype(&::cuMemcpyAsync)> cuMemcpyAsync{"cuMemcpyAsync"};
   Entry<decltype(&::cuMemsetD8Async)> cuMemsetD8Async{"cuMemsetD8Async"};
   Entry<decltype(&::cuStreamCreate)> cuStreamCreate{"cuStreamCreate"};
@@ -91,6 +92,7 @@ struct Driver {
     visit(cuMemSetAccess);
     visit(cuMemHostRegister);
     visit(cuMemHostUnregister);
+    visit(cuPointerGetAttribute);
     visit(cuMemcpyAsync);
     visit(cuMemsetD8Async);
     visit(cuStreamCreate);
@@ -451,6 +453,19 @@ void pin(const Device& device, void* host, int64_t bytes) {
 void unpin(const Device& device, void* host) {
   Device::Scope scope(device);
   driver().cuMemHostUnregister.function(host);
+}
+
+// The driver calls an address that it does not know an invalid value.
+bool owns(const Device& device, const void* address) {
+  Device::Scope scope(device);
+  const auto at = reinterpret_cast<CUdeviceptr>(address);
+  unsigned type = 0;
+  int number = -1;
+  const CUresult known = driver().cuPointerGetAttribute.function(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+  if (known == CUDA_ERROR_INVALID_VALUE) return false;
+  check(known, "cuPointerGetAttribute");
+  driver().cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
+  return type == CU_MEMORYTYPE_DEVICE && number == device.number;
 }
 
 }  // namespace ds::cuda

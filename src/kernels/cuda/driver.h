@@ -149,5 +149,6 @@ class Event {
 
 void pin(const Device& device, void* host, int64_t bytes);
 void unpin(const Device& device, void* host);
+bool owns(const Device& device, const void* address);
 
 }  // namespace ds::cuda

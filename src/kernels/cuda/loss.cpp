@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/device/view.h"
 #include "kernels/cuda/element_args.h"
@@ -17,6 +18,7 @@
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/product.h"
 #include "kernels/matrix_product.h"
+#include "kernels/row_loss.h"
 
 namespace ds::cuda {
 namespace {
@@ -24,15 +26,20 @@ namespace {
 using Made = std::unique_ptr<Kernel>;
 
 constexpr uint32_t kRoom = 2 * kLossThreads / 32 * sizeof(double);
+constexpr uint32_t kStatsRoom = 5 * kLossThreads / 32 * sizeof(float);
 
 void start_fold(Launcher& launcher, const LossArgs& a) {
-  start(launcher, "fold", {static_cast<uint32_t>(a.rows)}, {kLossThreads}, a, kRoom);
+  start(launcher, "fold", {static_cast<uint32_t>(a.rows)}, {kLossThreads}, a, kStatsRoom);
 }
 void start_loss(Launcher& launcher, const LossArgs& a) {
   start(launcher, "loss_terms", {blocks(a.rows, kThreads)}, {kThreads}, a);
+  if (a.each) return;
   start(launcher, "loss_mean", {1}, {kLossThreads}, a, kRoom);
 }
-void start_scale(Launcher& launcher, const LossArgs& a) {
+// What is in common of the gradients of all rows, to *scale; nothing with a gradient for each row.
+void start_scale(Launcher& launcher, LossArgs& a, float* scale) {
+  if (a.each) return;
+  a.scale = scale;
   start(launcher, "loss_scale", {1}, {kLossThreads}, a, kRoom);
 }
 void start_gradients(Launcher& launcher, const LossArgs& a) {
@@ -42,30 +49,26 @@ void start_gradients(Launcher& launcher, const LossArgs& a) {
 int64_t bytes_of_loss(int64_t rows) {
   Scratch scratch(nullptr);
   scratch.take<double>(rows);
-  scratch.take<float>(rows);
+  for (int k = 0; k < 2; ++k) scratch.take<float>(rows);
   return scratch.used();
 }
 
-// Losses of the device are the plain mean of -log p. Other attributes would give another loss, silently.
-bool takes_loss(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return false;
-  for (const char* name : {"label_smoothing", "z_loss"}) {
-    if (const double value = query.attrs.real_or(name, 0); value != 0) {
-      *refusal = fmt::format("{} is {}, the device's {} takes 0", name, value, query.op);
-      return false;
-    }
-  }
-  const std::string_view reduction = query.attrs.text_or("reduction", "mean");
-  if (reduction == "mean") return true;
-  *refusal = fmt::format("reduction is {}, the device's {} takes mean", reduction, query.op);
-  return false;
+// What attributes make of a loss of `words` words.
+void put_attributes(LossArgs& a, const Attrs& attrs, int64_t words) {
+  const auto loss = RowLoss<float>::of(attrs, words);
+  const Reduction reduction = reduction_of(attrs);
+  a.all_words = words;
+  a.smoothing = loss.smoothing, a.z = loss.z;
+  a.mean = reduction == Reduction::mean, a.each = reduction == Reduction::none;
 }
+bool smooths(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0) != 0; }
 
 Made make_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_loss(query, refusal)) return nullptr;
+  if (!takes_floats(query, refusal)) return nullptr;
   return made(
-      [](Launcher& launcher, const Arguments& c) {
+      [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
+        put_attributes(a, attrs, c.in[0].dims[1]);
         a.logits = operand(c.in[0]);
         a.targets = c.in[1].as<int32_t>();
         a.loss = c.out[0].as<float>();
@@ -75,6 +78,7 @@ Made make_cross_entropy(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         a.terms = scratch.take<double>(a.rows);
         a.target_logit = scratch.take<float>(a.rows);
+        if (smooths(attrs)) a.spread = scratch.take<float>(a.rows);
         start_fold(launcher, a);
         start_loss(launcher, a);
       },
@@ -82,18 +86,18 @@ Made make_cross_entropy(const Query& query, std::string* refusal) {
 }
 
 Made make_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_loss(query, refusal)) return nullptr;
+  if (!takes_floats(query, refusal)) return nullptr;
   return made(
-      [](Launcher& launcher, const Arguments& c) {
+      [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
+        put_attributes(a, attrs, c.in[1].dims[1]);
         a.dloss = c.in[0].as<float>();
         a.logits = operand(c.in[1]);
         a.targets = c.in[2].as<int32_t>();
         a.stats = c.in[3].as<RowStats>();
         a.to = operand(c.out[0]);
         a.rows = c.in[1].dims[0], a.words = a.stride = a.to_stride = c.in[1].dims[1];
-        a.scale = static_cast<float*>(c.scratch);
-        start_scale(launcher, a);
+        start_scale(launcher, a, static_cast<float*>(c.scratch));
         start_gradients(launcher, a);
       },
       sizeof(float));
@@ -117,8 +121,9 @@ struct Head {
         logits(room.as<float>()) {}
   int64_t count(int64_t first) const { return std::min(block, words - first); }
   int64_t offset(int64_t first) const { return first * width * size_of(dtype); }
-  LossArgs at(int64_t first) const {
+  LossArgs at(int64_t first, const Attrs& attrs) const {
     LossArgs a{};
+    put_attributes(a, attrs, words);
     a.logits = {logits, DS_DTYPE_F32, 0};
     a.rows = rows, a.words = count(first), a.stride = block;
     a.first = first;
@@ -136,19 +141,20 @@ struct Head {
 };
 
 Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_loss(query, refusal)) return nullptr;
+  if (!takes_floats(query, refusal)) return nullptr;
   return made(
-      [](Launcher& launcher, const Arguments& c) {
+      [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const Head head(c.in[0], c.in[1], c.out[2]);
         Scratch scratch(c.scratch);
         LossArgs a{};
         auto* terms = scratch.take<double>(head.rows);
         for (int64_t first = 0; first < head.words; first += head.block) {
           head.make_logits(launcher, first);
-          a = head.at(first);
+          a = head.at(first, attrs);
           a.targets = c.in[2].as<int32_t>();
           a.stats = c.out[1].as<RowStats>();
           a.target_logit = c.out[3].as<float>();
+          if (smooths(attrs)) a.spread = c.out[4].as<float>();
           start_fold(launcher, a);
         }
         a.terms = terms;
@@ -159,13 +165,13 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
 }
 
 Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_loss(query, refusal)) return nullptr;
+  if (!takes_floats(query, refusal)) return nullptr;
   const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
   Scratch room(nullptr);
   room.take<float>(1);
   if (narrow) room.take<uint16_t>(query.out[2].numel());
   return made(
-      [=](Launcher& launcher, const Arguments& c) {
+      [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const Head head(c.in[1], c.in[2], c.out[2]);
         const TensorView& sums = c.out[narrow ? 3 : 0];  // dx in f32
         Scratch scratch(c.scratch);
@@ -176,14 +182,14 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
         copy_bytes(launcher, nullptr, sums.data, sums.bytes());
         for (int64_t first = 0; first < head.words; first += head.block) {
           head.make_logits(launcher, first);
-          LossArgs a = head.at(first);
+          LossArgs a = head.at(first, attrs);
           a.targets = c.in[3].as<int32_t>();
           a.stats = c.in[4].as<RowStats>();
           a.dloss = c.in[0].as<float>();
-          a.scale = scale;
           a.to = {gradients, static_cast<int32_t>(head.dtype), 0};
           a.to_stride = head.block;
-          if (first == 0) start_scale(launcher, a);
+          if (first == 0) start_scale(launcher, a, scale);
+          if (!a.each) a.scale = scale;
           start_gradients(launcher, a);
           const int64_t count = head.count(first);
           // Rows of dw are one product over all rows, rounded once.
@@ -208,6 +214,23 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
         start_elements(launcher, "cast", a);
       },
       room.used());
+}
+
+Made make_softmax(const Query& query, std::string* refusal) {
+  if (!takes_floats(query, refusal)) return nullptr;
+  const bool gradient = query.op == "softmax_dx";
+  SoftmaxArgs shape{};
+  shape.seq = query.op == "causal_softmax" ? query.attrs.integer("seq") : 0;
+  shape.log = query.attrs.integer_or("log", 0) != 0;
+  return made([=](Launcher& launcher, const Arguments& c) {
+    SoftmaxArgs a = shape;
+    a.x = operand(c.in[gradient ? 1 : 0]);
+    a.y = operand(c.out[0]);
+    a.width = c.in[0].dims[1];
+    if (gradient) a.dy = operand(c.in[0]);
+    start(launcher, gradient ? "softmax_dx" : "softmax", {static_cast<uint32_t>(c.in[0].dims[0])},
+          {kLossThreads}, a, kStatsRoom);
+  });
 }
 
 Made make_mse(const Query& query, std::string* refusal) {
@@ -239,6 +262,9 @@ constexpr KernelRow kRows[] = {
     {"cross_entropy_dx", make_cross_entropy_dx},
     {"linear_cross_entropy", make_linear_cross_entropy},
     {"linear_cross_entropy_dx", make_linear_cross_entropy_dx},
+    {"softmax", make_softmax},
+    {"causal_softmax", make_softmax},
+    {"softmax_dx", make_softmax},
     {"mse", make_mse},
     {"linear", make_linear},
     {"linear_dx", make_linear},

@@ -1,4 +1,4 @@
-// Losses, within the tolerances of kernels/accuracy.cpp.
+// Losses and the softmax of rows, within the tolerances of kernels/accuracy.cpp.
 //
 // Logits come whole (cross_entropy) or by blocks of words (linear_cross_entropy, whose logits are not kept):
 // `fold` joins a block to the softmax of its rows, whose parts stay apart as kernels/row_softmax.h explains,
@@ -12,40 +12,72 @@ namespace {
 
 DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >= 0; }
 
+// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 4 kRoom floats.
+DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
+  float top = -INFINITY;
+  for (int64_t v = threadIdx.x; v < count; v += blockDim.x) {
+    const float x = get(logits, begin + v);
+    top = x > top || x != x ? x : top;
+  }
+  top = over_block<Larger>(top, room);
+  // Exactly one of the largest is left out: its term is 1.
+  int64_t place = count;
+  for (int64_t v = threadIdx.x; v < count && place == count; v += blockDim.x) {
+    if (get(logits, begin + v) == top) place = v;
+  }
+  const auto first = static_cast<int64_t>(
+      -over_block<Larger>(static_cast<double>(-place), reinterpret_cast<double*>(room + kRoom)));
+  float rest = 0;
+  for (int64_t v = threadIdx.x; v < count; v += blockDim.x) {
+    if (v != first) rest += expf(get(logits, begin + v) - top);
+  }
+  return {top, block_sum(rest, room + 3 * kRoom)};
+}
+
+// RowLoss of kernels/row_loss.h.
+DS_DEVICE float log_sum(const RowStats& s) { return s.top + log1pf(s.rest); }
+DS_DEVICE float loss_of(const LossArgs& a, const RowStats& s, float logit, float spread) {
+  float loss = log1pf(s.rest) + (s.top - logit);
+  if (a.smoothing != 0) {
+    const float even = log1pf(s.rest) + spread / static_cast<float>(a.all_words);
+    loss = (1 - a.smoothing) * loss + a.smoothing * even;
+  }
+  return a.z == 0 ? loss : loss + a.z * log_sum(s) * log_sum(s);
+}
+// Its gradient by the logit of the target, or of another word. Without attributes these are p - 1 and p.
+DS_DEVICE float slope_of(const LossArgs& a, const RowStats& s, float logit, bool target) {
+  const float growth = a.z == 0 ? 0.0f : 2 * a.z * log_sum(s);
+  const float share = a.smoothing / static_cast<float>(a.all_words), sum = 1 + s.rest;
+  if (!target) return (1 + growth) * (expf(logit - s.top) / sum) - share;
+  const float miss = (s.rest - expm1f(logit - s.top)) / sum;
+  return a.smoothing - share + growth * (1 - miss) - miss;
+}
+
 }  // namespace
 
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
-  float top = -INFINITY;
-  for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) {
-    const float x = get(a.logits, begin + v);
-    top = x > top || x != x ? x : top;
+  const RowStats own = stats_of(a.logits, begin, a.words, room);
+  float spread = 0;
+  if (a.spread) {
+    for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) spread += own.top - get(a.logits, begin + v);
+    spread = block_sum(spread, room + 4 * kRoom);
   }
-  top = over_block<Larger>(top, room);
-  // Exactly one of the largest is left out: its term is 1.
-  int64_t place = a.words;
-  for (int64_t v = threadIdx.x; v < a.words && place == a.words; v += blockDim.x) {
-    if (get(a.logits, begin + v) == top) place = v;
-  }
-  const auto first = static_cast<int64_t>(
-      -over_block<Larger>(static_cast<double>(-place), reinterpret_cast<double*>(room + kRoom)));
-  float rest = 0;
-  for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) {
-    if (v != first) rest += expf(get(a.logits, begin + v) - top);
-  }
-  rest = block_sum(rest, room + 3 * kRoom);
   if (threadIdx.x != 0) return;
-  RowStats s{top, rest};
+  RowStats s = own;
   if (!a.begins) {
     const RowStats old = a.stats[row];
     // The smaller top's whole sum joins the rest of the larger one.
-    if (top > old.top) {
-      s = {top, rest + (1 + old.rest) * expf(old.top - top)};
+    if (own.top > old.top) {
+      s.rest += (1 + old.rest) * expf(old.top - own.top);
     } else {
-      s = {old.top, old.rest + (1 + rest) * expf(top - old.top)};
+      s = {old.top, old.rest + (1 + own.rest) * expf(own.top - old.top)};
     }
+    // Words so far are farther from a larger top, and those of this block from an older one.
+    if (a.spread) spread += a.spread[row] + static_cast<float>(a.first) * (s.top - old.top);
   }
+  if (a.spread) a.spread[row] = spread + static_cast<float>(a.words) * (s.top - own.top);
   a.stats[row] = s;
   const int64_t column = a.targets[row] - a.first;
   if (counts(a, row) && column >= 0 && column < a.words) a.target_logit[row] = get(a.logits, begin + column);
@@ -54,10 +86,15 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
 DS_LOOP_KERNEL(loss_terms, LossArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
-  const RowStats s = a.stats[row];
-  a.terms[row] = counts(a, row) ? static_cast<double>(log1pf(s.rest) + (s.top - a.target_logit[row])) : 0.0;
+  float loss = 0;
+  if (counts(a, row)) loss = loss_of(a, a.stats[row], a.target_logit[row], a.spread ? a.spread[row] : 0.0f);
+  if (a.each) {
+    a.loss[row] = loss;
+  } else {
+    a.terms[row] = static_cast<double>(loss);
+  }
 }
-// One block.
+// One block: the mean of the terms, or their sum.
 DS_BLOCK_KERNEL(loss_mean, LossArgs, kLossThreads) {
   DS_SHARED(double, room);
   double sum = 0, counted = 0;
@@ -67,7 +104,8 @@ DS_BLOCK_KERNEL(loss_mean, LossArgs, kLossThreads) {
   }
   sum = block_sum(sum, room);
   counted = block_sum(counted, room + kRoom);
-  if (threadIdx.x == 0) *a.loss = counted == 0 ? 0.0f : static_cast<float>(sum / counted);
+  if (threadIdx.x != 0) return;
+  *a.loss = counted == 0 ? 0.0f : static_cast<float>(a.mean ? sum / counted : sum);
 }
 // One block: what multiplies every row's gradient.
 DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
@@ -75,19 +113,49 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
   double counted = 0;
   for (int64_t r = threadIdx.x; r < a.rows; r += blockDim.x) counted += counts(a, r) ? 1.0 : 0.0;
   counted = block_sum(counted, room);
-  if (threadIdx.x == 0) *a.scale = counted == 0 ? 0.0f : *a.dloss / static_cast<float>(counted);
+  if (threadIdx.x != 0) return;
+  *a.scale = counted == 0 ? 0.0f : a.mean ? *a.dloss / static_cast<float>(counted) : *a.dloss;
 }
 // Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const int64_t row = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
   const RowStats s = a.stats[row];
   const bool counted = counts(a, row);
-  const float scale = *a.scale, sum = 1 + s.rest;
+  const float scale = a.scale ? *a.scale : a.dloss[row];
   for (int64_t v = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; v < a.words; v += step) {
     const float logit = get(a.logits, row * a.stride + v);
     const bool target = a.first + v == a.targets[row];
-    const float p = target ? -(s.rest - expm1f(logit - s.top)) / sum : expf(logit - s.top) / sum;
-    put(a.to, row * a.to_stride + v, counted ? scale * p : 0.0f);
+    put(a.to, row * a.to_stride + v, counted ? scale * slope_of(a, s, logit, target) : 0.0f);
+  }
+}
+
+DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
+  DS_SHARED(float, room);
+  const int64_t row = blockIdx.x, begin = row * a.width;
+  const int64_t seen = a.seq != 0 && row % a.seq + 1 < a.width ? row % a.seq + 1 : a.width;
+  const RowStats s = stats_of(a.x, begin, seen, room);
+  const float sum = 1 + s.rest;
+  for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
+    float y = 0;
+    if (v < seen) {
+      const float x = get(a.x, begin + v);
+      y = a.log ? -(log1pf(s.rest) + (s.top - x)) : expf(x - s.top) / sum;
+    }
+    put(a.y, begin + v, y);
+  }
+}
+DS_BLOCK_KERNEL(softmax_dx, SoftmaxArgs, kLossThreads) {
+  DS_SHARED(float, room);
+  const int64_t begin = blockIdx.x * a.width;
+  float sum = 0;
+  for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
+    const float dy = get(a.dy, begin + v);
+    sum += a.log ? dy : dy * get(a.x, begin + v);
+  }
+  sum = block_sum(sum, room);
+  for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
+    const float dy = get(a.dy, begin + v), y = get(a.x, begin + v);
+    put(a.y, begin + v, a.log ? dy - expf(y) * sum : y * (dy - sum));
   }
 }
 

@@ -70,8 +70,8 @@ set_source_files_properties(${DS_CUDA_IMAGES} PROPERTIES OBJECT_DEPENDS "${binar
 # With what it uses of libds, which libds.so does not export.
 file(GLOB DS_CUDA_HOST CONFIGURE_DEPENDS *.cpp)
 add_library(ds_cuda MODULE ${DS_CUDA_HOST} ${DS_CUDA_IMAGES})
-foreach(part core/base/attrs core/base/dtype core/base/error core/base/half core/base/utf8 kernels/matrix_product
-        kernels/rope core/graph/ops/rope_factors)
+foreach(part core/base/attrs core/base/dtype core/base/error core/base/half core/base/utf8 kernels/cached_attention kernels/matrix_product
+        kernels/rope core/graph/ops/rope_factors core/graph/ops/rope_length)
   target_sources(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src/${part}.cpp)
 endforeach()
 target_include_directories(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)

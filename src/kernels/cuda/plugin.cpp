@@ -129,6 +129,11 @@ void unpin(ds_plugin_device* device, void* host) {
   guarded([&] { ds::cuda::unpin(*device->device, host); });
 }
 
+int32_t owns(ds_plugin_device* device, const void* address, int32_t* out) {
+  *out = 0;
+  return guarded([&] { *out = ds::cuda::owns(*device->device, address) ? 1 : 0; });
+}
+
 int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** out) {
   *out = nullptr;
   return guarded([&] { *out = new ds_plugin_queue{ds::cuda::Stream(device->device)}; });
@@ -252,6 +257,7 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                destroy<ds_plugin_arena>,
                                                pin,
                                                unpin,
+                                               owns,
                                                queue_create,
                                                destroy<ds_plugin_queue>,
                                                copy,

@@ -6,8 +6,9 @@
 #include <numbers>
 #include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
+#include "core/graph/ops/rope_length.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
@@ -17,15 +18,15 @@
 namespace ds::cuda {
 namespace {
 
+void put_turns(RopeArgs& a, const Rope& rope) {
+  for (int i = 0; i < a.pairs; ++i) a.turns[i] = rope.frequency(i) / std::numbers::pi;
+}
+
 std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
-  const std::string_view scaling = query.attrs.text_or("scaling", "none");
-  if (query.in.size() == 3 && (scaling == "dynamic" || scaling == "longrope")) {
-    *refusal = fmt::format(
-        "its angles follow the length of a text (scaling {}), which the host does not know", scaling);
-    return nullptr;
-  }
-  const Rope rope(query.attrs, query.in[0].dims[1]);
+  const bool by_length = query.in.size() == 3 && depends_on_length(query.attrs);
+  const int64_t original = by_length ? query.attrs.integer("original") : 0;
+  const Rope rope(query.attrs, query.in[0].dims[1], original);
   if (rope.dims / 2 > kMostPairs) {
     *refusal = fmt::format("it turns {} columns of a head, the device at most {}", rope.dims, 2 * kMostPairs);
     return nullptr;
@@ -37,16 +38,27 @@ std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
   a.period = static_cast<int32_t>(rope.period), a.rotated = static_cast<int32_t>(rope.rotated);
   a.interleaved = rope.interleaved;
   a.magnitude = rope.magnitude;
-  for (int i = 0; i < a.pairs; ++i) a.turns[i] = rope.frequency(i) / std::numbers::pi;
+  a.original = original;
+  put_turns(a, rope);
+  std::vector<RopeArgs> starts{a};
+  if (by_length && query.attrs.has("long_factors")) {
+    starts.push_back(a);
+    starts[0].only = -1, starts[1].only = 1;
+    put_turns(starts[1], Rope(query.attrs, query.in[0].dims[1], original + 1));
+  } else if (by_length) {
+    starts[0].factor = query.attrs.real("factor"), starts[0].power = query.attrs.real("power");
+  }
   return made([=](Launcher& launcher, const Arguments& c) {
-    RopeArgs own = a;
-    own.x = operand(c.in[0]);
-    own.y = operand(c.out[0]);
-    own.positions = c.in.size() >= 2 ? c.in[1].as<int32_t>() : nullptr;
-    own.rows = c.in[0].dims[0];
     const bool whole = 2 * a.pairs == a.depth && a.rotated >= a.period;
     if (!whole) copy_bytes(launcher, c.in[0].data, c.out[0].data, c.in[0].bytes());
-    start(launcher, "rope", {blocks(own.rows * own.pairs, kThreads)}, {kThreads}, own);
+    for (RopeArgs own : starts) {
+      own.x = operand(c.in[0]);
+      own.y = operand(c.out[0]);
+      own.positions = c.in.size() >= 2 ? c.in[1].as<int32_t>() : nullptr;
+      own.length = by_length ? c.in[2].as<int32_t>() : nullptr;
+      own.rows = c.in[0].dims[0];
+      start(launcher, "rope", {blocks(own.rows * own.pairs, kThreads)}, {kThreads}, own);
+    }
   });
 }
 

@@ -415,6 +415,21 @@ CUresult cuMemHostUnregister(void* host) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr address) {
+  BEGIN_CALL();
+  const auto* at = reinterpret_cast<const void*>(address);
+  const bool ours = in_device(at);
+  if (!ours && !is_pinned(at)) return CUDA_ERROR_INVALID_VALUE;
+  if (which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+    *static_cast<unsigned*>(out) = ours ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  } else if (which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+    *static_cast<int*>(out) = 0;
+  } else {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   BEGIN_CALL();
   void *target = reinterpret_cast<void*>(to), *source = reinterpret_cast<void*>(from);

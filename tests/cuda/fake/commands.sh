@@ -1,0 +1,49 @@
+#!/bin/sh
+# Commands of a user on "cuda:0", the driver in software: text from a run and from models, a plan, a profile, the machine.
+# usage: commands.sh LIBDS FAKE_DRIVER FAKE_BLAS
+DS_CUDA_DRIVER=$2 DS_CUDA_BLAS=$3
+export DS_CUDA_DRIVER DS_CUDA_BLAS
+. "$(dirname "$0")/../../cli/begin.sh"
+make_text 400
+models="$here/../../data/models"
+tiny="$here/../../cli/tiny.json"
+sed 's|"optimizer"|"device": "cuda:0", "optimizer"|' "$tiny" > cuda.json
+
+# Recorded tokens; the second and third model turn keys by the length of the text (docs/reference/ops.md, rope).
+continues() {
+  got=$("$libds" generate "$models/$1" --ids "$2" --tokens "$3" --temperature 0 --device cuda:0) || fail "no text from $1"
+  [ "$got" = "$4" ] || fail "$1: $got"
+}
+continues gpt2 125,86,84,11,31 16 "55 58 49 55 105 105 105 55 76 76 76 55 34 39 39 39"
+continues phi3_longrope 21,24,39,29,25 16 "5 20 5 20 7 17 26 32 16 4 7 9 37 9 24 24"
+continues llama_dynamic 21,24,39,29,25 16 "0 20 23 36 32 23 27 16 36 36 16 36 36 36 36 17"
+if "$libds" generate "$models/gpt2" --ids 1 --tokens 1 --device cuda:7 2> err; then fail "text from a device that is not there"; fi
+grep -q "device 'cuda:7': there is no such device" err || fail "$(cat err)"
+
+# A run samples text while it trains, and is continued on either device.
+"$libds" train --config cuda.json --data text.txt --steps 2 --dir run > out 2> err || fail "no training: $(cat err)"
+grep -q sample out || fail "no samples: $(cat out)"
+"$libds" generate run --prompt "line " --tokens 8 --temperature 0 --device cuda:0 > there || fail "no text from a run"
+"$libds" generate run --prompt "line " --tokens 8 --temperature 0 > here || fail "no text from a run on the CPU"
+cmp here there || fail "another text: $(cat here there)"
+
+# A plan needs no device, and is that of the CPU.
+"$libds" plan --config cuda.json --print > there || fail "no plan"
+"$libds" plan --config "$tiny" --print > here
+cmp here there || fail "another plan"
+DS_CUDA_DRIVER=/nowhere/libcuda.so "$libds" plan --config cuda.json > out || fail "a plan asks for a driver"
+grep -q device out || fail "$(cat out)"
+
+# Every instruction of a profile has a time, and nothing is said of limits that nobody has measured.
+"$libds" profile --config cuda.json --steps 1 > out 2> err || fail "no profile: $(cat err)"
+grep -q 'stage 2; mean of 1 steps, on cuda:0, one instruction at a time' out || fail "$(cat out)"
+grep -q 'the limits of this device are not measured' out || fail "$(cat out)"
+for op in linear linear_dx linear_dw attention layer_norm_dw adamw clip; do
+  grep -Eq "^(comp|host) +$op +[0-9]+ +[0-9.]+ +[0-9.]+ %" out || fail "no line of $op: $(cat out)"
+done
+! grep -q 'inf\|nan' out || fail "$(cat out)"
+"$libds" launch -n 2 "$libds" profile --config cuda.json --steps 1 --threads 1 --by-instr --json > out 2> err || fail "$(cat err)"
+grep -q '"peak_bytes": *0' out || fail "$(head -c 600 out)"
+
+"$libds" env --json > out || fail "no env"
+grep -q 'cuda:0 fake GPU (sm_90)' out || fail "$(cat out)"
