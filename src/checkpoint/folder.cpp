@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -64,15 +65,15 @@ std::string manifest_of(const std::string& path) { return path + "/" + std::stri
 // A manifest that cannot be looked at may be there: that checkpoint is damaged, and no leftover.
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
-// Why the checkpoint is not whole, or "".
-std::string find_fault(const std::string& path) {
+// Why the checkpoint is not whole.
+std::optional<Error> find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
     for (size_t k = 0; k < m.kinds.size(); ++k) check_state_file(m, path, k);
     for (size_t r = 0; r < m.own.size(); ++r) check_own_file(m, path, r, false);
-    return "";
+    return std::nullopt;
   } catch (const Error& error) {
-    return error.what();
+    return error;
   }
 }
 
@@ -102,7 +103,8 @@ std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
   return out;
 }
 
-std::string latest_checkpoint(const std::string& folder, const std::string& before, const std::string& tag) {
+std::string latest_checkpoint(const std::string& folder, const std::string& before, const std::string& tag,
+                              std::optional<Error>* newest_fault) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   CheckpointName end;
   if (parse_name(std::filesystem::path(before).filename(), &end)) {
@@ -112,22 +114,27 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
     if (!tag.empty() && it->tag != tag) continue;
     std::string path = folder + "/" + it->name;
     if (!committed(path)) continue;  // a save that was cut off
-    std::string reason = find_fault(path);
-    if (reason.empty()) return path;
-    log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, reason));
+    std::optional<Error> fault = find_fault(path);
+    if (!fault) return path;
+    log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, fault->what()));
+    if (newest_fault && !*newest_fault) newest_fault->emplace(*fault);
   }
   return "";
 }
 
+// Where every checkpoint is damaged, the error is that of the newest one. "Not found" would tell a program
+// that it may begin anew.
 std::string find_checkpoint(const std::string& folder, const std::string& tag) {
   if (committed(folder)) {
     if (tag.empty() || tag_of_checkpoint(folder) == tag) return folder;
     raise(DS_ERROR_NOT_FOUND, "checkpoint '{}' must have tag '{}', got '{}'", folder, tag,
           tag_of_checkpoint(folder));
   }
-  std::string path = latest_checkpoint(folder, "", tag);
-  if (path.empty()) path = latest_checkpoint(folder + "/checkpoints", "", tag);
+  std::optional<Error> fault;
+  std::string path = latest_checkpoint(folder, "", tag, &fault);
+  if (path.empty()) path = latest_checkpoint(folder + "/checkpoints", "", tag, &fault);
   if (!path.empty()) return path;
+  if (fault) throw *fault;
   if (tag.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
   raise(DS_ERROR_NOT_FOUND, "no complete checkpoint with tag '{}' at or below '{}'", tag, folder);
 }
@@ -175,7 +182,7 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
   for (auto i = static_cast<int64_t>(all.size()); i-- > 0 && old > 0;) {
     const CheckpointName& one = all[static_cast<size_t>(i)];
     std::string path = folder + "/" + one.name;
-    bool newest = !one.tag.empty() && !kept.contains(one.tag) && find_fault(path).empty();
+    bool newest = !one.tag.empty() && !kept.contains(one.tag) && !find_fault(path);
     if (newest) kept.insert(one.tag);
     if (i < old && !newest && one.name != spared) leaves.push_back(path);
   }

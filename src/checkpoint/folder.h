@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "core/base/error.h"
 
 namespace ds {
 
@@ -30,11 +32,12 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
 // Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
 // is none. Logs a warning for each later one that is damaged. `before`: path or name of one; only those
-// committed before it count. `tag`: only those that have it count, unless it is "". Local.
+// committed before it count. `tag`: only those that have it count, unless it is "". `newest_fault`: gets what
+// is wrong with the first that is skipped, unless it has an error already. Local.
 std::string latest_checkpoint(const std::string& folder, const std::string& before = "",
-                              const std::string& tag = "");
-// The checkpoint that `folder` is, else the last one as above below it, or below the checkpoints/ of a run;
-// DS_ERROR_NOT_FOUND without one. Local.
+                              const std::string& tag = "", std::optional<Error>* newest_fault = nullptr);
+// The checkpoint that `folder` is, else the last one as above below it, or below the checkpoints/ of a run.
+// Without one DS_ERROR_NOT_FOUND, or what is wrong with the newest where all of them are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
 // What find_checkpoint finds when `damaged`, which it found, and later ones are left out; "" when there is
 // none, or when `folder` is a checkpoint: that one was asked for by name. Local.

@@ -164,5 +164,22 @@ TEST(CheckpointDamage, NoCheckpoint) {
   EXPECT_EQ(load_error(folder / "nowhere", 2).first, DS_ERROR_NOT_FOUND);
 }
 
+// A program that begins anew where nothing is found must not take a damaged folder for an empty one.
+TEST(CheckpointDamage, FoldersWithDamagedOnesAloneAreNotEmpty) {
+  TempFolder folder;
+  std::string checkpoints = folder / "checkpoints", file;
+  for (int64_t step : {1, 2}) {
+    file = save_fake(checkpoints, step) + "/exp_avg.safetensors";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  }
+  testing::internal::CaptureStderr();
+  for (const std::string& place : {checkpoints, folder.path()}) {
+    std::string message = message_of([&] { find_checkpoint(place); }, DS_ERROR_CORRUPT);
+    EXPECT_TRUE(has(message, file)) << message;
+  }
+  testing::internal::GetCapturedStderr();
+  EXPECT_THROW(find_checkpoint(checkpoints, "best"), Error);
+}
+
 }  // namespace
 }  // namespace ds::test

@@ -8,6 +8,8 @@ namespace {
 
 const char* precision_key(DType compute) { return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled"; }
 
+constexpr double kLeastScale = 1e-38;  // a bit above the least one whose inverse is a finite f32
+
 // How torch's GradScaler moves, which DeepSpeed takes beside autocast in float16.
 LossScaleConfig grad_scaler() {
   // It has no minimum: this one is where a loss of 1 is smallest in f16.
@@ -23,6 +25,11 @@ void complete_precision(Config& c) {
     const bool window = c.loss_scale.window < 1;
     raise(DS_ERROR_CONFIG, "{}: must be above 0 where the loss scale is dynamic, got 0",
           KeyName(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale"));
+  }
+  const double scale = dynamic ? c.loss_scale.min_loss_scale : c.loss_scale.loss_scale;
+  if (c.compute == DS_DTYPE_F16 && scale < kLeastScale) {
+    raise(DS_ERROR_CONFIG, "{}: {} is below {}, under which gradients cannot be divided by it in f32",
+          KeyName(dynamic ? "fp16.min_loss_scale" : "fp16.loss_scale"), scale, kLeastScale);
   }
   // Beside bf16 parameters it still makes norms and losses in f32.
   if (c.autocast.enabled && c.compute != DS_DTYPE_F32 && parse_dtype(c.autocast.dtype) != c.compute) {

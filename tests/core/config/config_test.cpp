@@ -588,6 +588,13 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"),
             "fp16.enabled: true excludes bf16.enabled: true; enable one of them");
   EXPECT_EQ(refusal_with("\"fp16\": {\"loss_scale\": -1}"), "fp16.loss_scale: -1 is below 0");
+  for (const char* name : {"loss_scale", "min_loss_scale"}) {
+    EXPECT_EQ(
+        refusal_with(fmt::format("\"fp16\": {{\"enabled\": true, \"{}\": 1e-39}}", name)),
+        fmt::format("fp16.{}: 1e-39 is below 1e-38, under which gradients cannot be divided by it in f32",
+                    name));
+    EXPECT_EQ(refusal_with(fmt::format("\"fp16\": {{\"enabled\": true, \"{}\": 1e-38}}", name)), "");
+  }
   for (const char* name : {"loss_scale_window", "min_loss_scale"}) {
     const std::string zero = fmt::format("\"{}\": 0", name);
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
