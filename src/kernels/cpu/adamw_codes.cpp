@@ -147,8 +147,9 @@ struct CodedBlock {
     const U32 m_offset = offset(StateCodes::with_sign, *m_scale),
               v_offset = offset(StateCodes::squares, *v_scale);
     U32 m_most = hn::Zero(w), v_most = hn::Zero(w);
-    const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+    for (int64_t e = 0; e < kStateBlock; e += lanes()) {
       const Lanes d;
+      if (e % kLine == 0) fetch_ahead(e);
       const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
       const Vec g =
           hn::Add(hn::Mul(load(grad + e), hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
@@ -160,14 +161,22 @@ struct CodedBlock {
       store(v, out.v + e);
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
       v_most = hn::Max(v_most, hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
-      const Vec root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));
-      return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), m), root));
+    }
+    const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+      const Lanes d;
+      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+      const Vec root =
+          hn::Add(hn::Sqrt(hn::Mul(load(out.v + e), hn::Set(d, s.correction2))), hn::Set(d, s.eps));
+      return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), load(out.m + e)), root));
     };
     for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
-      if (e % kLine == 0) fetch_ahead(e);
-      const Vec p = next(e);
-      keep(Two{p, next(e + lanes())}, master + e, drawn ? words + e : nullptr, Draw::mixed);
-      if (param) keep(load_two(master + e), param + e, nullptr, Draw::low);
+      const Two two{next(e), next(e + lanes())};
+      const uint32_t* own = drawn ? words + e : nullptr;
+      T* const to = param ? param + e : nullptr;
+      if (HWY_UNLIKELY(!is_finite(watch<MasterWatched<M, T>>(two))))
+        keep_each_master(two, master + e, to, own);
+      else
+        keep_master<drawn>(two, master + e, to, own);
     }
     *m_scale = state_scale(largest_of(m_most));
     *v_scale = state_scale(largest_of(v_most));

@@ -79,48 +79,78 @@ class BlockWords {
   HWY_ALIGN uint32_t words_[kDrawn + 2 * HWY_MAX_BYTES / sizeof(uint32_t)] = {};
 };
 
-// What is not finite, or may become so, one element at a time.
-inline HWY_NOINLINE void keep_special(const Two& v, bf16* to, const uint32_t* words, Draw which) {
-  HWY_ALIGN float x[2 * HWY_MAX_BYTES / sizeof(float)];
-  store(v.a, x);
-  store(v.b, x + lanes());
-  for (int64_t e = 0; e < pair_lanes(); ++e)
-    to[e] = words ? round_by(x[e], draw_bits(words[e], which)) : bf16(x[e]);
-}
-
+// Elements whose magnitudes are below 2^127 can be rounded to bf16 by a sum of words: none becomes infinite,
+// none is a NaN. One test serves all arrays of an update: a sum of twice every element is finite only if all
+// elements are so.
 template <typename T>
-HWY_INLINE void keep(const Two& v, T* to, const uint32_t*, Draw) {
-  store(v.a, to);
-  store(v.b, to + lanes());
+HWY_INLINE Vec watch(const Two& v) {
+  if constexpr (!std::is_same_v<T, bf16>) return hn::Zero(Lanes());
+  return hn::MulAdd(v.b, hn::Set(Lanes(), 2.0f), hn::Add(v.a, v.a));
 }
-HWY_INLINE U32 drawn_sum(U32 bits, const uint32_t* words, Draw which) {
-  const Words d;
-  const U32 word = hn::LoadU(d, words);
-  if (which == Draw::low) return hn::Add(bits, hn::And(word, hn::Set(d, 0xffffu)));
-  const U32 mixed = which == Draw::high ? word : hn::Mul(word, hn::Set(d, kMix));
-  return hn::Add(bits, hn::ShiftRight<16>(mixed));
+template <typename T>
+HWY_INLINE Vec watch(const Two& v, Vec sum) {
+  if constexpr (!std::is_same_v<T, bf16>) return sum;
+  const Vec two = hn::Set(Lanes(), 2.0f);
+  return hn::MulAdd(v.b, two, hn::MulAdd(v.a, two, sum));
 }
+HWY_INLINE bool is_finite(Vec sum) { return hn::AllFalse(Lanes(), hn::IsNaN(hn::Sub(sum, sum))); }
+
 HWY_INLINE U32 nearest_sum(U32 bits) {
   const Words d;
   const U32 odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
   return hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), odd);
 }
-HWY_INLINE void keep(const Two& v, bf16* to, const uint32_t* words, Draw which) {
+template <Draw which>
+HWY_INLINE U32 drawn_sum(U32 bits, const uint32_t* words) {
   const Words d;
-  const U32 a = hn::BitCast(d, v.a), b = hn::BitCast(d, v.b);
-  const auto halves = reinterpret_cast<uint16_t*>(to);
-  if (!words) {
-    if (HWY_UNLIKELY(!hn::AllFalse(Lanes(), hn::IsNaN(hn::Add(v.a, v.b)))))
-      return keep_special(v, to, nullptr, which);
-    return store_upper(nearest_sum(a), nearest_sum(b), halves);
+  const U32 word = hn::LoadU(d, words);
+  if constexpr (which == Draw::low) return hn::Add(bits, hn::And(word, hn::Set(d, 0xffffu)));
+  const U32 mixed = which == Draw::high ? word : hn::Mul(word, hn::Set(d, kMix));
+  return hn::Add(bits, hn::ShiftRight<16>(mixed));
+}
+
+// Elements that is_finite() has seen; to nearest without words.
+template <bool drawn, Draw which, typename T>
+HWY_INLINE void keep(const Two& v, T* to, const uint32_t* words) {
+  if constexpr (!std::is_same_v<T, bf16>) {
+    store(v.a, to);
+    store(v.b, to + lanes());
+  } else {
+    const Words d;
+    const U32 a = hn::BitCast(d, v.a), b = hn::BitCast(d, v.b);
+    const auto halves = reinterpret_cast<uint16_t*>(to);
+    if constexpr (drawn)
+      store_upper(drawn_sum<which>(a, words), drawn_sum<which>(b, words + lanes()), halves);
+    else
+      store_upper(nearest_sum(a), nearest_sum(b), halves);
   }
-  // From the largest finite bf16 on a draw may make an infinity, which round_by does not.
-  const Ints ints;
-  const auto size = [&](U32 bits)
-                        HWY_ATTR { return hn::BitCast(ints, hn::And(bits, hn::Set(d, 0x7fffffffu))); };
-  if (HWY_UNLIKELY(!hn::AllFalse(ints, hn::Gt(hn::Max(size(a), size(b)), hn::Set(ints, 0x7f7effff)))))
-    return keep_special(v, to, words, which);
-  store_upper(drawn_sum(a, words, which), drawn_sum(b, words + lanes(), which), halves);
+}
+
+// Any elements, one at a time.
+template <Draw which, typename T>
+HWY_NOINLINE void keep_each(Two v, T* to, const uint32_t* words) {
+  HWY_ALIGN float x[2 * HWY_MAX_BYTES / sizeof(float)];
+  store(v.a, x);
+  store(v.b, x + lanes());
+  for (int64_t e = 0; e < pair_lanes(); ++e) {
+    to[e] = T(x[e]);
+    if constexpr (std::is_same_v<T, bf16>)
+      if (words) to[e] = round_by(x[e], draw_bits(words[e], which));
+  }
+}
+
+// The master and, where it is another array, the parameter.
+template <typename M, typename T>
+using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
+template <bool drawn, typename M, typename T>
+HWY_INLINE void keep_master(const Two& v, M* master, T* param, const uint32_t* words) {
+  keep<drawn, Draw::mixed>(v, master, words);
+  if (param) keep<false, Draw::low>(load_two(master), param, nullptr);
+}
+template <typename M, typename T>
+HWY_INLINE void keep_each_master(const Two& v, M* master, T* param, const uint32_t* words) {
+  keep_each<Draw::mixed>(v, master, words);
+  if (param) keep_each<Draw::low>(load_two(master), param, nullptr);
 }
 
 // Master and states of lanes() elements; an optimizer of one state leaves `second` as it is.
@@ -148,19 +178,27 @@ struct Place {
     if (param) fetch(param, count);
   }
   // pair_lanes() elements.
-  template <typename Step>
+  template <bool drawn, typename Step>
   HWY_INLINE void renew(const Step& step, const uint32_t* words) const {
     const Two g = load_two(grad), p = load_two(master), s = load_two(first);
     Two t{hn::Zero(Lanes()), hn::Zero(Lanes())};
     if constexpr (n == 2) t = load_two(second);
     const Elements a = update(step, g.a, {p.a, s.a, t.a}), b = update(step, g.b, {p.b, s.b, t.b});
-    keep(Two{a.p, b.p}, master, words, Draw::mixed);
-    keep(Two{a.first, b.first}, first, words, Draw::low);
-    if constexpr (n == 2) keep(Two{a.second, b.second}, second, words, Draw::high);
-    if (param) keep(load_two(master), param, nullptr, Draw::low);
+    const Two next_p{a.p, b.p}, next_s{a.first, b.first}, next_t{a.second, b.second};
+    Vec sum = watch<S>(next_s);
+    if constexpr (n == 2) sum = watch<S>(next_t, sum);
+    sum = watch<MasterWatched<M, T>>(next_p, sum);
+    if (HWY_UNLIKELY(!is_finite(sum))) {
+      keep_each<Draw::low>(next_s, first, words);
+      if constexpr (n == 2) keep_each<Draw::high>(next_t, second, words);
+      return keep_each_master(next_p, master, param, words);
+    }
+    keep<drawn, Draw::low>(next_s, first, words);
+    if constexpr (n == 2) keep<drawn, Draw::high>(next_t, second, words);
+    keep_master<drawn>(next_p, master, param, words);
   }
   // Fewer.
-  template <typename Step>
+  template <bool drawn, typename Step>
   HWY_INLINE void renew_part(const Step& step, const uint32_t* words, int64_t count) const {
     constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
     G g[kMost] = {};
@@ -172,7 +210,7 @@ struct Place {
     std::copy_n(first, count, s);
     if constexpr (n == 2) std::copy_n(second, count, t);
     const Place whole{g, m, s, n == 2 ? t : nullptr, param ? p : nullptr};
-    whole.renew(step, words);
+    whole.template renew<drawn>(step, words);
     std::copy_n(m, count, master);
     std::copy_n(s, count, first);
     if constexpr (n == 2) std::copy_n(t, count, second);
@@ -183,29 +221,33 @@ struct Place {
 // `update(step, grad, elements)` makes the next elements, where Step(c) holds the constants and
 // Step::kStates, 1 or 2, says how many states there are. in: grad of type G; out: master of type M, states of
 // type S, param of type T, which may be the master.
-template <typename G, typename M, typename S, typename T, typename Step>
-void update_elements(const KernelContext& c) {
+template <bool drawn, typename G, typename M, typename S, typename T, typename Step>
+void update_elements(const KernelContext& c, const Rounding& rounding) {
   constexpr int n = Step::kStates;
   const bool own = c.out[0].data == c.out[n + 1].data;
   const Place<G, M, S, T, n> all{c.in[0].as<G>(), c.out[0].as<M>(), c.out[1].as<S>(),
                                  n == 2 ? c.out[2].as<S>() : nullptr, own ? nullptr : c.out[n + 1].as<T>()};
   const Step constants(c);
-  const Rounding rounding(c);
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [&](int64_t first, int64_t last) HWY_ATTR {
     const Step step = constants;
     const Place<G, M, S, T, n> place = all;
     BlockWords words;
     for (int64_t begin = first, end; begin < last; begin = end) {
-      const int64_t drawn = rounding.first + begin, inside = drawn % kDrawn, width = pair_lanes();
-      end = std::min(last, begin + kDrawn - inside);
-      if (rounding.on) words.renew(rounding, drawn / kDrawn);
-      const uint32_t* word = rounding.on ? words.get() + inside - begin : nullptr;
+      const uint32_t* word = nullptr;
+      end = last;
+      if constexpr (drawn) {
+        const int64_t drawn_at = rounding.first + begin, inside = drawn_at % kDrawn;
+        end = std::min(last, begin + kDrawn - inside);
+        words.renew(rounding, drawn_at / kDrawn);
+        word = words.get() + inside - begin;
+      }
+      const int64_t width = pair_lanes();
       int64_t e = begin;
       for (; e + width <= end; e += width) {
         place.at(e).fetch_ahead();
-        place.at(e).renew(step, word ? word + e : nullptr);
+        place.at(e).template renew<drawn>(step, drawn ? word + e : nullptr);
       }
-      if (e < end) place.at(e).renew_part(step, word ? word + e : nullptr, end - e);
+      if (e < end) place.at(e).template renew_part<drawn>(step, drawn ? word + e : nullptr, end - e);
     }
   });
 }
@@ -213,11 +255,17 @@ void update_elements(const KernelContext& c) {
 template <typename Step>
 void update_of_types(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
+  const Rounding rounding(c);
   by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
     by_type_among<float, bf16>("cpu", c.out[1].dtype, [&](auto s) {
       by_type(c.out[Step::kStates + 1].dtype, [&](auto t) {
         by_type_among<float, bf16>("cpu", c.in[0].dtype, [&](auto g) {
-          update_elements<decltype(g), decltype(m), decltype(s), decltype(t), Step>(c);
+          using G = decltype(g);
+          using M = decltype(m);
+          using S = decltype(s);
+          using T = decltype(t);
+          rounding.on ? update_elements<true, G, M, S, T, Step>(c, rounding)
+                      : update_elements<false, G, M, S, T, Step>(c, rounding);
         });
       });
     });
