@@ -184,6 +184,38 @@ TEST_F(Exact, UpdatesInBf16) {
   }
 }
 
+// Values that a draw, or rounding to nearest, may take over the largest bf16, beside others in one vector.
+TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
+  StepScalars scalars;
+  scalars.group = {
+      .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 1};
+  scalars.updates = 3;
+  scalars.seed = 17;
+  auto bounds = [](uint64_t seed, DType type) {
+    const double special[] = {3.4028234e38, 0x1.fep127,  0x1.fefp127,
+                              0x1p127,      0x1.fffp126, std::numeric_limits<double>::infinity()};
+    const Tensor pick = random_ids(kCount, 100, seed);
+    Tensor t = random_tensor(DS_DTYPE_F32, {kCount}, seed + 1);
+    for (int64_t e = 0; e < kCount; ++e) {
+      const auto which = static_cast<size_t>(pick.at(e));
+      if (which < std::size(special)) t.set(e, t.at(e) < 0 ? -special[which] : special[which]);
+    }
+    return t.as(type);
+  };
+  for (int64_t stochastic : {0, 1}) {
+    for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
+        Attrs attrs{{"l2", int64_t{0}}, {"nesterov", int64_t{0}}, {"stochastic", stochastic}};
+        std::vector<Tensor> out{bounds(2, type), bounds(4, type)};
+        if (std::string(op) == "adamw") out.push_back(bounds(6, type));
+        out.push_back(poisoned(DS_DTYPE_BF16, {kCount}));
+        EXPECT_TRUE(equal(op, attrs, {bounds(8, DS_DTYPE_F32)}, out, scalars))
+            << op << " " << dtype_name(type) << " " << stochastic;
+      }
+    }
+  }
+}
+
 TEST_F(Exact, Lamb) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
