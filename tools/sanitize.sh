@@ -67,6 +67,7 @@ case $action in
   run)
     suite=$3
     log=build/$preset/$suite.log
+    mkdir -p "build/$preset"
     # shellcheck disable=SC2046
     build $(targets "$suite") > "$log" || { cat "$log"; exit 1; }
     export OMP_NUM_THREADS=1
