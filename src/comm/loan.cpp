@@ -38,7 +38,8 @@ Named named(CommRequest::Op op) {
 // A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
 // name.
 void Communicator::make(const Loan& loan, std::string_view label) {
-  ensure(one_process(), "ranks of several processes borrow nothing from each other");
+  ensure(loan.bytes == 0 || one_process() || size_ == 1,
+         "ranks of several processes borrow nothing from each other");
   const Named call = named(loan.op);
   if (call.sums) check_reduction(loan.dtype, ReduceOp::sum);
   const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);
