@@ -161,7 +161,6 @@ void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out,
   loan.count = static_cast<size_t>(count);
   loan.dtype = dtype;
   loan.step = [&](int) { submit(call); };
-  loan.drain = [] {};  // nobody's queue uses memory of another rank by itself
   comm_.make(loan, label);
   note(call);
 }

@@ -46,7 +46,8 @@ void Communicator::make(const Loan& loan, std::string_view label) {
   const std::string detail = call.sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
   perform({call.operation, detail, bytes, label}, [&] {
     gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
-    exchange_->borrow();
+    const bool lends = loan.bytes > 0;
+    if (lends) exchange_->borrow();
     try {
       for (int step = 0; step < loan.steps; ++step) {
         if (step > 0)
@@ -54,11 +55,11 @@ void Communicator::make(const Loan& loan, std::string_view label) {
         loan.step(step);
       }
     } catch (const std::exception&) {
-      loan.drain();
-      exchange_->give_back();
+      if (lends) loan.drain();
+      if (lends) exchange_->give_back();
       throw;
     }
-    exchange_->give_back();
+    if (lends) exchange_->give_back();
     if (loan.op != CommRequest::Op::all_reduce) return bytes * (ranks - 1);
     return (bytes + loan.count * sum_size(loan.dtype)) * (ranks - 1) / ranks;
   });

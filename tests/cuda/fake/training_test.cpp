@@ -46,6 +46,7 @@ Trained train(const Point& p, const std::string& device, int steps = 2, const ch
     for (const auto& [name, count] : engine.runtime().ledger()) {
       const auto found = at_first.find(name);
       const CommCount begun = found == at_first.end() ? CommCount() : found->second;
+      if (count.calls == begun.calls && count.bytes == begun.bytes) continue;
       own.moved[name] = {count.calls - begun.calls, count.bytes - begun.bytes};
     }
     own.hash = state_hash(engine.store());
@@ -142,8 +143,8 @@ TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
     DType compute = DS_DTYPE_F32;
   };
   std::vector<Point> points;
-  for (const Case& c : {Case{0, 2}, Case{0, 3}, Case{1, 4, Tier::host}, Case{2, 3, Tier::nvme, DS_DTYPE_BF16},
-                        Case{3, 2}, Case{3, 4, Tier::host, DS_DTYPE_BF16}}) {
+  for (const Case& c :
+       {Case{0, 3}, Case{1, 4, Tier::host}, Case{2, 2, Tier::nvme, DS_DTYPE_BF16}, Case{3, 3}}) {
     Point& p = points.emplace_back(small());
     p.stage = c.stage, p.world = c.world, p.tier = c.tier, p.compute = c.compute;
     if (c.world == 3) p.leaves = 3;
@@ -157,7 +158,10 @@ TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
     const Trained one = train(p, "cuda:0", 1);
     for (const char* transport : {"threads", "shm"}) {
       fake.fail_links("");
-      EXPECT_TRUE(one == train(p, "cuda:*", 1, transport)) << p.name() << " over " << transport;
+      const Trained own = train(p, "cuda:*", 1, transport);
+      EXPECT_EQ(one.losses, own.losses) << p.name() << " over " << transport;
+      EXPECT_EQ(one.hash, own.hash) << p.name() << " over " << transport;
+      EXPECT_EQ(one.moved, own.moved) << p.name() << " over " << transport;
       EXPECT_GT(fake.link_counts().calls, 0) << p.name();
       EXPECT_EQ(fake.link_counts().misuses, 0) << p.name();
       EXPECT_EQ(fake.link_counts().aborts, 0) << p.name();
@@ -182,7 +186,7 @@ TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
       const int64_t at = std::max<int64_t>(1, calls * (2 * part + 1) / 8);
       fake.fail_links(std::string(kind) + ":1:" + std::to_string(at));
       const std::string text = message_of([&] { train(p, "cuda:*", 1); });
-      expect_names(text, {"rank 0, ", "ended by rank 1: rank 1 in ", "NCCL"});
+      expect_names(text, {"rank 0", "ended by rank 1: rank 1 in ", "its link: "});
       EXPECT_GE(fake.link_counts().aborts, p.world) << text;
       EXPECT_EQ(fake.live(), before) << text;
     }
