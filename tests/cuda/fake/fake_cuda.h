@@ -9,7 +9,7 @@ extern "C" {
 // "launch:K": the K-th launch fails when its stream comes to it, and with it everything later. "lost:K": from
 // the K-th call of any function on, the device is gone. "": none, and what failed works again.
 void fake_cuda_fail(const char* error);
-// Calls of cuMemCreate, launches and calls of any function since then.
+// Calls of cuMemCreate, launches and calls of any function but cuEventQuery since then.
 void fake_cuda_counts(int64_t out[3]);
 // What was taken and not given back: bytes of the device, and objects (ranges of addresses, streams, events,
 // modules, pinned ranges, retained contexts).

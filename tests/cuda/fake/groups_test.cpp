@@ -298,8 +298,7 @@ TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   constexpr int64_t kCount = 100'000, kBytes = kCount * static_cast<int64_t>(sizeof(float));
-  int64_t submitted =
-      0;  // calls of the driver before any rank waits for its queue, which asks again and again
+  int64_t submitted = 0;  // calls of the driver before any rank gives back what it took
   auto use = [&] {
     run_ranks(3, [&](Communicator& comm) {
       GroupRank rank(comm, 2 * kBytes, Gpus::shared);
