@@ -78,8 +78,11 @@ void compare_with_communicator(Gpus gpus) {
     run_ranks(world, [&](Communicator& comm) {
       constexpr int64_t kRoom = 1 << 20;
       GroupRank rank(comm, 2 * kRoom, gpus);
+      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
-        for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000}}) {
+        for (int64_t count :
+             {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000},
+              static_cast<int64_t>(random() % 30'000), static_cast<int64_t>(random() % 300)}) {
           for (Op op : kOps) {
             if (dtype == DS_DTYPE_U8 && sums(op)) continue;
             const int64_t unit = sums(op) ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype);

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
+#include "core/base/plugin.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
 #include "support/processes.h"
 #include "support/same_bits.h"
+#include "support/temp_folder.h"
 
 namespace ds::test {
 namespace {
@@ -60,7 +61,26 @@ TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
     for (size_t r : {size_t{0}, size_t{2}}) {
       EXPECT_FALSE(ranks[r].ok) << at;
       EXPECT_LT(ranks[r].seconds, 60) << at;
-      EXPECT_NE(ranks[r].text.find("rank 1 is dead"), std::string::npos) << ranks[r].text;
+      expect_names(ranks[r].text, {"rank 1 is dead"});
+    }
+  }
+}
+
+// Where the control plane sends messages.
+TEST_F(FakeLinksDeathTest, OverGlooRanksHaveTheSameBitsAndAKilledOneIsNamed) {
+  if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  const TempFolder folder;
+  const Point p = of_processes(3, 3);
+  const std::vector<RankReport> shared = train_processes(p, 1);
+  for (const RankReport& report : train_processes(p, 1, "gloo://" + folder / "bits"))
+    EXPECT_EQ(report.text, shared[0].text);
+  for (size_t at : {60, 300}) {
+    const std::vector<RankReport> ranks =
+        train_processes(p, 3, "gloo://" + folder / ("killed" + std::to_string(at)), 1, at);
+    for (size_t r : {size_t{0}, size_t{2}}) {
+      EXPECT_FALSE(ranks[r].ok) << at;
+      EXPECT_LT(ranks[r].seconds, 60) << at;
+      expect_names(ranks[r].text, {"rank 1 has left the group"});
     }
   }
 }
