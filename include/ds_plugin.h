@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-plugin-5"
+#define DS_PLUGIN_BUILD "ds-0.1-plugin-6"
 
 /* A transport moves bytes between ranks and nothing else: collectives, the order of sums, time-outs and
  * messages are libds's own, so a transport cannot change results. libds calls a link from one thread at a
@@ -96,7 +96,11 @@ typedef struct ds_plugin_device_info {
   char driver[64];     /* name and version */
   int64_t total, free; /* bytes of its memory */
   int64_t granularity; /* arenas take multiples of so many bytes */
+  char identity[64];   /* of the hardware: no other device of any host has it */
 } ds_plugin_device_info;
+
+/* One rank's place in a group of ranks on devices of their own, whose queues give each other bytes. */
+typedef struct ds_plugin_device_link ds_plugin_device_link;
 
 /* A dense row-major tensor; dtype is a ds_dtype. data NULL and rank 0: an operand that is absent. */
 typedef struct ds_plugin_view {
@@ -192,6 +196,33 @@ typedef struct ds_plugin_device_table {
                            ds_plugin_kernel** out);
   int32_t (*kernel_launch)(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds_plugin_launch* launch);
   void (*kernel_destroy)(ds_plugin_kernel* kernel);
+
+  /* The library that links devices of several ranks: its name and version, which are the same on all ranks of
+   * a group. DS_PLUGIN_REFUSED, and the reason as message(), where there is none. */
+  int32_t (*link_library)(ds_plugin_device* device, char out[128]);
+  /* What the ranks of a new group open their links with: one of them makes it. */
+  int32_t (*link_id)(ds_plugin_device* device, uint8_t out[128]);
+  /* Begins to join, and does not wait. No two ranks of a group are on one device. All ranks use their link
+   * for the same calls in the same order, from one thread at a time, except `link_abort`. */
+  int32_t (*link_open)(ds_plugin_device* device, const uint8_t id[128], int32_t rank, int32_t size,
+                       ds_plugin_device_link** out);
+  /* *out = 1: all ranks have joined, and what was given is in its queue; the next call of this link waits for
+   * that, and so does whoever records an event behind what was given. An error is one of the link, also of
+   * work that a queue does later: the group is then to be ended on every rank. */
+  int32_t (*link_poll)(ds_plugin_device_link* link, int32_t* out);
+  /* out + r * bytes = `bytes` bytes of rank r at its `in`, which may be that place of `out`. */
+  int32_t (*link_gather)(ds_plugin_device_link* link, ds_plugin_queue* queue, const void* in, void* out,
+                         int64_t bytes);
+  /* Sends sends[r] to and receives receives[r] from every other rank r; entry `rank` is not looked at. Parts
+   * of this call may have any size. */
+  int32_t (*link_swap)(ds_plugin_device_link* link, ds_plugin_queue* queue, const ds_plugin_part* sends,
+                       const ds_plugin_part* receives);
+  /* Ends what queues hold of this link, whether the other ranks come or not; what it should have received is
+   * unknown. Later calls fail. */
+  void (*link_abort)(ds_plugin_device_link* link);
+  /* After all its work has finished, or after link_abort(). May wait for other ranks of this host to do so.
+   */
+  void (*link_close)(ds_plugin_device_link* link);
 } ds_plugin_device_table;
 
 /* The symbol of a device. */

@@ -85,6 +85,18 @@ void Communicator::finish(const Call& call, size_t received) {
   if (log_->full()) settle_log();
 }
 
+void Communicator::watch(std::string_view operation, std::string_view label, const std::string& found) {
+  Intent about;
+  about.set(sequence_, operation, "", 0, label);
+  try {
+    exchange_->watch(about);
+    if (!found.empty()) exchange_->fail(found);
+  } catch (const std::exception& error) {
+    flight_->write(error.what());
+    throw;
+  }
+}
+
 // Without memory of its own: its lack may be the error.
 void Communicator::give_up(const std::exception& error) noexcept {
   char reason[kMostMessage];

@@ -61,16 +61,17 @@ struct CommRequest {
   std::vector<size_t> counts, blocks, out_blocks;
 };
 
-// A collective that the devices of ranks of one process do themselves: what the ranks do for it on the host.
-// Each tells the others where its objects and its memory are. These stay until all have submitted what uses
-// them, or have failed and have drained it. It is compared, counted and recorded like any other.
+// A collective that the devices of ranks do themselves: what the ranks do for it on the host. Ranks of one
+// process tell the others where their objects and their memory are, which stay until all have submitted what
+// uses them, or have failed and have drained it. Others only meet (bytes 0). It is compared, counted and
+// recorded like any other.
 struct Loan {
   CommRequest::Op op = CommRequest::Op::all_gather;  // or all_reduce, reduce_scatter, all_to_all
   size_t count = 0;                                  // of elements, as in CommRequest
   DType dtype = DS_DTYPE_F32;
   const void* mine = nullptr;  // what this rank tells: `bytes` of it
   void* all = nullptr;         // what all ranks have told, before the first step
-  size_t bytes = 0;
+  size_t bytes = 0;            // 0: nothing is told
   int steps = 1;
   std::function<void(int)> step;  // submits; a rank begins a step when all have ended the one before
   std::function<void()> drain;    // after an error in a step: returns when nothing submitted uses the others'
@@ -176,11 +177,16 @@ class Communicator {
   // How long a peer may make no progress before that is an error, from the next collective on.
   void set_timeout(int64_t ms);
 
+  // While this rank waits for work that a loan has submitted: throws where the group has ended, a rank is
+  // dead or stands still; or, if that is not so, where `found` says what is wrong. The error names this
+  // collective, and ends the group.
+  void watch(std::string_view operation, std::string_view label, const std::string& found = "");
+
   // Bytes of shared staging that this rank's share of the group takes, outside any plan.
   int64_t overhead_bytes() const;
   // Whether all ranks are threads of this process.
   bool one_process() const;
-  // Makes a collective whose bytes are moved by the ranks' devices, where one_process(); see Loan.
+  // Makes a collective whose bytes are moved by the ranks' devices; see Loan.
   void make(const Loan& loan, std::string_view label);
   // Returns when no other rank uses what a loan of this one has told it.
   void await_returns() const noexcept;

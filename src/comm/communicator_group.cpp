@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "comm/device_group.h"
+#include "comm/link_group.h"
 #include "core/device/device.h"
 
 namespace ds {
@@ -101,8 +102,9 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 }  // namespace
 
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
-                                  int64_t staging) {
+                                  int64_t staging, DeviceLink* link) {
   if (device.shared()) return std::make_unique<HostGroup>(comm);
+  if (link) return make_link_group(comm, queue, *link);
   if (!queue.runs_host_code()) return make_device_group(comm, queue);
   return std::make_unique<StagedGroup>(comm, device, staging);
 }

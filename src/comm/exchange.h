@@ -77,6 +77,10 @@ class Exchange {
   // The whole of a meeting of two: the same intent on both, one of send and receive empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
 
+  // While this rank waits, outside of any round, for what all ranks do together in another way: fails where
+  // the group has ended, or where a rank is dead or stands still.
+  virtual void watch(const Intent& /*intent*/) {}
+
   // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has ended,
   // and on return nobody reads this rank's bytes any more.
   virtual void drop(std::string_view reason) = 0;

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 
 #include "comm/comm_counts.h"
 #include "comm/flight.h"
+#include "comm/link_group.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -24,6 +26,44 @@ int ranks_per_node(Communicator& comm) {
   return local;
 }
 
+CommGroups::CommGroups(Communicator& world) : world_(world) {}
+
+CommGroups::~CommGroups() = default;
+
+void CommGroups::link(const Device& device) {
+  linked_ = &device;
+  open_link(world_, "all ranks");
+  for (auto& [key, group] : groups_) open_link(*group, fmt::format("groups {}x{}", key.first, key.second));
+}
+
+// The library has no time-out of its own: whoever waits for the others watches them.
+void CommGroups::open_link(Communicator& group, const std::string& name) {
+  if (group.size() == 1) return;
+  LinkId id{};
+  std::unique_ptr<DeviceLink>& link = links_[&group];
+  try {
+    if (group.rank() == 0) id = linked_->make_link_id();
+    group.broadcast(id.data(), id.size(), 0, "link " + name);
+    link = linked_->open_link(id, group.rank(), group.size());
+    settle(group, *link, "link", name);
+  } catch (const std::exception& error) {
+    abort(error.what());
+    throw;
+  }
+}
+
+DeviceLink* CommGroups::link_of(const Communicator& group) const {
+  auto it = links_.find(&group);
+  return it == links_.end() ? nullptr : it->second.get();
+}
+
+void CommGroups::abort(std::string_view reason) {
+  world_.abort(reason);
+  for (auto& [group, link] : links_) {
+    if (link) link->abort();
+  }
+}
+
 void CommGroups::add(int ranks, int stride) {
   require(ranks > 0 && stride > 0 && world_.size() % (ranks * stride) == 0,
           "groups of {} ranks with stride {} must divide {} ranks", ranks, stride, world_.size());
@@ -32,6 +72,7 @@ void CommGroups::add(int ranks, int stride) {
   std::unique_ptr<Communicator>& group = groups_[{ranks, stride}];
   group = world_.split(block * stride + place, world_.rank(), fmt::format("groups {}x{}", ranks, stride));
   if (timeout_ms_ > 0) group->set_timeout(timeout_ms_);
+  if (linked_) open_link(*group, fmt::format("groups {}x{}", ranks, stride));
 }
 
 Communicator& CommGroups::of(int ranks, int stride) {

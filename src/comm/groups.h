@@ -3,12 +3,15 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"
+#include "core/device/device.h"
+#include "core/device/device_link.h"
 
 namespace ds {
 
@@ -19,13 +22,24 @@ int ranks_per_node(Communicator& comm);
 // All ranks and the even groups that they are split into. One thread at a time.
 class CommGroups {
  public:
-  explicit CommGroups(Communicator& world) : world_(world) {}
+  explicit CommGroups(Communicator& world);
+  ~CommGroups();
   Communicator& world() { return world_; }
 
   // Makes the groups of `ranks` ranks whose numbers differ by multiples of `stride`. Collective.
   void add(int ranks, int stride);
   // That of this rank, which was added; all ranks need not be.
   Communicator& of(int ranks, int stride);
+
+  // Links the devices of the ranks of every group, of those that are added later, too, so that their queues
+  // make the collectives (link_group.h). Collective. The device is borrowed until unlink(), which comes when
+  // its queues are idle or after abort().
+  void link(const Device& device);
+  void unlink() { links_.clear(); }
+  // Of a group's ranks; null: they are not linked.
+  DeviceLink* link_of(const Communicator& group) const;
+  // Ends all groups on all ranks, and what queues hold of their collectives. Any thread.
+  void abort(std::string_view reason);
 
   void tick() { world_.tick(); }   // all groups see it
   void set_timeout(int64_t ms);    // also of groups that are added later
@@ -36,7 +50,11 @@ class CommGroups {
   std::map<std::string, CommCount> counts() const;
 
  private:
+  void open_link(Communicator& group, const std::string& name);
+
   Communicator& world_;
+  const Device* linked_ = nullptr;  // null: collectives are the communicators'
+  std::map<const Communicator*, std::unique_ptr<DeviceLink>> links_;
   int64_t timeout_ms_ = 0;  // 0: as the group was made
   std::map<std::pair<int, int>, std::unique_ptr<Communicator>> groups_;
 };

@@ -121,6 +121,7 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
   arrived_.resize(ranks);
   signs_.resize(ranks);
   patience_.resize(ranks);
+  left_ns_.resize(ranks);
   greet();
 }
 
@@ -255,6 +256,30 @@ void LinkedExchange::wait() {
   }
   link_->shown.waits_for = -1;
   ++link_->shown.work;
+}
+
+// A rank that has just left may have done its part of what is waited for.
+void LinkedExchange::watch(const Intent& intent) {
+  constexpr int64_t kGraceNs = 2'000'000'000;
+  intent_ = intent;
+  check_abort();
+  poll();
+  const int64_t now = now_ns();
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    int64_t& since = left_ns_[seat(r)];
+    if (link_->transport.has_left(link_->link, world(r)) == 0) {
+      since = 0;
+    } else if (since == 0) {
+      since = now;
+    } else if (now - since > kGraceNs) {
+      lose(r, fmt::format("rank {} has left the group", world(r)));
+    }
+    std::string reason = patience_[seat(r)].look(SignsOfLife(signs_, *link_), world(r), now, timeout_ms_);
+    if (!reason.empty()) lose(r, reason);
+  }
+  ++link_->shown.pulse;
+  beat(now);
 }
 
 void LinkedExchange::look_at(int peer, int64_t now) {

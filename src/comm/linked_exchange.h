@@ -47,6 +47,7 @@ class LinkedExchange final : public Exchange {
   const std::byte* see(int r, size_t offset, size_t bytes) override;
   void end() override {}
   void pair(const Intent& intent, int peer, Part send, Part receive) override;
+  void watch(const Intent& intent) override;
   void drop(std::string_view reason) override;
   [[noreturn]] void fail(const std::string& reason, int about = -1) override;
   void abort(std::string_view reason) override;
@@ -84,6 +85,7 @@ class LinkedExchange final : public Exchange {
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_;
   std::vector<Patience> patience_;
+  std::vector<int64_t> left_ns_;  // since when a rank is seen to have left, in watch(); 0: it has not
 };
 
 }  // namespace ds

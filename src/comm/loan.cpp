@@ -38,14 +38,16 @@ Named named(CommRequest::Op op) {
 // A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
 // name.
 void Communicator::make(const Loan& loan, std::string_view label) {
-  ensure(one_process(), "ranks of several processes borrow nothing from each other");
+  ensure(loan.bytes == 0 || one_process() || size_ == 1,
+         "ranks of several processes borrow nothing from each other");
   const Named call = named(loan.op);
   if (call.sums) check_reduction(loan.dtype, ReduceOp::sum);
   const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);
   const std::string detail = call.sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
   perform({call.operation, detail, bytes, label}, [&] {
     gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
-    exchange_->borrow();
+    const bool lends = loan.bytes > 0;
+    if (lends) exchange_->borrow();
     try {
       for (int step = 0; step < loan.steps; ++step) {
         if (step > 0)
@@ -53,11 +55,11 @@ void Communicator::make(const Loan& loan, std::string_view label) {
         loan.step(step);
       }
     } catch (const std::exception&) {
-      loan.drain();
-      exchange_->give_back();
+      if (lends) loan.drain();
+      if (lends) exchange_->give_back();
       throw;
     }
-    exchange_->give_back();
+    if (lends) exchange_->give_back();
     if (loan.op != CommRequest::Op::all_reduce) return bytes * (ranks - 1);
     return (bytes + loan.count * sum_size(loan.dtype)) * (ranks - 1) / ranks;
   });

@@ -31,6 +31,7 @@ class SharedExchange final : public Exchange {
   size_t piece_bytes() const override;
   void end() override;
   void pair(const Intent& intent, int peer, Part send, Part receive) override;
+  void watch(const Intent& intent) override;
   void drop(std::string_view reason) override;
   [[noreturn]] void fail(const std::string& reason, int about = -1) override;
   void abort(std::string_view reason) override;
@@ -97,6 +98,7 @@ class SharedExchange final : public Exchange {
   bool direct_ = false;    // this collective is read where its bytes lie
   size_t whole_ = 0;  // bytes that a rank takes, at most: of one, or where it gathers from a crowd, of all
   Intent intent_;
+  std::vector<Patience> watched_;  // with each rank, in watch()
 };
 
 }  // namespace ds

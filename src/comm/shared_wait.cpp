@@ -150,6 +150,23 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   }
 }
 
+// A rank that has left may have done its part of what is waited for, so it only stands still.
+void SharedExchange::watch(const Intent& intent) {
+  intent_ = intent;
+  check_abort();
+  const int64_t now = now_ns();
+  watched_.resize(static_cast<size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    if (segment_.ranks[r].left.load() == 0 && !sharing_->alive(r))
+      lose(r, fmt::format("rank {} is dead", world(r)));
+    std::string reason =
+        watched_[static_cast<size_t>(r)].look(SegmentWorld(world_), world(r), now, timeout_ms_);
+    if (!reason.empty()) lose(r, reason);
+  }
+  shown_.pulse.fetch_add(1, std::memory_order_relaxed);
+}
+
 void SharedExchange::lose(int peer, const std::string& reason) {
   blame_rank(world(peer), world_size());
   fail(reason, world(peer));

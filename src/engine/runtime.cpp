@@ -22,6 +22,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
+#include "core/base/log.h"
 #include "core/base/round.h"
 #include "core/device/named_device.h"
 #include "core/program/levels.h"
@@ -54,13 +55,49 @@ bool wants_comm_thread(const Config& config, const Communicator& comm, int threa
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
 
-// The device itself where all ranks are threads of this process that work on the same one. Collective.
-CollectivesOn who_collects(const Config& config, Communicator& comm, int threads, const Device& device) {
+// Why ranks cannot be linked, in a line; "": they can. Collective.
+std::string why_not_linked(Communicator& comm, const Device& device) {
+  const std::vector<std::string> devices = gather_texts(comm, device.identity(), "devices of ranks");
+  for (size_t r = 0; r < devices.size(); ++r) {
+    auto other = std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(r), devices[r]);
+    if (other != devices.begin() + static_cast<std::ptrdiff_t>(r))
+      return fmt::format("ranks {} and {} share a GPU", other - devices.begin(), r);
+  }
+  std::string library, refusal;
+  try {
+    library = device.link_library();
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  const std::vector<std::string> refusals = gather_texts(comm, refusal, "why ranks are not linked");
+  for (size_t r = 0; r < refusals.size(); ++r) {
+    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
+  }
+  const std::vector<std::string> libraries = gather_texts(comm, library, "libraries of links");
+  if (size_t r = first_different(libraries); r != 0)
+    return fmt::format("rank 0 has {}, rank {} has {}", libraries[0], r, libraries[r]);
+  return "";
+}
+
+struct Collectives {
+  CollectivesOn on = CollectivesOn::usual;
+  bool linked = false;
+};
+
+// The device itself where all ranks are threads of this process that work on the same one, and where a
+// library links the devices of ranks that have one each. Collective.
+Collectives who_collects(const Config& config, Communicator& comm, int threads, const Device& device) {
   if (comm.one_process()) {
     std::vector<std::string> domains = gather_texts(comm, device.domain(), "devices of ranks");
-    if (!domains[0].empty() && first_different(domains) == 0) return CollectivesOn::device;
+    if (!domains[0].empty() && first_different(domains) == 0) return {CollectivesOn::device};
   }
-  return wants_comm_thread(config, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual;
+  if (comm.size() > 1 && !device.identity().empty()) {
+    const std::string reason = why_not_linked(comm, device);
+    if (reason.empty()) return {CollectivesOn::device, true};
+    if (comm.rank() == 0)
+      log_line(LogLevel::warning, "collectives go through memory of the host, because " + reason);
+  }
+  return {wants_comm_thread(config, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual};
 }
 
 }  // namespace
@@ -73,13 +110,14 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       placed_(placed),
       device_(device_for(config_, options_)) {
   if (!device_->shared()) config_.emulate_tiers = true;
-  const CollectivesOn collectives = who_collects(config_, comm_, options_.threads, *device_);
+  const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
+  linked_ = collectives.linked;
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
           options_.threads, ThreadTeam::kScratchBytes,
           cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
-      queues_ = std::make_unique<RankQueues>(*device_, *team_, collectives);
+      queues_ = std::make_unique<RankQueues>(*device_, *team_, collectives.on);
       kernels_ = built_in_kernels();
       if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });
@@ -97,6 +135,7 @@ Runtime::~Runtime() {
   // Transfers of one lane may wait for the other, and for queues.
   if (read_lane_) read_lane_->finish();
   if (write_lane_) write_lane_->finish();
+  groups_.unlink();
 }
 
 void Runtime::compile(const std::function<void()>& body) {
@@ -189,6 +228,7 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
     for (int level = 0; level < c.levels.depth(); ++level)
       groups_.add(c.levels.group(level).size, c.levels.group(level).stride);
   }
+  if (linked_) groups_.link(*device_);
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;
@@ -251,7 +291,7 @@ void Runtime::guarded(const std::function<void()>& body) {
     body();
   } catch (const std::exception& error) {
     poison(error);
-    comm_.abort(error.what());
+    groups_.abort(error.what());
     throw;
   }
 }

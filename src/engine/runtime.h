@@ -155,6 +155,7 @@ class Runtime {
   Placed placed_;
   KernelRegistry kernels_;
   std::shared_ptr<Device> device_;
+  bool linked_ = false;             // a library links the devices of all ranks
   std::vector<StreamRef> streams_;  // that queues wait for, or have waited for
   mutable bool ordered_ = false;    // some of them may wait still
   std::unique_ptr<EngineMemory> memory_;

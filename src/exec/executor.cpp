@@ -213,7 +213,7 @@ class QueueExecutor final : public Executor {
   // told first, because a collective may wait for them.
   void stop(const std::exception& error) {
     context_.queues->device().faults().fail(std::current_exception());
-    context_.comm->world().abort(error.what());
+    context_.comm->abort(error.what());
     for (DeviceQueue* queue : context_.queues->threads()) queue->finish();
   }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/comm_counts.h"
@@ -115,8 +116,10 @@ class Executor : protected WorkOwner {
   // Sets views to the bytes and the tokens of a round, where they depend on it.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
-  void check_copies(const LaunchArgs& results, DeviceQueue& queue) const;
+  void check_copies(const LaunchArgs& results, DeviceQueue& queue);
   void run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue);
+  // Which collective, of how many elements.
+  static std::pair<Group::Op, int64_t> collective_of(const Launch& launch);
   void collect(const Launch& launch, DeviceQueue& queue);
   void copy(Launch& launch, DeviceQueue& queue);
   IoRequest io_request(const Position& at);  // read, write
@@ -145,6 +148,7 @@ class Executor : protected WorkOwner {
   std::vector<std::unique_ptr<Kernel>> kernels_;
   IdVector<InstrId, Launch> launches_;
   std::map<Communicator*, std::unique_ptr<Group>> groups_;
+  std::byte* room_ = nullptr;  // of all groups' collectives, one after the other on their queue
   IdVector<MicroId, int64_t> extents_;
   Position position_;
   StepScalars* const block_;  // of the program's buffer, on the device; null: it has none

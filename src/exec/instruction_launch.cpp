@@ -241,7 +241,12 @@ Launch Executor::resolve(InstrId i) {
     launch.moves = launch.moves || o.stride != 0;
   }
   launch.views = std::span(views_).subspan(first);
-  if (in.def->kind == Kind::collective) launch.group = group_of(in);
+  if (in.def->kind == Kind::collective) {
+    launch.group = group_of(in);
+    const auto [op, count] = collective_of(launch);
+    const int64_t room = launch.group->room(op, count, launch.views[0].dtype);
+    if (room > 0) room_ = context_.queues->of(in.queue)->scratch(room);
+  }
   launch.model =
       in.def->kind == Kind::model && in.queue == Queue::compute && program_.phase(in) != Phase::update;
   launch.by_runs = by_runs(in);
@@ -255,7 +260,11 @@ Executor::~Executor() = default;
 Group* Executor::group_of(const Instr& in) {
   Communicator* comm = &context_.comm->of(in.group.size, in.group.stride);
   std::unique_ptr<Group>& group = groups_[comm];
-  if (!group) group = make_group(*comm, context_.queues->device(), *context_.queues->of(in.queue));
+  if (!group) {
+    constexpr int64_t kStaging = int64_t{16} << 20;
+    group = make_group(*comm, context_.queues->device(), *context_.queues->of(in.queue), kStaging,
+                       context_.comm->link_of(*comm));
+  }
   return group.get();
 }
 
@@ -313,8 +322,11 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
 }
 
 // Where a queue runs no host code, this thread waits for the results and looks at copies of them.
-void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) const {
-  queue.finish();
+void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) {
+  constexpr int64_t kLook = 50'000'000;
+  std::unique_ptr<Event> made = queue.make_event();
+  queue.record(*made);
+  for (auto ended = made->waiter(); !ended(kLook);) idle(kJoin);
   std::vector<std::vector<std::byte>> copies;
   std::vector<TensorView> views(results.in.begin(), results.in.end());
   for (TensorView& view : views) {
@@ -336,23 +348,26 @@ void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQ
   }
 }
 
-void Executor::collect(const Launch& launch, DeviceQueue& queue) {
+std::pair<Group::Op, int64_t> Executor::collective_of(const Launch& launch) {
   const TensorView &from = launch.views[0], &to = launch.views[1];
-  auto run = [&](Group::Op op, int64_t count) {
-    launch.group->run(queue, op, from.data, to.data, count, from.dtype, nullptr, launch.label);
-  };
   switch (launch.instr->def->op) {
     case Op::all_gather:
-      return run(Group::Op::all_gather, from.numel());
+      return {Group::Op::all_gather, from.numel()};
     case Op::reduce_scatter:
-      return run(Group::Op::reduce_scatter, to.numel());
+      return {Group::Op::reduce_scatter, to.numel()};
     case Op::all_reduce:
-      return run(Group::Op::all_reduce, to.numel());
+      return {Group::Op::all_reduce, to.numel()};
     case Op::all_to_all:
-      return run(Group::Op::all_to_all, from.numel() / launch.instr->group.size);
+      return {Group::Op::all_to_all, from.numel() / launch.instr->group.size};
     default:
       raise(DS_ERROR_INTERNAL, "'{}' is no collective", launch.instr->def->name);
   }
+}
+
+void Executor::collect(const Launch& launch, DeviceQueue& queue) {
+  const TensorView &from = launch.views[0], &to = launch.views[1];
+  const auto [op, count] = collective_of(launch);
+  launch.group->run(queue, op, from.data, to.data, count, from.dtype, room_, launch.label);
 }
 
 void Executor::copy(Launch& launch, DeviceQueue& queue) {
@@ -426,6 +441,7 @@ void Executor::idle(size_t number) {
   uint64_t done = progress_.load(std::memory_order_relaxed);
   if (done != shown_) context_.comm->tick();
   shown_ = done;
+  for (auto& [comm, group] : groups_) group->watch();
 }
 
 void Executor::send_scalars() {

@@ -14,7 +14,7 @@ namespace ds {
 enum class CollectivesOn : int8_t {
   usual,   // the thread that issues where it does everything, else a thread
   thread,  // a thread, also where the device has none
-  device,  // a queue of the device, as those of all ranks (comm/device_group.h)
+  device,  // a queue of the device, as those of all ranks (comm/device_group.h, comm/link_group.h)
 };
 
 // What carries out a rank's programs: the queues of its device, one after the other or at once, and the

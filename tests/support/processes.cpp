@@ -88,8 +88,9 @@ std::vector<RankReport> train_processes(const Point& point, int steps, int kill_
   return fork_ranks(point, steps, fmt::format("shm://test-{}-{}", getpid(), serial++), kill_rank, kill_at);
 }
 
-std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url) {
-  return fork_ranks(point, steps, url, -1, 0);
+std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url, int kill_rank,
+                                        size_t kill_at) {
+  return fork_ranks(point, steps, url, kill_rank, kill_at);
 }
 
 }  // namespace ds::test

@@ -18,6 +18,7 @@ struct RankReport {
 // has one thread.
 std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank = -1,
                                         size_t kill_at = 1500);
-std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url);
+std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url,
+                                        int kill_rank = -1, size_t kill_at = 1500);
 
 }  // namespace ds::test

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/random.h"
+#include "core/device/named_device.h"
 #include "core/device/separate_device.h"
 #include "support/models.h"
 #include "support/ranks.h"
@@ -256,8 +257,12 @@ std::string Outcome::bits() const {
   return fmt::format("payload {} losses {} norms {}", hash, loss_hash, norm_hash);
 }
 
-void set_device(EngineOptions& options, const Point& p) {
+void set_device(EngineOptions& options, const Point& p, int rank) {
   options.chaos_seed = p.chaos;
+  if (!p.device.empty()) {
+    const std::string name = p.device == "cuda:*" ? fmt::format("cuda:{}", rank) : p.device;
+    options.device = [name] { return make_device(name); };
+  }
   if (!p.separate) return;
   Delays delays;
   if (*p.separate > 0) delays.jitter = *p.separate;
@@ -268,7 +273,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
                    const std::function<void(size_t)>& before_instr) {
   EngineOptions options;
   options.threads = p.threads;
-  set_device(options, p);
+  set_device(options, p, comm.rank());
   options.program_filter = filter;
   options.before_instr = before_instr;
   options.programs.written_out = p.written_out;

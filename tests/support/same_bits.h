@@ -27,6 +27,7 @@ struct Point {
   double err_beta = -1;   // of their errors; below 0: no feedback
   int64_t leaves = 4;     // a step; accumulation = leaves / world
   std::optional<uint64_t> chaos;
+  std::string device;                // "": of the configuration; "cuda:*": of each rank a GPU of its own
   std::optional<uint64_t> separate;  // on the separate device; a seed of its jitter, 0: without
   DType compute = DS_DTYPE_BF16;
   bool standard = false;            // ns_method of Muon
@@ -89,7 +90,7 @@ std::string scratch_folder();
 Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
 
 // What train_rank is made of.
-void set_device(EngineOptions& options, const Point& point);
+void set_device(EngineOptions& options, const Point& point, int rank = 0);
 Config config_of(const Point& point);
 Graph graph_of(const Point& point);
 StepResult train_step(const Point& point, Engine& engine, int64_t step);

@@ -7,11 +7,24 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/device/device_link.h"
 
 namespace ds {
 
 void DeviceQueue::sum(std::span<const void* const>, DType, float*, int64_t) {
   raise(DS_ERROR_INTERNAL, "a queue that runs host code has no sums over ranks");
+}
+
+std::string Device::link_library() const {
+  raise(DS_ERROR_UNSUPPORTED, "device '{}' has no library that links ranks", name());
+}
+
+LinkId Device::make_link_id() const {
+  raise(DS_ERROR_INTERNAL, "device '{}' has no library that links ranks", name());
+}
+
+std::unique_ptr<DeviceLink> Device::open_link(const LinkId&, int, int) const {
+  raise(DS_ERROR_INTERNAL, "device '{}' has no library that links ranks", name());
 }
 
 void copy_sparse(std::byte* to, const std::byte* from, int64_t bytes) {

@@ -13,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
+#include "core/device/device_link.h"
 #include "core/device/scalars.h"
 #include "core/device/task_queue.h"
 #include "core/device/view.h"
@@ -112,7 +113,10 @@ class DeviceQueue {
   // Likewise: out = the sum over parts of `count` elements of a floating type each, in f32 and in the order
   // of a reduction over ranks (docs/reference/ops.md). out may be one of the parts where they are f32.
   virtual void sum(std::span<const void* const> parts, DType dtype, float* out, int64_t count);
-  // What those that were made take of the device's memory while they run, all together.
+  // Likewise: memory of the device of so many bytes or more, for what work of this queue needs while it runs.
+  // It grows in place. Kernels that were made have theirs there, too.
+  virtual std::byte* scratch(int64_t) { return nullptr; }
+  // How much that is.
   virtual int64_t scratch_bytes() const { return 0; }
   // Takes copies of the views.
   virtual void launch(const Kernel& kernel, const LaunchArgs& args) = 0;
@@ -156,6 +160,15 @@ class Device {
   // Devices of one process that have the same one, but "", are one: their queues that run no host code may
   // use memory and wait for events of each other.
   virtual std::string domain() const { return ""; }
+  // Of the hardware: no other device of any host has it. "": its ranks cannot be linked.
+  virtual std::string identity() const { return ""; }
+  // The library that links devices of several ranks (device_link.h): its name and version, the same on all
+  // ranks. Throws DS_ERROR_UNSUPPORTED with the reason where there is none.
+  virtual std::string link_library() const;
+  // What the ranks of a new group open their links with: one of them makes it.
+  virtual LinkId make_link_id() const;
+  // Begins to join; no two ranks of a group have devices of one identity.
+  virtual std::unique_ptr<DeviceLink> open_link(const LinkId& id, int rank, int size) const;
   virtual bool shared() const = 0;  // host code may read and write its memory like any other
   // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.
   virtual std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) = 0;

@@ -21,6 +21,9 @@ class Group {
   // own of others. The label lives until the work has ended.
   virtual void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype,
                    void* room, std::string_view label) = 0;
+  // The thread that calls run() calls this every now and then while it waits for the queue. Throws where the
+  // work that the queue was given cannot end any more.
+  virtual void watch() {}
   // Ends this and all later calls of every rank. Any thread.
   virtual void abort(std::string_view reason) = 0;
 };

@@ -176,7 +176,10 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   }
   bool runs_host_code() const override { return false; }
   std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) override;
+  std::byte* scratch(int64_t bytes) override;
   int64_t scratch_bytes() const override { return scratch_ ? scratch_->bytes() : 0; }
+  ds_plugin_queue* get() const { return queue_; }
+  void give(int32_t status, std::string_view call);
   void launch(const Kernel& kernel, const LaunchArgs& args) override;
   void run(std::function<void()>) override {
     raise(DS_ERROR_INTERNAL, "a queue of device '{}' runs no host code", device_.name());
@@ -200,7 +203,6 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
 
  private:
   const ds_plugin_device_table& table() const { return device_.table_; }
-  void give(int32_t status, std::string_view call);
 
   PluginDevice& device_;
   ds_plugin_queue* const queue_;
@@ -307,11 +309,16 @@ std::unique_ptr<Kernel> PluginDevice::Queue::make_kernel(const KernelRequest& re
   }
   device_.check(status, "a kernel of '" + op + "'");
   auto kernel = std::make_unique<PluginKernel>(device_, made);
-  if (scratch > scratch_bytes()) {
-    if (!scratch_) scratch_ = std::make_unique<Memory>(device_, 0);
-    scratch_->grow(scratch);
-  }
+  this->scratch(scratch);
   return kernel;
+}
+
+std::byte* PluginDevice::Queue::scratch(int64_t bytes) {
+  if (bytes > scratch_bytes()) {
+    if (!scratch_) scratch_ = std::make_unique<Memory>(device_, 0);
+    scratch_->grow(bytes);
+  }
+  return scratch_ ? scratch_->address() : nullptr;
 }
 
 void PluginDevice::Queue::launch(const Kernel& kernel, const LaunchArgs& args) {
@@ -353,6 +360,49 @@ void PluginDevice::Queue::wait(const Event& event) {
     check_faults();
     if (owner_) owner_->idle(number_);
   }
+}
+
+class PluginDevice::Link final : public DeviceLink {
+ public:
+  Link(const PluginDevice& device, ds_plugin_device_link* link) : device_(device), link_(link) {}
+  ~Link() override { device_.table_.link_close(link_); }
+  bool settled() override {
+    int32_t idle = 0;
+    device_.check(device_.table_.link_poll(link_, &idle), "its link");
+    return idle != 0;
+  }
+  void gather(DeviceQueue& queue, const void* in, void* out, int64_t bytes) override {
+    auto& own = static_cast<Queue&>(queue);
+    own.give(device_.table_.link_gather(link_, own.get(), in, out, bytes), "its link");
+  }
+  void swap(DeviceQueue& queue, std::span<const ds_plugin_part> sends,
+            std::span<const ds_plugin_part> receives) override {
+    auto& own = static_cast<Queue&>(queue);
+    own.give(device_.table_.link_swap(link_, own.get(), sends.data(), receives.data()), "its link");
+  }
+  void abort() noexcept override { device_.table_.link_abort(link_); }
+
+ private:
+  const PluginDevice& device_;
+  ds_plugin_device_link* const link_;
+};
+
+std::string PluginDevice::link_library() const {
+  char out[128] = "";
+  const int32_t status = table_.link_library(device_, out);
+  if (status != DS_PLUGIN_OK) raise(status_of(status), "{}", table_.message());
+  return out;
+}
+
+LinkId PluginDevice::make_link_id() const {
+  LinkId out{};
+  check(table_.link_id(device_, out.data()), "links of ranks");
+  return out;
+}
+
+std::unique_ptr<DeviceLink> PluginDevice::open_link(const LinkId& id, int rank, int size) const {
+  return std::make_unique<Link>(
+      *this, create<ds_plugin_device_link>("a link", table_.link_open, device_, id.data(), rank, size));
 }
 
 PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index)
@@ -431,6 +481,18 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
   return std::make_unique<PluginDevice>(*table, index);
 }
 
+namespace {
+
+std::string described_links(const Device& device) {
+  try {
+    return "ranks on several are linked by " + device.link_library();
+  } catch (const Error& error) {
+    return fmt::format("ranks on several are not linked: {}", error.what());
+  }
+}
+
+}  // namespace
+
 std::string describe_plugin_devices(const std::string& name) {
   try {
     const ds_plugin_device_table* table = load_device(name);
@@ -444,6 +506,7 @@ std::string describe_plugin_devices(const std::string& name) {
       if (index == 0) out = info.driver;
       out += fmt::format(", {} {} ({}), {} MiB, {} MiB free", device.name(), info.name, info.arch,
                          info.total >> 20, info.free >> 20);
+      if (index + 1 == count) out += "; " + described_links(device);
     }
     return count == 0 ? "the driver has no device" : out;
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/device/device.h"
+#include "core/device/device_link.h"
 #include "ds_plugin.h"
 
 namespace ds {
@@ -24,6 +25,10 @@ class PluginDevice final : public Device {
   const char* kernels() const override { return "cpu"; }
   std::string kind() const override { return info_.arch; }
   std::string domain() const override { return name_; }
+  std::string identity() const override { return info_.identity; }
+  std::string link_library() const override;
+  LinkId make_link_id() const override;
+  std::unique_ptr<DeviceLink> open_link(const LinkId& id, int rank, int size) const override;
   bool shared() const override { return false; }
   std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) override;
   std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) override;
@@ -43,6 +48,7 @@ class PluginDevice final : public Device {
   class Mark;
   class PluginEvent;
   class PluginKernel;
+  class Link;
 
   // Throws the plugin's message, unless status is 0.
   void check(int32_t status, std::string_view call) const;

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -76,31 +75,22 @@ struct Library {
   }
 };
 
-Library open_library() {
-  const char* given = std::getenv("DS_CUDA_BLAS");
-  void* object = nullptr;
-  std::string reason, found;
-  const std::vector<const char*> files =
-      given && *given ? std::vector{given} : std::vector{"libcublasLt.so.13", "libcublasLt.so"};
-  for (const char* file : files) {
-    object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    found = file;
-    if (object) break;
-    if (reason.empty()) reason = dlerror();
-  }
-  if (!object) throw Failure(DS_PLUGIN_REFUSED, "there is no cuBLASLt: " + reason);
+Library find_library() {
+  const OpenedLibrary opened =
+      open_library("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt");
   Library library;
-  library.file = found;
+  library.file = opened.file;
   library.visit([&](auto& entry) {
-    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
+    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(opened.object, entry.name));
     if (!entry.function)
-      throw Failure(DS_PLUGIN_REFUSED, fmt::format("cuBLASLt '{}' has no function {}", found, entry.name));
+      throw Failure(DS_PLUGIN_REFUSED,
+                    fmt::format("cuBLASLt '{}' has no function {}", opened.file, entry.name));
   });
   return library;
 }
 
 const Library& library() {
-  static const Library opened = open_library();
+  static const Library opened = find_library();
   return opened;
 }
 

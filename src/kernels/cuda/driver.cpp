@@ -33,6 +33,7 @@ struct Driver {
   Entry<decltype(&::cuDeviceGetCount)> cuDeviceGetCount{"cuDeviceGetCount"};
   Entry<decltype(&::cuDeviceGet)> cuDeviceGet{"cuDeviceGet"};
   Entry<decltype(&::cuDeviceGetName)> cuDeviceGetName{"cuDeviceGetName"};
+  Entry<decltype(&::cuDeviceGetUuid)> cuDeviceGetUuid{"cuDeviceGetUuid_v2"};
   Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{"cuDeviceGetAttribute"};
   Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{"cuDevicePrimaryCtxRetain"};
   Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{"cuDevicePrimaryCtxRelease_v2"};
@@ -76,6 +77,7 @@ struct Driver {
     visit(cuDeviceGetCount);
     visit(cuDeviceGet);
     visit(cuDeviceGetName);
+    visit(cuDeviceGetUuid);
     visit(cuDeviceGetAttribute);
     visit(cuDevicePrimaryCtxRetain);
     visit(cuDevicePrimaryCtxRelease);
@@ -235,6 +237,9 @@ Device::Device(int index) {
   char name[128] = "";
   driver().cuDeviceGetName(name, sizeof name, number);
   product_ = name;
+  CUuuid uuid{};
+  driver().cuDeviceGetUuid(&uuid, number);
+  for (char byte : uuid.bytes) identity_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   major_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   if (major_ < kLeastMajor) {

@@ -5,26 +5,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernel.h"
 
 // The CUDA driver: memory, streams and events of a device, and its functions. Nothing is linked: the driver
 // is opened at run time, so that a machine without one loads this plugin and hears why it has no device.
 namespace ds::cuda {
-
-// An error of this plugin, as a status of ds_plugin.h.
-class Failure : public std::runtime_error {
- public:
-  Failure(int32_t status, const std::string& text) : std::runtime_error(text), status_(status) {}
-  int32_t status() const { return status_; }
-
- private:
-  int32_t status_;
-};
 
 // Throws a Failure that names the call, unless it succeeded.
 void check(CUresult result, const char* call);
@@ -54,6 +44,7 @@ class Device {
   };
 
   const std::string& product() const { return product_; }
+  const std::string& identity() const { return identity_; }  // its UUID, or that of a part of it
   int major() const { return major_; }
   int minor() const { return minor_; }
   std::pair<int64_t, int64_t> memory() const;  // free and total bytes
@@ -78,7 +69,7 @@ class Device {
   void leave();
 
   CUcontext context_ = nullptr;
-  std::string product_;
+  std::string product_, identity_;
   int major_ = 0, minor_ = 0;
   int64_t granularity_ = 0;
   std::vector<CUmodule> modules_;

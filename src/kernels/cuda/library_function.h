@@ -1,6 +1,17 @@
 #pragma once
+#include <string>
+#include <vector>
 
 namespace ds::cuda {
+
+struct OpenedLibrary {
+  void* object = nullptr;
+  std::string file;
+};
+
+// The file that the environment's `variable` names, else the first of `files` that there is. Throws a
+// Failure with one line.
+OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files, const char* name);
 
 // A function of a library that is opened at run time, by the name under which the library has it. A call
 // hands the result and the name to `check`, which throws when it is an error.

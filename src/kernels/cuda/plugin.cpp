@@ -26,6 +26,7 @@
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/cuda/tree_sum.h"
 
 using ds::cuda::Failure;
@@ -41,6 +42,9 @@ struct ds_plugin_queue {
 };
 struct ds_plugin_event {
   ds::cuda::Event event;
+};
+struct ds_plugin_device_link {
+  ds::cuda::Link link;
 };
 struct ds_plugin_kernel {
   std::unique_ptr<ds::cuda::Kernel> kernel;
@@ -104,6 +108,7 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
     put(out->name, own.product());
     put(out->arch, fmt::format("sm_{}{}", own.major(), own.minor()));
     put(out->driver, ds::cuda::driver_name());
+    put(out->identity, own.identity());
     std::tie(out->free, out->total) = own.memory();
     out->granularity = own.granularity();
   });
@@ -241,6 +246,46 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds
   });
 }
 
+int32_t link_library(ds_plugin_device*, char out[128]) {
+  return guarded([&] { put(*reinterpret_cast<char(*)[128]>(out), ds::cuda::nccl_name()); });
+}
+
+int32_t link_id(ds_plugin_device* device, uint8_t out[128]) {
+  return guarded([&] {
+    const ds::cuda::NcclId id = ds::cuda::make_nccl_id(*device->device);
+    std::copy(id.begin(), id.end(), out);
+  });
+}
+
+int32_t link_open(ds_plugin_device* device, const uint8_t id[128], int32_t rank, int32_t size,
+                  ds_plugin_device_link** out) {
+  *out = nullptr;
+  return guarded([&] {
+    ds::cuda::NcclId own{};
+    std::copy_n(id, own.size(), own.begin());
+    *out = new ds_plugin_device_link{{device->device, own, rank, size}};
+  });
+}
+
+int32_t link_poll(ds_plugin_device_link* link, int32_t* out) {
+  *out = 0;
+  return guarded([&] { *out = link->link.idle() ? 1 : 0; });
+}
+
+int32_t link_gather(ds_plugin_device_link* link, ds_plugin_queue* queue, const void* in, void* out,
+                    int64_t bytes) {
+  return guarded([&] { link->link.gather(queue->stream, in, out, bytes); });
+}
+
+int32_t link_swap(ds_plugin_device_link* link, ds_plugin_queue* queue, const ds_plugin_part* sends,
+                  const ds_plugin_part* receives) {
+  return guarded([&] { link->link.swap(queue->stream, sends, receives); });
+}
+
+void link_abort(ds_plugin_device_link* link) {
+  guarded([&] { link->link.abort(); });
+}
+
 }  // namespace
 
 const ds_plugin_device_table* ds_plugin_devices(void) {
@@ -271,6 +316,14 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                finish,
                                                kernel_create,
                                                kernel_launch,
-                                               destroy<ds_plugin_kernel>};
+                                               destroy<ds_plugin_kernel>,
+                                               link_library,
+                                               link_id,
+                                               link_open,
+                                               link_poll,
+                                               link_gather,
+                                               link_swap,
+                                               link_abort,
+                                               destroy<ds_plugin_device_link>};
   return &table;
 }

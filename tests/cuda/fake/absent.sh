@@ -1,10 +1,11 @@
 #!/bin/sh
 # What there is of CUDA on a machine, in one line; an engine on a device that is not there is refused with it, and
 # the CPU trains. The command also trains on the driver in software.
-# usage: absent.sh LIBDS PLUGIN FAKE_DRIVER FAKE_BLAS
+# usage: absent.sh LIBDS PLUGIN FAKE_DRIVER FAKE_BLAS FAKE_NCCL
 fake_driver=$3
 plugin=$2
 fake_blas=$4
+fake_nccl=$5
 . "$(dirname "$0")/../../cli/begin.sh"
 make_text 400
 tiny="$here/../../cli/tiny.json"
@@ -26,7 +27,13 @@ says "is of version 12.4, and this plugin needs 13.0 or later" "DS_CUDA_DRIVER=$
 says "the driver has no device" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_DEVICES=0
 says "of version 13.0 does not start: no CUDA-capable device is detected" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_INIT=100
 says "fake GPU is of architecture sm_75, and this plugin needs sm_80 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_ARCH=75
-says "13.0, cuda:0 fake GPU (sm_90), 1024 MiB, 1024 MiB free" "DS_CUDA_DRIVER=$fake_driver"
+export DS_NCCL="$fake_nccl"
+says "13.0, cuda:0 fake GPU (sm_90), 1024 MiB, 1024 MiB free; ranks on several are linked by NCCL 2.28.9" "DS_CUDA_DRIVER=$fake_driver"
+for unlinked in "there is no NCCL: /nowhere/libnccl.so: cannot open shared object file|DS_NCCL=/nowhere/libnccl.so" \
+  "is not NCCL: it tells no version|DS_NCCL=$fake_blas" \
+  "is of version 2.13.4, and this plugin needs 2.14.0 or later|DS_FAKE_NCCL_VERSION=21304"; do
+  says "free; ranks on several are not linked: .*${unlinked%|*}" "DS_CUDA_DRIVER=$fake_driver" "${unlinked#*|}"
+done
 
 sed 's|"optimizer"|"device": "cuda:0", "optimizer"|' "$tiny" > cuda.json
 train() { "$libds" train --config "$1" --data text.txt --steps 2 --quiet --dir "$2" > out 2> err; }

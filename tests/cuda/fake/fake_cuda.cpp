@@ -41,6 +41,26 @@ int64_t number_from(const char* variable, int64_t otherwise) {
   return given && *given ? std::atoll(given) : otherwise;
 }
 
+// Devices. A CUdevice is a place in CUDA_VISIBLE_DEVICES; without that, the number of the GPU.
+constexpr int kMostDevices = 16;
+thread_local std::vector<CUcontext> contexts;
+
+std::vector<int> gpus() {
+  std::vector<int> out;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  for (const char* at = visible; at && *at; at = std::strchr(at, ',') ? std::strchr(at, ',') + 1 : nullptr)
+    out.push_back(std::atoi(at));
+  if (!visible) {
+    for (int64_t i = 0; i < number_from("DS_FAKE_CUDA_DEVICES", 1); ++i) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+// The current one, of a thread that has a context.
+int device_now() {
+  return contexts.empty() ? -1 : static_cast<int>(reinterpret_cast<uintptr_t>(contexts.back())) - 1;
+}
+
 // Errors.
 struct Injected {
   std::mutex mutex;
@@ -60,8 +80,7 @@ bool injected_now(const char* kind, int64_t number) {
   return in.kind == kind && number == in.at;
 }
 
-std::atomic<int64_t> objects{0}, bytes_taken{0};
-thread_local std::vector<CUcontext> contexts;
+std::atomic<int64_t> objects{0}, bytes_taken[kMostDevices];
 
 // Non-zero: the result of a call that works on a device.
 CUresult state_of_call() {
@@ -83,12 +102,13 @@ CUresult begin_call() {
 struct Range {
   size_t bytes = 0;
   std::byte* alias = nullptr;
+  int device = -1;  // whose memory is mapped there
 };
 std::shared_mutex ranges_mutex;
 std::map<uintptr_t, Range> ranges;   // by the first address
 std::map<uintptr_t, size_t> pinned;  // likewise
 struct Allocation {
-  int file = -1;
+  int file = -1, device = 0;
   size_t bytes = 0;
 };
 
@@ -99,6 +119,15 @@ bool in_device(const void* address) {
   if (next == ranges.begin()) return false;
   const auto& [begin, range] = *std::prev(next);
   return at < begin + range.bytes;
+}
+
+// The device whose memory it is; -1: no device's.
+int device_of(uint64_t address) {
+  std::shared_lock lock(ranges_mutex);
+  auto next = ranges.upper_bound(address);
+  if (next == ranges.begin()) return -1;
+  const auto& [begin, range] = *std::prev(next);
+  return address < begin + range.bytes ? range.device : -1;
 }
 
 bool is_pinned(const void* address) {
@@ -191,11 +220,13 @@ std::shared_ptr<Record> latest_of(CUevent event) {
   return own->latest;
 }
 
-// Device functions see addresses of the alias.
-std::vector<uint64_t> reached(const void* args, size_t bytes) {
+// Device functions see addresses of the alias. *foreign: one is another device's.
+std::vector<uint64_t> reached(const void* args, size_t bytes, bool* foreign) {
   std::vector<uint64_t> words((bytes + 7) / 8);
   std::memcpy(words.data(), args, bytes);
   for (uint64_t& word : words) {
+    const int device = device_of(word);
+    *foreign = *foreign || (device >= 0 && device != device_now());
     word = reinterpret_cast<uint64_t>(fake_cuda_reach(reinterpret_cast<void*>(word)));
   }
   return words;
@@ -223,7 +254,8 @@ void fake_cuda_counts(int64_t out[3]) {
 }
 
 void fake_cuda_live(int64_t* bytes, int64_t* count) {
-  *bytes = bytes_taken;
+  *bytes = 0;
+  for (const auto& taken : bytes_taken) *bytes += taken;
   *count = objects;
 }
 
@@ -235,6 +267,8 @@ void* fake_cuda_reach(void* address) {
   const auto& [begin, range] = *std::prev(next);
   return at < begin + range.bytes ? range.alias + (at - begin) : address;
 }
+
+int fake_cuda_gpu() { return device_now() < 0 ? -1 : gpus().at(static_cast<size_t>(device_now())); }
 
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data) {
   stream_of(static_cast<CUstream>(stream)).give([=] { body(data); });
@@ -267,7 +301,7 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(number_from("DS_FAKE_CUDA_DEVICES", 1));
+  *count = static_cast<int>(gpus().size());
   return CUDA_SUCCESS;
 }
 
@@ -278,6 +312,13 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {
   std::snprintf(name, static_cast<size_t>(size), "fake GPU");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid->bytes, 0, sizeof uuid->bytes);
+  uuid->bytes[0] = 0x6a;
+  uuid->bytes[15] = static_cast<char>(gpus().at(static_cast<size_t>(device)));
   return CUDA_SUCCESS;
 }
 
@@ -319,7 +360,7 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
   BEGIN_CALL();
   *total = static_cast<size_t>(number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30));
-  *free = *total - std::min(*total, static_cast<size_t>(bytes_taken.load()));
+  *free = *total - std::min(*total, static_cast<size_t>(bytes_taken[device_now()].load()));
   return CUDA_SUCCESS;
 }
 
@@ -339,7 +380,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t, CUdeviceptr,
   if (address == MAP_FAILED || alias == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = reinterpret_cast<CUdeviceptr>(address);
   std::unique_lock lock(ranges_mutex);
-  ranges[*out] = {size, static_cast<std::byte*>(alias)};
+  ranges[*out] = {size, static_cast<std::byte*>(alias), -1};
   ++objects;
   return CUDA_SUCCESS;
 }
@@ -355,18 +396,20 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmemAllocationProp*,
+CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmemAllocationProp* kind,
                      unsigned long long) {
   BEGIN_CALL();
   if (size == 0 || size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   const int64_t total = number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30);
   if (injected_now("memory", ++injected().creates)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (bytes_taken + static_cast<int64_t>(size) > total) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::atomic<int64_t>& taken = bytes_taken[kind->location.id];
+  if (taken + static_cast<int64_t>(size) > total) return CUDA_ERROR_OUT_OF_MEMORY;
   auto made = std::make_unique<Allocation>();
   made->file = memfd_create("fake_cuda", MFD_CLOEXEC);
   made->bytes = size;
   if (made->file < 0 || ftruncate(made->file, static_cast<off_t>(size)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  bytes_taken += static_cast<int64_t>(size);
+  made->device = kind->location.id;
+  taken += static_cast<int64_t>(size);
   *out = reinterpret_cast<CUmemGenericAllocationHandle>(made.release());
   return CUDA_SUCCESS;
 }
@@ -374,7 +417,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmem
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   std::unique_ptr<Allocation> own(reinterpret_cast<Allocation*>(handle));
   close(own->file);
-  bytes_taken -= static_cast<int64_t>(own->bytes);
+  bytes_taken[own->device] -= static_cast<int64_t>(own->bytes);
   return CUDA_SUCCESS;
 }
 
@@ -388,6 +431,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     return CUDA_ERROR_INVALID_VALUE;
   void* mapped = mmap(alias, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, own->file, 0);
   if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  {
+    std::unique_lock lock(ranges_mutex);
+    std::prev(ranges.upper_bound(address))->second.device = own->device;
+  }
   std::memset(mapped, 0xA5, 4096);
   mprotect(mapped, size, PROT_NONE);
   return CUDA_SUCCESS;
@@ -429,7 +476,7 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr
   if (which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
     *static_cast<unsigned*>(out) = ours ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
   } else if (which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-    *static_cast<int*>(out) = 0;
+    *static_cast<int*>(out) = device_of(address);
   } else {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -567,8 +614,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   const auto* entry = reinterpret_cast<const lane::Entry*>(function);
   const int64_t number = ++injected().launches;
   const bool fails = injected_now("launch", number);
-  give_work(stream, [=, words = reached(args[0], entry->args_bytes)] {
+  bool foreign = false;
+  std::vector<uint64_t> words = reached(args[0], entry->args_bytes, &foreign);
+  if (foreign) std::fprintf(stderr, "fake_cuda: %s uses memory of another device\n", entry->name);
+  give_work(stream, [=, words = std::move(words)] {
     try {
+      if (foreign) injected().sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+      if (foreign) return;
       if (fails) injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
       if (!fails)
         entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,

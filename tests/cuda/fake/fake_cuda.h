@@ -19,6 +19,8 @@ void fake_cuda_jitter(int64_t us);
 // Where host code finds a byte of the device's memory, for fakes of libraries; the address itself where it is
 // of the host.
 void* fake_cuda_reach(void* address);
+// The number of the GPU that the calling thread's context is of.
+int fake_cuda_gpu();
 // Runs body(data) at its place in the order of a stream.
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data);
 }

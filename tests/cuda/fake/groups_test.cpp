@@ -13,10 +13,9 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/device_group.h"
 #include "core/base/error.h"
 #include "core/device/device.h"
-#include "core/device/named_device.h"
+#include "cuda/fake/group_rank.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
 #include "support/ranks.h"
@@ -31,27 +30,6 @@ constexpr Op kOps[] = {Op::all_gather, Op::reduce_scatter, Op::all_reduce, Op::a
 bool sums(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
 bool takes_blocks(Op op) { return op == Op::reduce_scatter || op == Op::all_to_all; }
 bool gives_blocks(Op op) { return op == Op::all_gather || op == Op::all_to_all; }
-
-// One rank's device, a queue of it and an arena.
-struct Rank {
-  Rank(Communicator& communicator, int64_t bytes)
-      : comm(communicator),
-        device(make_device("cuda:0")),
-        arena(device->make_arena(Device::Place::device, bytes)),
-        queue(device->make_queue("comm")),
-        group(make_device_group(comm, *queue)) {}
-  ~Rank() { queue->finish(); }
-  void finish() const {
-    std::unique_ptr<Event> event = queue->make_event();
-    queue->record(*event);
-    event->synchronize();
-  }
-  Communicator& comm;
-  const std::unique_ptr<Device> device;
-  const std::shared_ptr<Arena> arena;
-  const std::unique_ptr<DeviceQueue> queue;
-  std::unique_ptr<Group> group;
-};
 
 // Numbers of about the size of 1, of either sign.
 Bytes drawn(DType dtype, int64_t count, int rank) {
@@ -95,13 +73,16 @@ class FakeCudaGroups : public testing::Test {
 };
 
 // In a place of its own and, where that is allowed, in the place of what it takes.
-TEST_F(FakeCudaGroups, HaveTheBitsOfACommunicator) {
+void compare_with_communicator(Gpus gpus) {
   for (int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
       constexpr int64_t kRoom = 1 << 20;
-      Rank rank(comm, 2 * kRoom);
+      GroupRank rank(comm, 2 * kRoom, gpus);
+      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
-        for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000}}) {
+        for (int64_t count :
+             {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000},
+              static_cast<int64_t>(random() % 30'000), static_cast<int64_t>(random() % 300)}) {
           for (Op op : kOps) {
             if (dtype == DS_DTYPE_U8 && sums(op)) continue;
             const int64_t unit = sums(op) ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype);
@@ -116,7 +97,7 @@ TEST_F(FakeCudaGroups, HaveTheBitsOfACommunicator) {
               std::byte* to = apart ? from + kRoom : op == Op::reduce_scatter ? from + own : from;
               std::byte* given = !apart && op == Op::all_gather ? from + own : from;
               rank.device->copy(given, in.data(), static_cast<int64_t>(in.size()));
-              rank.group->run(*rank.queue, op, given, to, count, dtype, nullptr, "on the device");
+              rank.run(op, given, to, count, dtype, "on the device");
               rank.finish();
               rank.device->copy(out.data(), to, static_cast<int64_t>(out.size()));
               EXPECT_TRUE(out == want) << "operation " << static_cast<int>(op) << " of " << count << " "
@@ -127,6 +108,19 @@ TEST_F(FakeCudaGroups, HaveTheBitsOfACommunicator) {
       }
     });
   }
+}
+
+TEST_F(FakeCudaGroups, HaveTheBitsOfACommunicator) { compare_with_communicator(Gpus::shared); }
+
+// What was moved is what links have counted, and what the groups have.
+TEST_F(FakeCudaGroups, OfLinkedGpusHaveTheBitsOfACommunicator) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  fake.fail_links("");
+  compare_with_communicator(Gpus::own);
+  EXPECT_GT(fake.link_counts().bytes, 0);
+  EXPECT_EQ(fake.link_counts().misuses, 0);
+  EXPECT_EQ(fake.live(), before);
 }
 
 // What a random program does to the memory of all ranks: rows of floats, `kRows` for each.
@@ -165,7 +159,7 @@ class Model {
 
 // Nothing waits between the calls but the queues, of which now one and now another is late: it writes what
 // others read, and reads what others write next.
-TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) {
+void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);
   for (int world : {2, 3, 4}) {
@@ -175,7 +169,7 @@ TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) {
       Model model(world, kBlock);
       const int64_t row = model.row_elements();
       const int64_t room = Model::kRows * row * static_cast<int64_t>(sizeof(float));
-      Rank rank(comm, room);
+      GroupRank rank(comm, room, gpus);
       auto* base = reinterpret_cast<float*>(rank.arena->address());
       for (int call = 0; call < 150; ++call) {
         if (draw(2) == 0) {
@@ -192,8 +186,8 @@ TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) {
         const Op op = kOps[draw(4)];
         const int64_t from = draw(Model::kRows);
         const int64_t to = op == Op::all_reduce && draw(2) == 0 ? from : (from + 1 + draw(4)) % Model::kRows;
-        rank.group->run(*rank.queue, op, base + from * row, base + to * row,
-                        op == Op::all_reduce ? row : kBlock, DS_DTYPE_F32, nullptr, "random");
+        rank.run(op, base + from * row, base + to * row, op == Op::all_reduce ? row : kBlock, DS_DTYPE_F32,
+                 "random");
         model.apply(op, from, to);
       }
       rank.finish();
@@ -203,6 +197,14 @@ TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) {
           << "rank " << comm.rank() << " of " << world;
     });
   }
+}
+
+TEST_F(FakeCudaGroups, RandomSequencesKeepTheirOrder) { run_random_sequences(Gpus::shared); }
+
+TEST_F(FakeCudaGroups, RandomSequencesOfLinkedGpusKeepTheirOrder) {
+  FakeCuda::find()->fail_links("");
+  run_random_sequences(Gpus::own);
+  EXPECT_EQ(FakeCuda::find()->link_counts().misuses, 0);
 }
 
 // The last rank stops before its call k, and gives its memory back at once. It has told nobody.
@@ -216,13 +218,12 @@ TEST_F(FakeCudaGroups, ARankThatLeavesEndsTheOthers) {
         const bool leaves = comm.rank() == world - 1;
         std::string text;
         {
-          Rank rank(comm, 2 * kBytes);
+          GroupRank rank(comm, 2 * kBytes, Gpus::shared);
           auto use = [&] {
             for (int call = 0; call < 8; ++call) {
               if (leaves && call == last) throw Error(DS_ERROR_COMM, "no more");
-              rank.group->run(*rank.queue, kOps[call % 4], rank.arena->address(),
-                              rank.arena->address() + kBytes, call % 4 == 2 ? kCount : kCount / world,
-                              DS_DTYPE_F32, nullptr, "call " + std::to_string(call));
+              rank.run(kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
+                       call % 4 == 2 ? kCount : kCount / world, DS_DTYPE_F32, "call " + std::to_string(call));
             }
           };
           text = message_of(use);
@@ -276,13 +277,13 @@ TEST_F(FakeCudaGroups, ARankThatFailsInAStepKeepsItsMemoryForTheOthers) {
   fake.jitter(3000);
   for (int good = 0; good < 10; ++good) {
     run_ranks(3, [&](Communicator& comm) {
-      Rank rank(comm, 2 * kBytes);
+      GroupRank rank(comm, 2 * kBytes, Gpus::shared);
       FailingQueue queue(*rank.queue, comm.rank() == 0 ? good : INT_MAX);
       std::string text;
       try {
         for (int call = 0; call < 8; ++call) {
-          rank.group->run(queue, kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
-                          call % 4 == 2 ? kCount : kCount / 3, DS_DTYPE_F32, nullptr, "call");
+          rank.run_on(queue, kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
+                      call % 4 == 2 ? kCount : kCount / 3, DS_DTYPE_F32, "call");
         }
       } catch (const Error& error) {
         text = error.what();
@@ -303,10 +304,10 @@ TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
   int64_t submitted = 0;  // calls of the driver before any rank gives back what it took
   auto use = [&] {
     run_ranks(3, [&](Communicator& comm) {
-      Rank rank(comm, 2 * kBytes);
+      GroupRank rank(comm, 2 * kBytes, Gpus::shared);
       for (int call = 0; call < 8; ++call) {
-        rank.group->run(*rank.queue, kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
-                        call % 4 == 2 ? kCount : kCount / 3, DS_DTYPE_F32, nullptr, "call");
+        rank.run(kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
+                 call % 4 == 2 ? kCount : kCount / 3, DS_DTYPE_F32, "call");
       }
       comm.barrier("submitted");
       if (comm.rank() == 0) submitted = fake.counts().calls;
@@ -327,11 +328,11 @@ TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
 
 TEST_F(FakeCudaGroups, RefuseWhatTheyCannotAddUp) {
   run_ranks(1, [&](Communicator& comm) {
-    Rank rank(comm, 4096);
+    GroupRank rank(comm, 4096, Gpus::shared);
     expect_names(message_of(
                      [&] {
-                       rank.group->run(*rank.queue, Op::all_reduce, rank.arena->address(),
-                                       rank.arena->address() + 2048, 4, DS_DTYPE_I32, nullptr, "whole");
+                       rank.run(Op::all_reduce, rank.arena->address(), rank.arena->address() + 2048, 4,
+                                DS_DTYPE_I32, "whole");
                      },
                      DS_ERROR_INTERNAL),
                  {"takes f32, bf16 and f16, got i32"});

@@ -29,13 +29,14 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-// transport "shm": the ranks are threads, but do not know it, so that collectives go through the host.
+// device "cuda:*": of each rank a GPU of its own. transport "shm": the ranks are threads, but do not know it,
+// so that collectives go through the host.
 Trained train(const Point& p, const std::string& device, int steps = 2, const char* transport = "threads",
               const std::function<void(int rank, size_t instr)>& before = {}) {
   std::vector<Trained> ranks(static_cast<size_t>(p.world));
   auto body = [&](Communicator& comm) {
     Config config = config_of(p);
-    config.device = device;
+    config.device = device == "cuda:*" ? "cuda:" + std::to_string(comm.rank()) : device;
     EngineOptions options;
     if (before) options.before_instr = [&](size_t instr) { before(comm.rank(), instr); };
     Engine engine(config, graph_of(p), comm, options);
@@ -45,6 +46,7 @@ Trained train(const Point& p, const std::string& device, int steps = 2, const ch
     for (const auto& [name, count] : engine.runtime().ledger()) {
       const auto found = at_first.find(name);
       const CommCount begun = found == at_first.end() ? CommCount() : found->second;
+      if (count.calls == begun.calls && count.bytes == begun.bytes) continue;
       own.moved[name] = {count.calls - begun.calls, count.bytes - begun.bytes};
     }
     own.hash = state_hash(engine.store());
@@ -132,8 +134,70 @@ TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
   }
 }
 
+// Linked GPUs. What the library has moved is what groups have counted, and what queues of one GPU would have
+// copied.
+TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  struct Case {
+    int stage, world;
+    Tier tier = Tier::device;
+    DType compute = DS_DTYPE_F32;
+  };
+  std::vector<Point> points;
+  for (const Case& c :
+       {Case{0, 3}, Case{1, 4, Tier::host}, Case{2, 2, Tier::nvme, DS_DTYPE_BF16}, Case{3, 3}}) {
+    Point& p = points.emplace_back(small());
+    p.stage = c.stage, p.world = c.world, p.tier = c.tier, p.compute = c.compute;
+    if (c.world == 3) p.leaves = 3;
+  }
+  Point& parts = points.emplace_back(small());
+  parts.world = 4, parts.stage = 3, parts.mics = 2, parts.gather_by_node = true;
+  Point& quantized = points.emplace_back(small());
+  quantized.world = 4, quantized.stage = 3, quantized.nodes = 2, quantized.hpz = 2;
+  quantized.tier = Tier::host, quantized.quantized_weights = true, quantized.gradient_bits = 8;
+  for (const Point& p : points) {
+    const Trained one = train(p, "cuda:0", 1);
+    for (const char* transport : {"threads", "shm"}) {
+      fake.fail_links("");
+      const Trained own = train(p, "cuda:*", 1, transport);
+      EXPECT_EQ(one.losses, own.losses) << p.name() << " over " << transport;
+      EXPECT_EQ(one.hash, own.hash) << p.name() << " over " << transport;
+      EXPECT_EQ(one.moved, own.moved) << p.name() << " over " << transport;
+      EXPECT_GT(fake.link_counts().calls, 0) << p.name();
+      EXPECT_EQ(fake.link_counts().misuses, 0) << p.name();
+      EXPECT_EQ(fake.link_counts().aborts, 0) << p.name();
+    }
+    EXPECT_EQ(fake.live(), before) << p.name();
+  }
+}
+
+// The library fails, or a stream never ends, at some call: who it is, in what, and nothing hangs or stays.
+TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  Point p = small();
+  p.stage = 3;
+  p.world = 3;
+  p.leaves = 3;
+  fake.fail_links("");
+  train(p, "cuda:*", 1);
+  const int64_t calls = fake.link_counts().calls / p.world;
+  for (const char* kind : {"call", "async"}) {
+    for (int64_t part = 0; part < 4; ++part) {
+      const int64_t at = std::max<int64_t>(1, calls * (2 * part + 1) / 8);
+      fake.fail_links(std::string(kind) + ":1:" + std::to_string(at));
+      const std::string text = message_of([&] { train(p, "cuda:*", 1); });
+      expect_names(text, {"rank 0", "ended by rank 1: rank 1 in ", "its link: "});
+      EXPECT_GE(fake.link_counts().aborts, p.world) << text;
+      EXPECT_EQ(fake.live(), before) << text;
+    }
+  }
+  fake.fail_links("");
+}
+
 // Any rank, before any instruction: the others say who and why, and nothing stays behind.
-TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) {
+void let_ranks_fail(const std::string& device) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   Point p = small();
@@ -141,13 +205,13 @@ TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) {
   p.world = 3;
   p.leaves = 3;
   std::atomic<int64_t> issued = 0;
-  train(p, "cuda:0", 1, "threads", [&](int rank, size_t) { issued += rank == 0 ? 1 : 0; });
+  train(p, device, 1, "threads", [&](int rank, size_t) { issued += rank == 0 ? 1 : 0; });
   for (int64_t part = 0; part < 6; ++part) {
     const int64_t last = issued * part / 6;
     const int bad = static_cast<int>(part % 2) + 1;
     std::atomic<int64_t> seen = 0;
     const std::string text = message_of([&] {
-      train(p, "cuda:0", 1, "threads", [&](int rank, size_t) {
+      train(p, device, 1, "threads", [&](int rank, size_t) {
         if (rank == bad && seen++ == last) throw Error(DS_ERROR_IO, "the disk is full");
       });
     });
@@ -156,6 +220,10 @@ TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) {
     EXPECT_EQ(fake.live(), before) << text;
   }
 }
+
+TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) { let_ranks_fail("cuda:0"); }
+
+TEST_F(FakeCudaTraining, ARankOnAGpuOfItsOwnThatFailsEndsAll) { let_ranks_fail("cuda:*"); }
 
 TEST_F(FakeCudaTraining, EverythingIsGivenBack) {
   const FakeCuda& fake = *FakeCuda::find();

@@ -1,0 +1,389 @@
+// The part of NCCL that libds_cuda.so calls, in software, for the fake driver: DS_NCCL names it. Ranks are
+// threads or processes of this machine: what a communicator's ranks share is a file of shared memory that the
+// unique id names, with a ring of bytes from each rank to each other one. Like the library, it never waits in
+// a call (all communicators are non-blocking), refuses two ranks on one GPU, gives a call to its stream some
+// time after the call, and moves bytes when streams of both ranks have come to it; a stream whose peer does
+// not come waits until its communicator is aborted.
+#include "fake_nccl.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+enum Result {
+  kSuccess = 0,
+  kSystemError = 2,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7
+};
+constexpr int kMostRanks = 8;
+constexpr uint64_t kRing = 64 << 10;
+
+template <typename Function>
+Function of_driver(const char* name) {
+  static void* const driver = dlopen(std::getenv("DS_CUDA_DRIVER"), RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<Function>(dlsym(driver, name));
+}
+
+std::byte* reach(const void* address) {
+  static const auto function = of_driver<void* (*)(void*)>("fake_cuda_reach");
+  return static_cast<std::byte*>(function(const_cast<void*>(address)));
+}
+
+int gpu_now() {
+  static const auto function = of_driver<int (*)()>("fake_cuda_gpu");
+  return function();
+}
+
+void enqueue(void* stream, void (*body)(void*), void* data) {
+  static const auto function = of_driver<void (*)(void*, void (*)(void*), void*)>("fake_cuda_enqueue");
+  function(stream, body, data);
+}
+
+// Errors and counts of this process.
+struct Injected {
+  std::mutex mutex;
+  std::string kind;
+  int rank = -1;
+  int64_t at = 0, seen = 0;
+  std::atomic<int64_t> calls{0}, bytes{0}, aborts{0}, misuses{0}, live{0};
+  Injected() {
+    if (const char* given = std::getenv("DS_FAKE_NCCL_FAIL")) set(given);
+  }
+  void set(const char* error) {
+    std::lock_guard lock(mutex);
+    char name[16] = "";
+    rank = -1;
+    at = seen = 0;
+    long long number = 0;
+    std::sscanf(error, "%15[a-z]:%d:%lld", name, &rank, &number);
+    kind = name;
+    at = number;
+    calls = bytes = aborts = misuses = 0;
+  }
+  bool is(const char* which, int of) {
+    std::lock_guard lock(mutex);
+    return kind == which && rank == of;
+  }
+  // Of a call of that rank: what happens to it, "" for nothing.
+  std::string next(int of) {
+    std::lock_guard lock(mutex);
+    return of == rank && ++seen == at ? kind : "";
+  }
+};
+Injected& injected() {
+  static Injected one;
+  return one;
+}
+
+struct Ring {
+  std::atomic<uint64_t> written, read;
+  std::byte data[kRing];
+};
+struct Shared {
+  std::atomic<int> joined;
+  std::atomic<int> gpu[kMostRanks];    // 1 + its number; 0: that rank has not joined
+  Ring rings[kMostRanks][kMostRanks];  // from, to
+};
+
+struct Transfer {
+  bool sends = false;
+  int peer = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0, done = 0;
+};
+struct Batch {
+  std::vector<Transfer> transfers;
+  const std::byte* own_from = nullptr;  // what a rank gives itself
+  std::byte* own_to = nullptr;
+  size_t own = 0;
+  void* stream = nullptr;
+};
+
+struct State : std::enable_shared_from_this<State> {
+  int rank = 0, size = 0;
+  std::string name, last;
+  Shared* shared = nullptr;
+  bool joined = false;
+  int result = kInProgress;
+  int polls = 0;
+  std::unique_ptr<Batch> given;  // and not yet in its stream
+  std::atomic<bool> aborted{false};
+  std::atomic<int> running{0};
+  ~State() { munmap(shared, sizeof(Shared)); }
+
+  void poll();
+  void put_in_stream();
+  void move(Batch& batch);
+};
+struct Communicator {
+  std::shared_ptr<State> state;
+};
+struct Work {
+  std::shared_ptr<State> state;
+  Batch batch;
+};
+
+thread_local std::string last_error;
+thread_local int depth = 0;
+thread_local std::map<State*, Batch> group;
+
+int refuse(int result, const std::string& reason) {
+  last_error = reason;
+  return result;
+}
+
+void State::poll() {
+  if (result != kInProgress) return;
+  if (!joined) {
+    if (shared->joined < size) return;
+    joined = true;
+    shm_unlink(name.c_str());
+    for (int a = 0; a < size; ++a) {
+      for (int b = a + 1; b < size; ++b) {
+        if (shared->gpu[a] != shared->gpu[b]) continue;
+        last = "Duplicate GPU detected : rank " + std::to_string(a) + " and rank " + std::to_string(b) +
+               " both on CUDA device " + std::to_string(shared->gpu[a] - 1);
+        result = kInvalidUsage;
+        return;
+      }
+    }
+    result = kSuccess;
+  } else if (++polls > 1) {
+    put_in_stream();
+  }
+}
+
+void State::put_in_stream() {
+  result = kSuccess;
+  auto* work = new Work{shared_from_this(), std::move(*given)};  // which it lives as long as
+  given.reset();
+  ++injected().calls;
+  ++running;
+  enqueue(
+      work->batch.stream,
+      [](void* data) {
+        std::unique_ptr<Work> own(static_cast<Work*>(data));
+        own->state->move(own->batch);
+        --own->state->running;
+      },
+      work);
+}
+
+// On the thread of the stream.
+void State::move(Batch& batch) {
+  if (batch.own > 0 && batch.own_to != batch.own_from) std::memmove(batch.own_to, batch.own_from, batch.own);
+  for (;;) {
+    bool all = true, moved = false;
+    for (Transfer& t : batch.transfers) {
+      if (t.done == t.bytes) continue;
+      Ring& ring = t.sends ? shared->rings[rank][t.peer] : shared->rings[t.peer][rank];
+      const uint64_t written = ring.written, read = ring.read;
+      const uint64_t at = (t.sends ? written : read) % kRing;
+      const uint64_t there = t.sends ? kRing - (written - read) : written - read;
+      const uint64_t n = std::min({there, kRing - at, static_cast<uint64_t>(t.bytes - t.done)});
+      if (t.sends) {
+        std::memcpy(ring.data + at, t.data + t.done, n);
+        ring.written += n;
+      } else {
+        std::memcpy(t.data + t.done, ring.data + at, n);
+        ring.read += n;
+        injected().bytes += static_cast<int64_t>(n);
+      }
+      t.done += n;
+      moved = moved || n > 0;
+      all = all && t.done == t.bytes;
+    }
+    if (all || aborted) return;
+    if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+// Gives what a thread has collected to a communicator.
+int give(State* state, Batch batch) {
+  if (state->result != kSuccess) {
+    ++injected().misuses;
+    return refuse(kInvalidUsage, "a call while the communicator is in progress");
+  }
+  const std::string error = injected().next(state->rank);
+  if (error == "call") return refuse(kSystemError, "this call was to fail");
+  if (error == "async" || error == "hang")  // something that never comes
+    batch.transfers = {{false, state->rank, nullptr, 1, 0}}, batch.own = 0;
+  state->given = std::make_unique<Batch>(std::move(batch));
+  state->polls = 0;
+  state->result = kInProgress;
+  if (error != "async") return kInProgress;
+  state->put_in_stream();
+  state->last = "a peer has closed its connection";
+  state->result = kRemoteError;
+  return kInProgress;
+}
+
+int add(State* state, const Transfer& transfer, void* stream) {
+  Batch& batch = group[state];
+  batch.stream = stream;
+  if (transfer.bytes > 0) batch.transfers.push_back(transfer);
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+void fake_nccl_fail(const char* error) { injected().set(error); }
+
+void fake_nccl_counts(int64_t out[4]) {
+  const Injected& in = injected();
+  out[0] = in.calls;
+  out[1] = in.bytes;
+  out[2] = in.aborts;
+  out[3] = in.misuses;
+}
+
+int64_t fake_nccl_live() { return injected().live; }
+
+struct UniqueId {
+  char internal[128];
+};
+
+int ncclGetVersion(int* version) {
+  const char* given = std::getenv("DS_FAKE_NCCL_VERSION");
+  *version = given ? std::atoi(given) : 22809;
+  return kSuccess;
+}
+
+const char* ncclGetErrorString(int result) {
+  switch (result) {
+    case kSystemError:
+      return "unhandled system error";
+    case kInvalidUsage:
+      return "invalid usage";
+    case kRemoteError:
+      return "remote process exited or there was a network error";
+    default:
+      return "an error";
+  }
+}
+
+const char* ncclGetLastError(Communicator* communicator) {
+  if (communicator && !communicator->state->last.empty()) last_error = communicator->state->last;
+  return last_error.c_str();
+}
+
+int ncclGetUniqueId(UniqueId* id) {
+  static std::atomic<int> made{0};
+  std::snprintf(id->internal, sizeof id->internal, "/ds_fake_nccl.%d.%d", getpid(), ++made);
+  return kSuccess;
+}
+
+int ncclCommInitRankConfig(Communicator** out, int size, UniqueId id, int rank, const void* configuration) {
+  struct Given {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+  } given{};
+  std::memcpy(&given, configuration, sizeof given);
+  if (given.magic != 0xcafebeef || given.size < 20 || given.blocking != 0 || size > kMostRanks ||
+      rank >= size || gpu_now() < 0)
+    return refuse(kInvalidArgument, "this fake has no such communicator");
+  auto state = std::make_shared<State>();
+  state->rank = rank;
+  state->size = size;
+  state->name = id.internal;
+  const int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return refuse(kSystemError, "no shared memory");
+  void* mapped = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (mapped == MAP_FAILED) return refuse(kSystemError, "no shared memory");
+  state->shared = static_cast<Shared*>(mapped);
+  if (!injected().is("join", rank)) {
+    state->shared->gpu[rank] = gpu_now() + 1;
+    ++state->shared->joined;
+  }
+  ++injected().live;
+  *out = new Communicator{state};
+  return kInProgress;
+}
+
+int ncclCommGetAsyncError(Communicator* communicator, int* result) {
+  communicator->state->poll();
+  *result = communicator->state->result;
+  return kSuccess;
+}
+
+int end(Communicator* communicator) {
+  shm_unlink(communicator->state->name.c_str());
+  --injected().live;
+  delete communicator;
+  return kSuccess;
+}
+
+int ncclCommAbort(Communicator* communicator) {
+  ++injected().aborts;
+  communicator->state->aborted = true;
+  return end(communicator);
+}
+
+int ncclCommDestroy(Communicator* communicator) {
+  if (communicator->state->running > 0) ++injected().misuses;
+  return end(communicator);
+}
+
+int ncclGroupStart() {
+  ++depth;
+  return kSuccess;
+}
+
+int ncclGroupEnd() {
+  if (--depth > 0) return kSuccess;
+  int result = kSuccess;
+  for (auto& [state, batch] : std::exchange(group, {})) result = give(state, std::move(batch));
+  return result;
+}
+
+int ncclSend(const void* data, size_t count, int type, int peer, Communicator* communicator, void* stream) {
+  if (type != 1 || depth == 0) return refuse(kInvalidArgument, "this fake sends bytes, in a group");
+  return add(communicator->state.get(), {true, peer, reach(data), count, 0}, stream);
+}
+
+int ncclRecv(void* data, size_t count, int type, int peer, Communicator* communicator, void* stream) {
+  if (type != 1 || depth == 0) return refuse(kInvalidArgument, "this fake receives bytes, in a group");
+  return add(communicator->state.get(), {false, peer, reach(data), count, 0}, stream);
+}
+
+int ncclAllGather(const void* in, void* out, size_t count, int type, Communicator* communicator,
+                  void* stream) {
+  if (type != 1) return refuse(kInvalidArgument, "this fake gathers bytes");
+  State& state = *communicator->state;
+  Batch batch;
+  batch.stream = stream;
+  batch.own_from = reach(in);
+  batch.own_to = reach(out) + static_cast<size_t>(state.rank) * count;
+  batch.own = count;
+  for (int r = 0; r < state.size; ++r) {
+    if (r == state.rank || count == 0) continue;
+    batch.transfers.push_back({true, r, reach(in), count, 0});
+    batch.transfers.push_back({false, r, reach(out) + static_cast<size_t>(r) * count, count, 0});
+  }
+  return give(&state, std::move(batch));
+}
+}

@@ -1,0 +1,89 @@
+// Ranks that are processes with a GPU each, linked by a library. They are forked, so these come first in a
+// process that has run nothing else: suites of this name do.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/base/plugin.h"
+#include "support/errors.h"
+#include "support/fake_cuda.h"
+#include "support/processes.h"
+#include "support/same_bits.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+Point of_processes(int stage, int world) {
+  Point p;
+  p.stage = stage;
+  p.world = world;
+  p.leaves = world == 3 ? 3 : 4;
+  p.device = "cuda:*";
+  return p;
+}
+
+class FakeLinksDeathTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!FakeCuda::find()) GTEST_SKIP() << "the plugin is not built";
+  }
+};
+
+// Without a warning, so through no memory of the host.
+TEST_F(FakeLinksDeathTest, ProcessesHaveTheBitsOfThreadsThatAreStaged) {
+  for (const Point& p : {of_processes(0, 2), of_processes(2, 4), of_processes(3, 3)}) {
+    Point q = p;
+    testing::internal::CaptureStderr();
+    const std::vector<RankReport> linked = train_processes(q, 1);
+    const std::string silent = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(silent.find("memory of the host"), std::string::npos) << silent;
+    q.device = "cuda:0";
+    testing::internal::CaptureStderr();
+    const std::vector<RankReport> staged = train_processes(q, 1);
+    const std::string warned = testing::internal::GetCapturedStderr();
+    EXPECT_NE(warned.find("collectives go through memory of the host, because ranks 0 and 1 share a GPU"),
+              std::string::npos)
+        << warned;
+    for (size_t r = 0; r < linked.size(); ++r) {
+      EXPECT_TRUE(linked[r].ok) << linked[r].text;
+      EXPECT_EQ(linked[r].text, staged[r].text) << q.name() << ", rank " << r;
+    }
+  }
+}
+
+// Between two instructions, with streams full of work of which the others wait for their part.
+TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
+  for (size_t at : {40, 150, 300}) {
+    const std::vector<RankReport> ranks = train_processes(of_processes(3, 3), 3, 1, at);
+    for (size_t r : {size_t{0}, size_t{2}}) {
+      EXPECT_FALSE(ranks[r].ok) << at;
+      EXPECT_LT(ranks[r].seconds, 60) << at;
+      expect_names(ranks[r].text, {"rank 1 is dead"});
+    }
+  }
+}
+
+// Where the control plane sends messages.
+TEST_F(FakeLinksDeathTest, OverGlooRanksHaveTheSameBitsAndAKilledOneIsNamed) {
+  if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  const TempFolder folder;
+  const Point p = of_processes(3, 3);
+  const std::vector<RankReport> shared = train_processes(p, 1);
+  for (const RankReport& report : train_processes(p, 1, "gloo://" + folder / "bits"))
+    EXPECT_EQ(report.text, shared[0].text);
+  for (size_t at : {60, 300}) {
+    const std::vector<RankReport> ranks =
+        train_processes(p, 3, "gloo://" + folder / ("killed" + std::to_string(at)), 1, at);
+    for (size_t r : {size_t{0}, size_t{2}}) {
+      EXPECT_FALSE(ranks[r].ok) << at;
+      EXPECT_LT(ranks[r].seconds, 60) << at;
+      expect_names(ranks[r].text, {"rank 1 has left the group"});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test

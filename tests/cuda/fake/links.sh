@@ -1,0 +1,34 @@
+#!/bin/sh
+# Ranks of the launcher, each on a GPU of its own: linked by NCCL where there is one, else through memory of the host.
+# usage: links.sh LIBDS FAKE_DRIVER FAKE_BLAS FAKE_NCCL
+export DS_CUDA_DRIVER="$2" DS_CUDA_BLAS="$3" DS_NCCL="$4"
+. "$(dirname "$0")/../../cli/begin.sh"
+make_text 400
+sed 's|"optimizer"|"device": "cuda:0", "optimizer"|' "$here/../../cli/tiny.json" > cuda.json
+
+# train NAME GPU: two ranks on GPUs of these numbers.
+train() {
+  "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=$2 exec $libds train --config cuda.json --data text.txt --steps 2 --dir $1" \
+    > "$1.out" 2> "$1.err" || fail "no training of $1: $(cat "$1.err")"
+  cut -d , -f 2 "$1/metrics.csv" > "$1.losses"
+}
+staged="collectives go through memory of the host, because"
+train linked '$RANK'
+! grep "$staged" linked.err || fail "ranks with a GPU each are not linked"
+train shared 0
+[ "$(grep -c "$staged ranks 0 and 1 share a GPU" shared.err)" = 1 ] || fail "$(cat shared.err)"
+export DS_NCCL=/nowhere/libnccl.so
+train none '$RANK'
+[ "$(grep -c "$staged rank 0: there is no NCCL: /nowhere/libnccl.so: cannot open" none.err)" = 1 ] || fail "$(cat none.err)"
+cmp linked.losses shared.losses
+cmp linked.losses none.losses
+grep -q '^[0-9.]\{5,\}$' linked.losses || fail "$(cat linked/metrics.csv)"
+
+# A stream that hangs is an error that names a rank and the collective.
+export DS_NCCL="$4"
+sed 's|"device"|"comm_timeout_ms": 2000, "device"|' cuda.json > short.json
+mv short.json cuda.json
+if DS_FAKE_NCCL_FAIL=hang:1:9 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\$RANK exec $libds train --config cuda.json --data text.txt --steps 2 --dir hung" > out 2> err; then
+  fail "trained over a link that hangs"
+fi
+grep -q "rank [01] in [a-z_]* '.*': rank [01] has made no progress for 2000 ms" err || fail "$(cat err)"

@@ -1,0 +1,206 @@
+// Ranks on GPUs of their own, linked by a library: what becomes of them when one of them, its GPU or the
+// library fails.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/base/error.h"
+#include "core/device/device.h"
+#include "core/device/named_device.h"
+#include "cuda/fake/group_rank.h"
+#include "support/errors.h"
+#include "support/fake_cuda.h"
+#include "support/ranks.h"
+
+namespace ds::test {
+namespace {
+
+constexpr Group::Op kCalls[] = {Group::Op::all_gather, Group::Op::reduce_scatter, Group::Op::all_reduce,
+                                Group::Op::all_to_all};
+constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"};
+constexpr int64_t kElements = 60'000, kRoom = kElements * static_cast<int64_t>(sizeof(float));
+constexpr int kRounds = 8;
+
+class FakeLinks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!FakeCuda::find()) GTEST_SKIP() << "the plugin is not built";
+    fake().fail("");
+    fake().fail_links("");
+    before_ = fake().live();
+  }
+  void TearDown() override {
+    if (!FakeCuda::find()) return;
+    fake().fail_links("");
+    fake().jitter(0);
+    EXPECT_EQ(fake().live(), before_) << "what was taken is given back";
+    EXPECT_EQ(fake().link_counts().misuses, 0);
+  }
+  static const FakeCuda& fake() { return *FakeCuda::find(); }
+
+ private:
+  FakeCuda::Live before_;
+};
+
+// Calls of all kinds, one after the other, and their end. `before`: of each call.
+void make_calls(GroupRank& rank, const std::function<void(int)>& before = {}) {
+  for (int call = 0; call < kRounds; ++call) {
+    if (before) before(call);
+    rank.run(kCalls[call % 4], rank.arena->address(), rank.arena->address() + kRoom,
+             call % 4 == 2 ? kElements : kElements / rank.comm.size(), DS_DTYPE_F32,
+             "call " + std::to_string(call));
+  }
+  rank.finish();
+}
+
+// What each rank throws from its calls; "" where it throws nothing. Behind an error a rank ends its link,
+// and then its queue ends.
+std::vector<std::string> errors_of(int world, const std::function<void(GroupRank&)>& body,
+                                   int64_t timeout_ms = 60'000) {
+  std::vector<std::string> texts(static_cast<size_t>(world));
+  run_ranks(world, [&](Communicator& comm) {
+    comm.set_timeout(timeout_ms);
+    GroupRank rank(comm, 2 * kRoom, Gpus::own);
+    try {
+      body(rank);
+    } catch (const std::exception& error) {
+      texts[static_cast<size_t>(comm.rank())] = error.what();
+      rank.give_up(error.what());
+    }
+  });
+  return texts;
+}
+
+TEST_F(FakeLinks, RanksOnOneGpuAreRefused) {
+  const std::string text = message_of([] {
+    run_ranks(3, [](Communicator& comm) {
+      const std::unique_ptr<Device> device = make_device(comm.rank() == 2 ? "cuda:1" : "cuda:0");
+      CommGroups groups(comm);
+      groups.link(*device);
+    });
+  });
+  expect_names(text, {"in link 'all ranks'", "invalid usage", "Duplicate GPU detected : rank 0 and rank 1"});
+}
+
+TEST_F(FakeLinks, ARankThatDoesNotJoinIsNotWaitedForForever) {
+  fake().fail_links("join:1");
+  const std::string text = message_of([] {
+    run_ranks(3, [](Communicator& comm) {
+      comm.set_timeout(300);
+      const std::unique_ptr<Device> device = make_device("cuda:" + std::to_string(comm.rank()));
+      CommGroups groups(comm);
+      groups.link(*device);
+    });
+  });
+  expect_names(text, {"in link 'all ranks'", "has made no progress for 300 ms"});
+}
+
+// The library refuses a call, has an error later, or its stream never ends: at any call, on any rank. Who is
+// told first names itself, the operation and the label; a stream that never ends is an error of the rank that
+// waits for it.
+TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAll) {
+  constexpr int kWorld = 3;
+  for (const char* kind : {"call", "async", "hang"}) {
+    for (int call : {0, 1, 2, 3, 6}) {
+      const int bad = call % kWorld;
+      // an all_reduce is two calls of the library
+      const int number = call + (call > 2 ? 1 : 0) + (call > 6 ? 1 : 0) + 1;
+      fake().fail_links(std::string(kind) + ":" + std::to_string(bad) + ":" + std::to_string(number));
+      const bool hangs = std::string(kind) == "hang";
+      const std::vector<std::string> texts = errors_of(
+          kWorld, [](GroupRank& rank) { make_calls(rank); }, hangs ? 300 : 60'000);
+      const std::string what = std::string(kind) + " at call " + std::to_string(call);
+      for (int r = 0; r < kWorld; ++r) {
+        const std::string& text = texts[static_cast<size_t>(r)];
+        EXPECT_NE(text, "") << what << ", rank " << r;
+        EXPECT_NE(text.find(hangs                          ? "has made no progress for 300 ms"
+                            : std::string(kind) == "async" ? "remote process exited"
+                                                           : "unhandled system error: this call was to fail"),
+                  std::string::npos)
+            << what << ", rank " << r << ": " << text;
+        if (hangs || r == bad) continue;
+        const std::string who = std::to_string(bad);
+        expect_names(text, {"ended by rank " + who, "rank " + who + " in " + kNames[call % 4]});
+      }
+      EXPECT_EQ(fake().link_counts().aborts, kWorld) << what;
+    }
+  }
+}
+
+// It has told nobody but by its abort, and its streams hold work of the others.
+TEST_F(FakeLinks, ARankThatLeavesEndsTheOthers) {
+  fake().jitter(2000);
+  for (int last : {0, 3, 7}) {
+    const std::vector<std::string> texts = errors_of(3, [&](GroupRank& rank) {
+      make_calls(rank, [&](int call) {
+        if (rank.comm.rank() == 2 && call == last) throw Error(DS_ERROR_IO, "the disk is full");
+      });
+    });
+    for (int r : {0, 1})
+      expect_names(texts[static_cast<size_t>(r)], {"rank " + std::to_string(r) + " in " + kNames[last % 4],
+                                                   "call " + std::to_string(last), "the disk is full"});
+  }
+}
+
+// Ranks that differ learn it before anything is in a queue.
+TEST_F(FakeLinks, RanksThatDifferAreNamed) {
+  const std::vector<std::string> texts = errors_of(2, [](GroupRank& rank) {
+    const int64_t count = rank.comm.rank() == 0 ? 8 : 9;
+    rank.run(Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, count, DS_DTYPE_F32,
+             "wte");
+    rank.finish();
+  });
+  for (const std::string& text : texts) expect_names(text, {"all_gather 'wte'", "32", "36"});
+  EXPECT_EQ(fake().link_counts().calls, 0);
+}
+
+TEST_F(FakeLinks, ALostGpuEndsAll) {
+  int64_t submitted = 0;
+  errors_of(2, [&](GroupRank& rank) {
+    make_calls(rank);
+    rank.comm.barrier("all");
+    if (rank.comm.rank() == 0) submitted = fake().counts().calls;
+  });
+  for (int64_t part = 1; part < 8; ++part) {
+    fake().fail("lost:" + std::to_string(submitted * part / 8));
+    EXPECT_THROW(run_ranks(2,
+                           [](Communicator& comm) {
+                             GroupRank rank(comm, 2 * kRoom, Gpus::own);
+                             make_calls(rank);
+                           }),
+                 Error)
+        << part;
+    fake().fail("");
+  }
+}
+
+// A group of some of the ranks has a link of its own.
+TEST_F(FakeLinks, PartsOfTheRanksHaveTheirOwn) {
+  run_ranks(4, [](Communicator& comm) {
+    GroupRank rank(comm, 2 * kRoom, Gpus::own);
+    rank.groups.add(2, 1);
+    rank.groups.add(2, 2);
+    for (int stride : {1, 2}) {
+      Communicator& part = rank.groups.of(2, stride);
+      const auto first = static_cast<float>(comm.rank());
+      const int peer = comm.rank() ^ stride;
+      rank.device->copy(rank.arena->address(), &first, sizeof first);
+      auto group = make_group(part, *rank.device, *rank.queue, 1, rank.groups.link_of(part));
+      group->run(*rank.queue, Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, 1,
+                 DS_DTYPE_F32, nullptr, "part");
+      rank.finish();
+      float got[2] = {};
+      rank.device->copy(got, rank.arena->address() + kRoom, sizeof got);
+      EXPECT_EQ(got[part.rank()], static_cast<float>(comm.rank()));
+      EXPECT_EQ(got[1 - part.rank()], static_cast<float>(peer));
+    }
+  });
+  EXPECT_EQ(fake().link_counts().calls, 8);
+}
+
+}  // namespace
+}  // namespace ds::test
