@@ -56,7 +56,7 @@ class Ours:
     def step(self, _, micros):
         inputs = [np.concatenate([m[i].reshape(-1) for m in micros]) for i in (0, 1)]
         loss = self.engine.train_batch(*inputs)
-        self.lrs.append(self.engine["lr"])
+        self.lrs.append(self.engine.last_step.lr)
         return loss
 
     def heldout(self, batches):

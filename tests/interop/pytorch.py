@@ -52,7 +52,7 @@ def same_training(engine, total):
     distances, losses = {}, []
     for step, (tokens, targets) in enumerate(batches(text(), total)):
         ours = engine.train_batch(*(a.reshape(-1).copy() for a in (tokens, targets)))
-        optimizer.param_groups[0]["lr"] = engine["lr"]
+        optimizer.param_groups[0]["lr"] = engine.last_step.lr
         loss = forward(params, torch.from_numpy(tokens).long(), torch.from_numpy(targets).long())
         optimizer.zero_grad()
         loss.backward()
