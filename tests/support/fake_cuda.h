@@ -13,7 +13,8 @@ class FakeCuda {
   void fail(const std::string& error) const { fail_(error.c_str()); }  // see fake_cuda.h
   void jitter(int64_t us) const { jitter_(us); }
   struct Counts {
-    int64_t creates = 0, launches = 0, calls = 0;
+    int64_t creates = 0, launches = 0, calls = 0, captured = 0, graphs = 0, replays = 0, marks = 0,
+            live_graphs = 0;
   };
   Counts counts() const;
   struct Live {

@@ -26,6 +26,7 @@
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/ranges.h"
 #include "kernels/cuda/tree_sum.h"
 
 using ds::cuda::Failure;
@@ -41,6 +42,9 @@ struct ds_plugin_queue {
 };
 struct ds_plugin_event {
   ds::cuda::Event event;
+};
+struct ds_plugin_graph {
+  ds::cuda::Graph graph;
 };
 struct ds_plugin_kernel {
   std::unique_ptr<ds::cuda::Kernel> kernel;
@@ -106,6 +110,7 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
     put(out->driver, ds::cuda::driver_name());
     std::tie(out->free, out->total) = own.memory();
     out->granularity = own.granularity();
+    out->captures = ds::cuda::captures() ? 1 : 0;
   });
 }
 
@@ -140,11 +145,17 @@ int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** ou
 }
 
 int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {
-  return guarded([&] { queue->stream.copy(to, from, bytes); });
+  return guarded([&] {
+    queue->stream.copy(to, from, bytes);
+    queue->stream.settle();
+  });
 }
 
 int32_t fill(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes) {
-  return guarded([&] { queue->stream.fill(to, byte, bytes); });
+  return guarded([&] {
+    queue->stream.fill(to, byte, bytes);
+    queue->stream.settle();
+  });
 }
 
 int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype, float* out,
@@ -238,8 +249,31 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds
     arguments.scratch = launch->scratch;
     queue->stream.product_scratch = static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);
+    queue->stream.settle();
   });
 }
+
+int32_t capture_begin(ds_plugin_queue* queue) {
+  return guarded([&] { queue->stream.begin_capture(); });
+}
+
+int32_t capture_end(ds_plugin_queue* queue, ds_plugin_graph** out) {
+  *out = nullptr;
+  return guarded([&] { *out = new ds_plugin_graph{ds::cuda::Graph(queue->stream)}; });
+}
+
+int32_t graph_launch(ds_plugin_graph* graph, ds_plugin_queue* queue) {
+  return guarded([&] { graph->graph.launch(queue->stream); });
+}
+
+int32_t mark(ds_plugin_queue* queue, uint32_t number) {
+  return guarded([&] {
+    queue->stream.mark(number);
+    queue->stream.settle();
+  });
+}
+
+uint32_t* marked(ds_plugin_queue* queue) { return queue->stream.marked(); }
 
 }  // namespace
 
@@ -271,6 +305,15 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                finish,
                                                kernel_create,
                                                kernel_launch,
-                                               destroy<ds_plugin_kernel>};
+                                               destroy<ds_plugin_kernel>,
+                                               capture_begin,
+                                               capture_end,
+                                               graph_launch,
+                                               destroy<ds_plugin_graph>,
+                                               mark,
+                                               marked,
+                                               ds::cuda::ranges,
+                                               ds::cuda::range_push,
+                                               ds::cuda::range_pop};
   return &table;
 }
