@@ -195,9 +195,9 @@ typedef struct ds_plugin_device_table {
   int32_t (*kernel_launch)(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds_plugin_launch* launch);
   void (*kernel_destroy)(ds_plugin_kernel* kernel);
 
-  /* From capture_begin to capture_end the copies, fills, sums and launches that this thread gives the queue are
-   * kept and not done; nothing else is asked of the queue. After an error of either call nothing is kept, and
-   * the queue takes work as before. A graph is what was kept, with every argument as it was given; it is
+  /* From capture_begin to capture_end the copies, fills, sums and launches that this thread gives the queue
+   * are kept and not done; nothing else is asked of the queue. After an error of either call nothing is kept,
+   * and the queue takes work as before. A graph is what was kept, with every argument as it was given; it is
    * launched on queues of its device, and ends when no launch of it is running. */
   int32_t (*capture_begin)(ds_plugin_queue* queue);
   int32_t (*capture_end)(ds_plugin_queue* queue, ds_plugin_graph** out);
@@ -205,7 +205,8 @@ typedef struct ds_plugin_device_table {
   void (*graph_destroy)(ds_plugin_graph* graph);
 
   /* The queue writes `number` to its word of host memory when the work before has finished. What it has
-   * written can be read there after any error, too. The host may write it while the queue has nothing to do. */
+   * written can be read there after any error, too. The host may write it while the queue has nothing to do.
+   */
   int32_t (*mark)(ds_plugin_queue* queue, uint32_t number);
   uint32_t* (*marked)(ds_plugin_queue* queue);
 

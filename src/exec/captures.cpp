@@ -1,23 +1,23 @@
 // Problem: a launch costs the host microseconds, and a step has thousands that are the same in every step. A
 // driver can keep a line of launches as a graph and take it with one call.
 //
-// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the first waits
-// for other queues and only the last is waited for. Between the two, nobody can tell when they are given. So the
-// whole piece is given at the place of its first instruction, even where those of other queues stand between.
-// Collectives, calls of a host program and file transfers belong to none.
+// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the first
+// waits for other queues and only the last is waited for. Between the two, nobody can tell when they are
+// given. So the whole piece is given at the place of its first instruction, even where those of other queues
+// stand between. Collectives, calls of a host program and file transfers belong to none.
 //
 // Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through the step's
-// scalars in the device's memory: seed, counts of steps and updates, learning rate, loss scale, skip. What else
-// a launch has is fixed by instruction and round (addresses, leaf, runs), is part of the key (extents), or
-// keeps it out of pieces: an update with the host's values for a group of parameters. A rank without data gives
-// other work, and a check of results looks at each result: their runs have no graphs.
+// scalars in the device's memory: seed, counts of steps and updates, learning rate, loss scale, skip. What
+// else a launch has is fixed by instruction and round (addresses, leaf, runs), is part of the key (extents),
+// or keeps it out of pieces: an update with the host's values for a group of parameters. A rank without data
+// gives other work, and a check of results looks at each result: their runs have no graphs.
 //
-// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was not used for
-// the longest time is given up. The first time an extent is met the instructions are given one by one, so
+// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was not used
+// for the longest time is given up. The first time an extent is met the instructions are given one by one, so
 // that whatever a library does only once is not captured, and no graph is made of what comes only once.
 //
-// An error while capturing says nothing about the work, which has not been done: the piece is given without, and
-// no more graphs are made. Cost: see ADR 51.
+// An error while capturing says nothing about the work, which has not been done: the piece is given without,
+// and no more graphs are made. Cost: see ADR 51.
 #include "exec/captures.h"
 
 #include <fmt/core.h>
@@ -28,6 +28,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/element_run.h"
 #include "core/base/log.h"
 #include "core/program/instruction.h"
 #include "exec/queues.h"
@@ -37,13 +38,17 @@ namespace {
 
 constexpr size_t kGraphs = 8;
 
+bool has_extent(const Instr& in) {
+  return std::any_of(in.operands.begin(), in.operands.end(),
+                     [](const Operand& o) { return o.type.shape.symbolic(); });
+}
+
 }  // namespace
 
-Captures::Captures(const Program& program, const RankQueues& queues, const IdVector<InstrId, Launch>& launches,
+Captures::Captures(const Program& program, const RankQueues& queues,
                    const IdVector<MicroId, int64_t>& extents, CarryOut carry_out)
     : program_(program),
       queues_(queues),
-      launches_(launches),
       extents_(extents),
       carry_out_(std::move(carry_out)),
       records_(program.instrs.size()) {
@@ -65,12 +70,11 @@ bool Captures::waits(InstrId i) const {
 }
 
 bool Captures::can_take(InstrId i) const {
-  const Launch& launch = launches_[i];
-  if (launch.instr->def->kind == Kind::copy) return true;
-  if (!launch.kernel) return false;
-  const auto& runs = launch.instr->runs;
-  return !launch.by_runs ||
-         std::all_of(runs.begin(), runs.end(), [](const ElementRun& run) { return run.group == 0; });
+  const Instr& in = program_.instrs[i];
+  const Kind kind = in.def->kind;
+  if (kind == Kind::collective || kind == Kind::file || kind == Kind::event) return false;
+  return kind != Kind::update ||
+         std::all_of(in.runs.begin(), in.runs.end(), [](const ElementRun& run) { return run.group == 0; });
 }
 
 void Captures::find_pieces(InstrId begin, InstrId end) {
@@ -84,8 +88,9 @@ void Captures::find_pieces(InstrId begin, InstrId end) {
     if (!takes) continue;
     piece.queue = queue;
     piece.instrs.push_back(i);
-    const MicroId micro = launches_[i].micro;
-    if (launches_[i].symbolic && std::find(piece.micros.begin(), piece.micros.end(), micro) == piece.micros.end())
+    const MicroId micro = program_.instrs[i].micro;
+    if (has_extent(program_.instrs[i]) &&
+        std::find(piece.micros.begin(), piece.micros.end(), micro) == piece.micros.end())
       piece.micros.push_back(micro);
     if (records_[i.index()]) close(piece);
   }
@@ -97,7 +102,8 @@ void Captures::close(Own& piece) {
   if (piece.instrs.size() > 1) {
     piece.first = piece.instrs.front();
     piece.last = piece.instrs.back();
-    piece.label = fmt::format("{} to {}", launches_[piece.first].label, launches_[piece.last].label);
+    piece.label = fmt::format("{} {} to {} {}", program_.instrs[piece.first].def->name, piece.first,
+                              program_.instrs[piece.last].def->name, piece.last);
     piece.rounds.resize(static_cast<size_t>(program_.rounds(piece.first)));
     begins_[piece.first] = static_cast<int32_t>(pieces_.size());
     pieces_.push_back(std::move(piece));
@@ -115,7 +121,8 @@ Captures::Graph& Captures::graph_of(Own& piece, int32_t round, bool* known) {
   std::vector<int64_t> extents;
   for (MicroId micro : piece.micros) extents.push_back(extents_[micro + round * program_.repeat.micros]);
   std::vector<Graph>& graphs = piece.rounds[static_cast<size_t>(round)];
-  auto found = std::find_if(graphs.begin(), graphs.end(), [&](const Graph& g) { return g.extents == extents; });
+  auto found =
+      std::find_if(graphs.begin(), graphs.end(), [&](const Graph& g) { return g.extents == extents; });
   *known = found != graphs.end();
   if (*known) {
     std::rotate(graphs.begin(), found, found + 1);
@@ -152,8 +159,9 @@ std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round)
     if (begun) give_up(piece);
     if (queues_.device().faults().failed()) throw;
     off_ = true;
-    log_line(LogLevel::warning, fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
-                                            program_.rank, program_.name, piece.label, error.what()));
+    log_line(LogLevel::warning,
+             fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
+                         program_.rank, program_.name, piece.label, error.what()));
     return nullptr;
   }
 }

@@ -8,7 +8,7 @@
 #include "core/base/ids.h"
 #include "core/device/device.h"
 #include "core/program/program.h"
-#include "exec/executor.h"
+#include "exec/queues.h"
 
 namespace ds {
 
@@ -18,8 +18,8 @@ class Captures {
   // What gives one instruction to its queue, with everything that it depends on as it is now.
   using CarryOut = std::function<void(const Position&, DeviceQueue&)>;
   // Extents of micro-steps are those of the executor, and change from run to run.
-  Captures(const Program& program, const RankQueues& queues, const IdVector<InstrId, Launch>& launches,
-           const IdVector<MicroId, int64_t>& extents, CarryOut carry_out);
+  Captures(const Program& program, const RankQueues& queues, const IdVector<MicroId, int64_t>& extents,
+           CarryOut carry_out);
 
   struct Piece {
     InstrId first, last;
@@ -27,8 +27,8 @@ class Captures {
   };
   // That the instruction begins; null: none. What the first one waits for has to be waited for before.
   const Piece* begins(InstrId i) const;
-  // The piece as one launch of its queue. Null: its instructions are to be given one by one, because they come
-  // for the first time or cannot be captured.
+  // The piece as one launch of its queue. Null: its instructions are to be given one by one, because they
+  // come for the first time or cannot be captured.
   const CapturedWork* work(const Piece& piece, int32_t round);
   void begin_run();  // nothing is in flight: graphs that were given up end
 
@@ -55,11 +55,10 @@ class Captures {
 
   const Program& program_;
   const RankQueues& queues_;
-  const IdVector<InstrId, Launch>& launches_;
   const IdVector<MicroId, int64_t>& extents_;
   const CarryOut carry_out_;
-  std::vector<bool> records_;  // by instruction: other queues wait for it
-  std::vector<Own> pieces_;    // in the order of their first instructions
+  std::vector<bool> records_;          // by instruction: other queues wait for it
+  std::vector<Own> pieces_;            // in the order of their first instructions
   IdVector<InstrId, int32_t> begins_;  // the piece, or -1
   std::vector<std::unique_ptr<CapturedWork>> given_up_;
   bool off_ = false;  // a capture went wrong

@@ -28,9 +28,9 @@ class QueueExecutor final : public Executor {
         ranges_(context_.queues->device().has_ranges()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
     if (inline_ || context_.trace) return;
-    captures_ = std::make_unique<Captures>(
-        program, *context_.queues, launches_, extents_,
-        [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
+    captures_ =
+        std::make_unique<Captures>(program, *context_.queues, extents_,
+                                   [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
   }
 
   ~QueueExecutor() override {
@@ -299,11 +299,11 @@ class QueueExecutor final : public Executor {
   const bool inline_;  // the thread that issues does all but files
   IdVector<InstrId, Place> places_;
   IdVector<InstrId, Sync> syncs_;
-  const bool ranges_;  // a tool watches
+  const bool ranges_;                   // a tool watches
   std::unique_ptr<Captures> captures_;  // null: a run never has graphs
   PerQueue<Position> whole_;            // the end of the piece that the queue was given last
   bool odd_ = false;                    // changes with every run
-  Tickets last_;      // of the lanes
+  Tickets last_;                        // of the lanes
   std::unique_ptr<Event> comm_tail_;
 };
 

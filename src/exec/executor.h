@@ -154,7 +154,7 @@ class Executor : protected WorkOwner {
   Position position_;
   StepScalars* const block_;  // of the program's buffer, on the device; null: it has none
   class Finite;
-  std::unique_ptr<Finite> check_;      // null: results are not checked
+  std::unique_ptr<Finite> check_;  // null: results are not checked
   Marks marks_;
   std::atomic<uint64_t> progress_{0};  // instructions that queues have finished
   uint64_t shown_ = 0;                 // of them, to the other ranks

@@ -37,6 +37,7 @@
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
+#include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/request.h"
 #include "kernels/custom.h"
@@ -464,11 +465,19 @@ std::string Executor::name_of(const Position& at) const {
   return fmt::format("instruction {} ({})", at.instr, launches_[at.instr].label);
 }
 
-// A device's error shows at some later call. Each queue has got as far as its last mark tells; what it did then
-// ends with the next mark.
+// A device's error shows at some later call. Each queue has got as far as its last mark tells; what it did
+// then ends with the next mark. A queue that waits for what another has not finished did nothing.
 std::string Executor::unfinished() const {
   std::string out;
-  const std::vector<Marks::Interval> all = marks_.unfinished();
+  std::vector<Marks::Interval> all = marks_.unfinished();
+  std::erase_if(all, [&](const Marks::Interval& in) {
+    const auto& waits = program_.instrs[in.first.instr].waits;
+    return std::any_of(waits.begin(), waits.end(), [&](const Wait& w) {
+      const Queue other = program_.instrs[w.instr].queue;
+      return !w.run_before && other != in.queue && context_.queues->of(other) &&
+             marks_.unfinished(other, w.instr);
+    });
+  });
   for (const Marks::Interval& in : all) {
     out += out.empty() ? "" : " or ";
     if (all.size() > 1) out += fmt::format("{} ", queue_name(in.queue));

@@ -42,16 +42,26 @@ void Marks::mark(Queue queue) {
   queues_.of(queue)->mark(number);
 }
 
+std::vector<Marks::Given>::const_iterator Marks::next(Queue queue) const {
+  const Log& log = logs_[queue];
+  return log.given.begin() + (queues_.of(queue)->marked() - log.finished);
+}
+
+bool Marks::unfinished(Queue queue, InstrId instr) const {
+  std::lock_guard lock(mutex_);
+  return of(queue) && std::any_of(next(queue), logs_[queue].given.end(),
+                                  [&](const Given& given) { return given.at.instr == instr; });
+}
+
 std::vector<Marks::Interval> Marks::unfinished() const {
   std::vector<Interval> out;
   std::lock_guard lock(mutex_);
   for (Queue queue : kMarked) {
     if (!of(queue)) continue;
-    const Log& log = logs_[queue];
-    auto first = log.given.begin() + (queues_.of(queue)->marked() - log.finished);
-    if (first == log.given.end()) continue;
-    auto last = std::find_if(first, log.given.end(), [](const Given& given) { return given.marked; });
-    if (last == log.given.end()) --last;
+    const auto first = next(queue), end = logs_[queue].given.end();
+    if (first == end) continue;
+    auto last = std::find_if(first, end, [](const Given& given) { return given.marked; });
+    if (last == end) --last;
     out.push_back({queue, first->at, last->at});
   }
   return out;

@@ -3,9 +3,9 @@
 // and never mapped, so that host code that uses one faults; the bytes lie behind an alias. Each stream is a
 // thread, and only events order two of them. Copies from pageable memory read it at the call, those from
 // pinned memory when the stream comes to them. A stream that captures keeps what it is given, with its
-// arguments as they are then; its thread may then call nothing that waits or takes memory. An error of a launch shows at later calls, of everything.
-// Device functions are those of tests/cuda/lane: addresses among the words of their argument become those of
-// the alias.
+// arguments as they are then; its thread may then call nothing that waits or takes memory. An error of a
+// launch shows at later calls, of everything. Device functions are those of tests/cuda/lane: addresses among
+// the words of their argument become those of the alias.
 #include "fake_cuda.h"
 
 #include <cuda.h>
@@ -292,13 +292,13 @@ CUresult cuDriverGetVersion(int* version) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char** name) {
-  *name = error == CUDA_ERROR_OUT_OF_MEMORY        ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : error == CUDA_ERROR_LAUNCH_FAILED      ? "CUDA_ERROR_LAUNCH_FAILED"
-          : error == CUDA_ERROR_DEVICE_UNAVAILABLE ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
-          : error == CUDA_ERROR_INVALID_CONTEXT    ? "CUDA_ERROR_INVALID_CONTEXT"
-          : error == CUDA_ERROR_NOT_FOUND          ? "CUDA_ERROR_NOT_FOUND"
+  *name = error == CUDA_ERROR_OUT_OF_MEMORY                ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == CUDA_ERROR_LAUNCH_FAILED              ? "CUDA_ERROR_LAUNCH_FAILED"
+          : error == CUDA_ERROR_DEVICE_UNAVAILABLE         ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
+          : error == CUDA_ERROR_INVALID_CONTEXT            ? "CUDA_ERROR_INVALID_CONTEXT"
+          : error == CUDA_ERROR_NOT_FOUND                  ? "CUDA_ERROR_NOT_FOUND"
           : error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
-                                                   : "CUDA_ERROR_UNKNOWN";
+                                                           : "CUDA_ERROR_UNKNOWN";
   return CUDA_SUCCESS;
 }
 
@@ -309,7 +309,7 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
           : error == CUDA_ERROR_NO_DEVICE          ? "no CUDA-capable device is detected"
           : error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
               ? "operation failed due to a previous error during capture"
-                                                   : "an error";
+              : "an error";
   return CUDA_SUCCESS;
 }
 
@@ -517,8 +517,8 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
     give_work(stream, [=] { std::memcpy(target, staged->data(), bytes); });
   } else {
     source = fake_cuda_reach(source);
-    const CUresult given = perform(
-        stream, [=](CUstream s) { give_work(s, [=] { std::memmove(target, source, bytes); }); });
+    const CUresult given =
+        perform(stream, [=](CUstream s) { give_work(s, [=] { std::memmove(target, source, bytes); }); });
     if (given != CUDA_SUCCESS) return given;
   }
   if (pageable_target) stream_of(stream).finish();

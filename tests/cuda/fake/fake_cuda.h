@@ -8,11 +8,11 @@ extern "C" {
 // Injects one error and counts calls from 1 again. "memory:K": the K-th cuMemCreate has no memory.
 // "launch:K": the K-th launch fails when its stream comes to it, and with it everything later. "lost:K": from
 // the K-th call of any function on, the device is gone. "capture:K": the K-th work that a stream captures is
-// refused, and with it the capture. "instantiate:K": the K-th graph has no memory. "replay:K": the K-th launch
-// of a graph fails. "": none, and what failed works again.
+// refused, and with it the capture. "instantiate:K": the K-th graph has no memory. "replay:K": the K-th
+// launch of a graph fails. "": none, and what failed works again.
 void fake_cuda_fail(const char* error);
-// Calls of cuMemCreate, launches (those of graphs too), calls of any function but cuEventQuery, works that were
-// captured, graphs made, launches of graphs, and marks since then; and graphs that there are.
+// Calls of cuMemCreate, launches (those of graphs too), calls of any function but cuEventQuery, works that
+// were captured, graphs made, launches of graphs, and marks since then; and graphs that there are.
 void fake_cuda_counts(int64_t out[8]);
 // What was taken and not given back: bytes of the device, and objects (ranges of addresses, streams, events,
 // modules, pinned ranges, retained contexts, graphs).

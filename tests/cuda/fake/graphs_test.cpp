@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -50,9 +51,9 @@ struct Step {
   bool in_pieces = false;   // forward, backward and step are called one by one
 };
 
-struct Bits {  // what a run leaves behind
-  std::vector<double> losses, norms;
-  std::vector<std::string> reasons;  // why a step was skipped
+struct Bits {                           // what a run leaves behind
+  std::vector<uint64_t> losses, norms;  // bits: there may be NaNs
+  std::vector<std::string> reasons;     // why a step was skipped
   std::string hash;
   bool operator==(const Bits&) const = default;
 };
@@ -99,12 +100,13 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
     given.programs.written_out = p.written_out;
     if (options.before && comm.rank() == 0)
       given.before_instr = [&](size_t instr) { options.before(number, instr); };
-    Engine engine(config, make_tiny_gpt(2, 24, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm, given);
+    Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm,
+                  given);
     Bits& own = ranks[static_cast<size_t>(comm.rank())];
     for (const Step& step : steps) {
       const StepResult result = make_step(p, engine, step, number);
-      own.losses.push_back(result.loss);
-      own.norms.push_back(result.grad_norm);
+      own.losses.push_back(std::bit_cast<uint64_t>(result.loss));
+      own.norms.push_back(std::bit_cast<uint64_t>(result.grad_norm));
       own.reasons.push_back(result.reason);
       if (options.behind && comm.rank() == 0) options.behind(engine, number);
       ++number;
@@ -118,6 +120,7 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
 Point one_rank() {
   Point p;
   p.world = 1;
+  p.leaves = 1;
   p.compute = DS_DTYPE_F32;
   return p;
 }
@@ -182,7 +185,7 @@ RandomRun random_run(uint64_t seed) {
   p.world = dice.pick({1, 2, 4});
   p.tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
   if (p.stage == 0) p.tier = Tier::device;
-  p.leaves = p.world * dice.pick({1, 2, 3});
+  p.leaves = p.world * dice.pick({1, 1, 2});
   p.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
   p.optimizer = dice.pick({"AdamW", "SGD"});
   p.groups = dice.one_in(3);
@@ -193,7 +196,7 @@ RandomRun random_run(uint64_t seed) {
   p.overlap = dice.one_in(2);
   p.bucket_size = dice.pick({int64_t{2000}, int64_t{500000000}});
   p.written_out = dice.one_in(3) ? 1 : 16;  // micro-steps are repeated
-  for (int s = 0; s < 6; ++s) {
+  for (int s = 0; s < 5; ++s) {
     Step& step = run.steps.emplace_back();
     if (dice.one_in(4)) step.rows = kSeq;
     if (dice.one_in(3)) step.lr = dice.pick({1e-3, 5e-3, 3e-2});
@@ -204,7 +207,7 @@ RandomRun random_run(uint64_t seed) {
 
 TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
   fake().jitter(20);
-  for (uint64_t seed = 1; seed <= 16; ++seed) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
     const RandomRun run = random_run(seed);
     fake().fail("");
     const Bits with = train(run.point, run.steps);
@@ -219,9 +222,10 @@ TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
 TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
   Point p = one_rank();
   p.dropout = 0.1;
-  std::vector<Step> steps(8), steady(8);
-  steps[4].lr = 0.05;
-  steps[5].rows = steps[6].rows = steps[7].rows = kSeq;
+  std::vector<Step> steps(6), steady(5);
+  steps[2].lr = 0.05;
+  steps[3].rows = steps[4].rows = steps[5].rows = kSeq;
+  steady[3].rows = steady[4].rows = kSeq;
   for (bool groups : {false, true}) {
     p.groups = groups;
     fake().fail("");
@@ -229,8 +233,8 @@ TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
     EXPECT_GT(fake().counts().replays, 0);
     EXPECT_TRUE(changed == plainly(p, steps)) << "groups " << groups;
     const Bits as_before = train(p, steady);
-    EXPECT_EQ(changed.losses[4], as_before.losses[4]) << "the rate shows behind its step";
-    EXPECT_NE(changed.losses[5], as_before.losses[5]);
+    EXPECT_EQ(changed.losses[2], as_before.losses[2]) << "the rate shows behind its step";
+    EXPECT_NE(changed.losses[3], as_before.losses[3]);
   }
 }
 
@@ -244,32 +248,35 @@ TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   EXPECT_GT(seen[1].graphs, 0);
   EXPECT_EQ(seen[3].graphs, seen[1].graphs);
   EXPECT_EQ(seen[3].replays, 3 * seen[1].graphs);
-  EXPECT_EQ(seen[3].launches - seen[2].launches, seen[0].launches) << "of what graphs hold, too";
-  EXPECT_LT(2 * (seen[3].calls - seen[2].calls), seen[0].calls - seen[3].graphs) << "fewer calls";
+  const std::vector<FakeCuda::Counts> with = std::exchange(seen, {});
+  plainly(one_rank(), std::vector<Step>(4), options);
+  EXPECT_EQ(with[3].launches, seen[3].launches) << "those of graphs, too";
+  EXPECT_LT(2 * (with[3].calls - with[2].calls), seen[3].calls - seen[2].calls) << "fewer calls";
 }
 
 // Graphs of more extents than are kept end, and one that comes again is made again.
 TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
   Options options;
-  options.bound = 12 * kSeq;
+  options.bound = 10 * kSeq;
   std::vector<int64_t> live, graphs;
   options.behind = [&](Engine&, size_t) {
     live.push_back(fake().counts().live_graphs);
     graphs.push_back(fake().counts().graphs);
   };
   std::vector<Step> steps;
-  for (int64_t sequences = 1; sequences <= 12; ++sequences) {
+  for (int64_t sequences = 1; sequences <= 10; ++sequences) {
     for (int again = 0; again < 3; ++again) steps.push_back({sequences * kSeq});
   }
   const size_t all = steps.size();
-  steps.push_back({12 * kSeq});
+  steps.push_back({10 * kSeq});
   for (int again = 0; again < 3; ++again) steps.push_back({kSeq});
-  const Bits with = train(one_rank(), steps, options);
-  EXPECT_EQ(live[8 * 3 - 1], 8 * live[2]);
+  train(one_rank(), steps, options);
+  const int64_t of_extent = live[5] - live[2];  // the others have no extent
+  EXPECT_GT(of_extent, 0);
+  EXPECT_EQ(live[8 * 3 - 1], live[2] + 7 * of_extent);
   EXPECT_EQ(live[all - 1], live[8 * 3 - 1]) << "no more than those of 8";
   EXPECT_EQ(graphs[all], graphs[all - 1]) << "the latest is kept";
   EXPECT_GT(graphs.back(), graphs[all]) << "the first is made again";
-  EXPECT_TRUE(with == plainly(one_rank(), steps, {options.bound}));
 }
 
 // Traced steps, a rerun that names a NaN, and launches that end before their call have no graphs.
@@ -294,7 +301,7 @@ TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
 TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
   Point p = one_rank();
   p.stage = 2;
-  p.world = 2;
+  p.world = p.leaves = 2;
   p.tier = Tier::host;
   const std::vector<Step> steps(4);
   const Bits want = plainly(p, steps);
@@ -302,13 +309,15 @@ TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
   train(p, steps);
   const FakeCuda::Counts all = fake().counts();
   for (int64_t part = 0; part < 4; ++part) {
-    for (const auto& [kind, count] : {std::pair{"capture", all.captured}, std::pair{"instantiate", all.graphs}}) {
+    for (const auto& [kind, count] :
+         {std::pair{"capture", all.captured}, std::pair{"instantiate", all.graphs}}) {
       const std::string error = kind + (":" + std::to_string(std::max<int64_t>(1, count * part / 4)));
       Lines lines;
       fake().fail(error);
       EXPECT_TRUE(train(p, steps) == want) << error;
       EXPECT_LT(fake().counts().graphs, all.graphs) << error;
-      expect_names(lines.text(), {"no more graphs are made, because ", " could not be captured: device 'cuda:0'"});
+      expect_names(lines.text(),
+                   {"no more graphs are made, because ", " could not be captured: device 'cuda:0'"});
     }
   }
 }
@@ -316,7 +325,7 @@ TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
 TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
   Point p = one_rank();
   p.stage = 3;
-  p.world = 2;
+  p.world = p.leaves = 2;
   fake().fail("");
   train(p, std::vector<Step>(4));
   const int64_t replays = fake().counts().replays;
