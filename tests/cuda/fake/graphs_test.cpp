@@ -325,7 +325,6 @@ TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
 TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
   Point p = one_rank();
   p.stage = 3;
-  p.world = p.leaves = 2;
   fake().fail("");
   train(p, std::vector<Step>(4));
   const int64_t replays = fake().counts().replays;
