@@ -88,6 +88,7 @@ typedef struct ds_plugin_arena ds_plugin_arena;
 typedef struct ds_plugin_queue ds_plugin_queue;
 typedef struct ds_plugin_event ds_plugin_event;
 typedef struct ds_plugin_kernel ds_plugin_kernel;
+typedef struct ds_plugin_graph ds_plugin_graph;
 
 typedef struct ds_plugin_device_info {
   size_t struct_size;
@@ -97,6 +98,7 @@ typedef struct ds_plugin_device_info {
   int64_t total, free; /* bytes of its memory */
   int64_t granularity; /* arenas take multiples of so many bytes */
   char identity[64];   /* of the hardware: no other device of any host has it */
+  int32_t captures;    /* 1: the work of queues can be captured */
 } ds_plugin_device_info;
 
 /* One rank's place in a group of ranks on devices of their own, whose queues give each other bytes. */
@@ -223,6 +225,26 @@ typedef struct ds_plugin_device_table {
   /* After all its work has finished, or after link_abort(). May wait for other ranks of this host to do so.
    */
   void (*link_close)(ds_plugin_device_link* link);
+  /* From capture_begin to capture_end the copies, fills, sums and launches that this thread gives the queue
+   * are kept and not done; nothing else is asked of the queue. After an error of either call nothing is kept,
+   * and the queue takes work as before. A graph is what was kept, with every argument as it was given; it is
+   * launched on queues of its device, and ends when no launch of it is running. */
+  int32_t (*capture_begin)(ds_plugin_queue* queue);
+  int32_t (*capture_end)(ds_plugin_queue* queue, ds_plugin_graph** out);
+  int32_t (*graph_launch)(ds_plugin_graph* graph, ds_plugin_queue* queue);
+  void (*graph_destroy)(ds_plugin_graph* graph);
+
+  /* The queue writes `number` to its word of host memory when the work before has finished. What it has
+   * written can be read there after any error, too. The host may write it while the queue has nothing to do.
+   */
+  int32_t (*mark)(ds_plugin_queue* queue, uint32_t number);
+  uint32_t* (*marked)(ds_plugin_queue* queue);
+
+  /* Names for a tool that watches this process. ranges: whether there is one. A range of the calling thread
+   * begins, and the latest one that has begun ends. */
+  int32_t (*ranges)(void);
+  void (*range_push)(const char* name);
+  void (*range_pop)(void);
 } ds_plugin_device_table;
 
 /* The symbol of a device. */

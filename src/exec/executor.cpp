@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/device/thread_queue.h"
+#include "exec/captures.h"
 #include "io/request.h"
 
 namespace ds {
@@ -23,8 +24,13 @@ class QueueExecutor final : public Executor {
       : Executor(program, std::move(context)),
         inline_(context_.queues->immediate()),
         places_(program.instrs.size()),
-        syncs_(program.instrs.size()) {
+        syncs_(program.instrs.size()),
+        ranges_(context_.queues->device().has_ranges()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
+    if (inline_ || context_.trace) return;
+    captures_ =
+        std::make_unique<Captures>(program, *context_.queues, extents_,
+                                   [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
   }
 
   ~QueueExecutor() override {
@@ -36,6 +42,9 @@ class QueueExecutor final : public Executor {
     try {
       take_tail();
       send_scalars();
+      marks_.begin();
+      whole_.fill(Position(InstrId()));
+      if (captures_) captures_->begin_run();
       if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
       go_to(end);
       fetch_scalars();
@@ -68,6 +77,22 @@ class QueueExecutor final : public Executor {
     // means. A save is also waited for in the run after its own, when it may have been submitted again: it
     // records in two places in turn.
     std::unique_ptr<Event> event[2];
+  };
+  // What this thread gives has a name for a tool that watches.
+  class Range {
+   public:
+    Range(const QueueExecutor& executor, const std::string& label)
+        : device_(executor.ranges_ ? &executor.context_.queues->device() : nullptr) {
+      if (device_) device_->begin_range(label.c_str());
+    }
+    ~Range() {
+      if (device_) device_->end_range();
+    }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+
+   private:
+    const Device* const device_;
   };
   struct Tickets {
     uint64_t read = 0, write = 0;
@@ -120,16 +145,17 @@ class QueueExecutor final : public Executor {
         InstrId behind = program_.line_end(at, end);
         for (; at.instr < behind; ++at.instr) {
           if (context_.before_instr && program_.takes_part(at)) context_.before_instr(at.instr.index());
-          issue(at);
+          issue(at, behind);
         }
         at = program_.next({behind - 1, at.round});
       }
+      position_ = at;
+      at = Position(InstrId(kJoin));
+      join();
     } catch (const std::exception& error) {
       if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
       fail(at.instr, error);
     }
-    position_ = at;
-    join();
     if (position_ == program_.end()) {
       if (last_.read != 0) context_.read_lane->wait(last_.read);
       if (!context_.tail) settle();
@@ -138,7 +164,7 @@ class QueueExecutor final : public Executor {
   }
 
   // One that has no part in this micro-step still waits: others rely on it.
-  void issue(const Position& at) {
+  void issue(const Position& at, InstrId behind) {
     InstrId i = at.instr;
     const Place& place = places_[i];
     if (!place.queue) return submit(at);
@@ -149,17 +175,45 @@ class QueueExecutor final : public Executor {
     }
     if (place.when.mask == 0 || program_.takes_part(at)) {
       if (i.number() % 16 == 0) show_progress();
-      perform(at, queue);
+      perform(at, behind, queue);
     }
     if (place.records) queue.record(*event_of(i, odd_));
   }
 
-  void perform(const Position& at, DeviceQueue& queue) {
+  // A piece that ends before `behind` is given whole, with its first instruction.
+  void perform(const Position& at, InstrId behind, DeviceQueue& queue) {
+    if (queue.marks()) return give_marked(at, behind, queue);
     if (!context_.trace || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
     give(at, queue);
     const Launch& launch = launches_[at.instr];
     context_.trace->span(queue_name(launch.instr->queue), launch.label, begin, now_ns());
+  }
+
+  void give_marked(const Position& at, InstrId behind, DeviceQueue& queue) {
+    const Queue name = program_.instrs[at.instr].queue;
+    Position& whole = whole_[name];
+    const Captures::Piece* piece = piece_at(at, behind);
+    if (const CapturedWork* work = piece ? captures_->work(*piece, at.round) : nullptr) {
+      const Range range(*this, piece->label);
+      whole = {piece->last, at.round};
+      marks_.give(name, at);
+      marks_.give(name, whole);
+      queue.launch(*work);
+      marks_.mark(name);
+    }
+    if (!program_.before(whole, at)) return count(at);
+    const Range range(*this, launches_[at.instr].label);
+    marks_.give(name, at);
+    give(at, queue);
+    marks_.mark(name);
+  }
+
+  // Null: what it begins, if anything, has no graph in this run.
+  const Captures::Piece* piece_at(const Position& at, InstrId behind) const {
+    if (!captures_ || check_ || context_.scalars->absent != 0) return nullptr;
+    const Captures::Piece* piece = captures_->begins(at.instr);
+    return piece && piece->last < behind ? piece : nullptr;
   }
 
   // While this thread computes. Once collectives have a thread, only that one may use their group, unless it
@@ -245,8 +299,11 @@ class QueueExecutor final : public Executor {
   const bool inline_;  // the thread that issues does all but files
   IdVector<InstrId, Place> places_;
   IdVector<InstrId, Sync> syncs_;
-  bool odd_ = false;  // changes with every run
-  Tickets last_;      // of the lanes
+  const bool ranges_;                   // a tool watches
+  std::unique_ptr<Captures> captures_;  // null: a run never has graphs
+  PerQueue<Position> whole_;            // the end of the piece that the queue was given last
+  bool odd_ = false;                    // changes with every run
+  Tickets last_;                        // of the lanes
   std::unique_ptr<Event> comm_tail_;
 };
 

@@ -21,6 +21,7 @@
 #include "core/device/group.h"
 #include "core/device/view.h"
 #include "core/program/program.h"
+#include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
 #include "io/file.h"
@@ -111,8 +112,10 @@ class Executor : protected WorkOwner {
 
  protected:
   Executor(const Program& program, ExecContext context);
-  // Gives an instruction of compute, host, comm or copy to a queue.
+  // Gives an instruction of compute, host, comm or copy to a queue, and counts it where that is done.
   void give(const Position& at, DeviceQueue& queue);
+  void count(const Position& at);
+  void carry_out(const Position& at, DeviceQueue& queue);
   // Sets views to the bytes and the tokens of a round, where they depend on it.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
@@ -121,10 +124,11 @@ class Executor : protected WorkOwner {
   // Which collective, of how many elements.
   static std::pair<Group::Op, int64_t> collective_of(const Launch& launch);
   void collect(const Launch& launch, DeviceQueue& queue);
-  void copy(Launch& launch, DeviceQueue& queue);
   IoRequest io_request(const Position& at);  // read, write
   void leave_out(const Launch& launch, DeviceQueue& queue);
-  [[noreturn]] void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
+  // Rethrows with the instruction's name, or with those that may be to blame for an error that shows late.
+  [[noreturn]] void fail(InstrId index, const std::exception& error);
+  std::string name_of(const Position& at) const;
   void take_tail();      // a run begins or goes on: ends what another executor left in flight
   void send_scalars();   // then, from the host,
   void fetch_scalars();  // and back when it stops
@@ -139,6 +143,7 @@ class Executor : protected WorkOwner {
   [[noreturn]] void failed(size_t number, const std::exception& error) override;
   void idle(size_t number) override;
   static constexpr size_t kJoin = SIZE_MAX;  // no instruction: the end of a run
+  std::string unfinished() const;            // what queues have not finished; "": nothing
 
   const Program& program_;
   ExecContext context_;
@@ -153,7 +158,8 @@ class Executor : protected WorkOwner {
   Position position_;
   StepScalars* const block_;  // of the program's buffer, on the device; null: it has none
   class Finite;
-  std::unique_ptr<Finite> check_;      // null: results are not checked
+  std::unique_ptr<Finite> check_;  // null: results are not checked
+  Marks marks_;
   std::atomic<uint64_t> progress_{0};  // instructions that queues have finished
   uint64_t shown_ = 0;                 // of them, to the other ranks
 };

@@ -37,6 +37,7 @@
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
+#include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/request.h"
 #include "kernels/custom.h"
@@ -187,7 +188,8 @@ Executor::Executor(const Program& program, ExecContext context)
       context_(std::move(context)),
       data_ranks_(program.mesh.data_size()),
       first_leaf_(program.mesh.leaf(0, program.rank)),
-      block_(find_block(program, context_.memory)) {
+      block_(find_block(program, context_.memory)),
+      marks_(*context_.queues) {
   MicroId last(0);
   size_t operands = 0;
   for (const Instr& in : program.instrs) operands += in.operands.size();
@@ -297,13 +299,26 @@ void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
 }
 
 void Executor::give(const Position& at, DeviceQueue& queue) {
+  count(at);
+  carry_out(at, queue);
+}
+
+void Executor::count(const Position& at) {
+  Launch& launch = launches_[at.instr];
+  if (launch.instr->def->kind != Kind::copy) return;
+  if (launch.symbolic) aim(launch, at);
+  ++launch.copied.calls;
+  launch.copied.bytes += launch.views[0].bytes();
+}
+
+void Executor::carry_out(const Position& at, DeviceQueue& queue) {
   Launch& launch = launches_[at.instr];
   if (launch.symbolic || launch.moves) aim(launch, at);
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
   if (launch.kernel) return run_kernel(launch, at, queue);
   if (launch.group) return collect(launch, queue);
   if (launch.instr->def->kind == Kind::event) return;  // the host's, who comes when a run stops behind it
-  copy(launch, queue);
+  queue.copy(launch.views[1].data, launch.views[0].data, launch.views[0].bytes());
 }
 
 void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue) {
@@ -368,13 +383,6 @@ void Executor::collect(const Launch& launch, DeviceQueue& queue) {
   const TensorView &from = launch.views[0], &to = launch.views[1];
   const auto [op, count] = collective_of(launch);
   launch.group->run(queue, op, from.data, to.data, count, from.dtype, room_, launch.label);
-}
-
-void Executor::copy(Launch& launch, DeviceQueue& queue) {
-  const TensorView &from = launch.views[0], &to = launch.views[1];
-  queue.copy(to.data, from.data, from.bytes());
-  ++launch.copied.calls;
-  launch.copied.bytes += from.bytes();
 }
 
 std::map<std::string, CommCount> Executor::copies() const {
@@ -468,11 +476,39 @@ void Executor::leave_tail() {
   context_.tail->owner = nullptr;
 }
 
+std::string Executor::name_of(const Position& at) const {
+  if (!launches_.has(at.instr)) return "at its end";
+  return fmt::format("instruction {} ({})", at.instr, launches_[at.instr].label);
+}
+
+// A device's error shows at some later call. Each queue has got as far as its last mark tells; what it did
+// then ends with the next mark. A queue that waits for what another has not finished did nothing.
+std::string Executor::unfinished() const {
+  std::string out;
+  std::vector<Marks::Interval> all = marks_.unfinished();
+  std::erase_if(all, [&](const Marks::Interval& in) {
+    const auto& waits = program_.instrs[in.first.instr].waits;
+    return std::any_of(waits.begin(), waits.end(), [&](const Wait& w) {
+      const Queue other = program_.instrs[w.instr].queue;
+      return !w.run_before && other != in.queue && context_.queues->of(other) &&
+             marks_.unfinished(other, w.instr);
+    });
+  });
+  for (const Marks::Interval& in : all) {
+    out += out.empty() ? "" : " or ";
+    if (all.size() > 1) out += fmt::format("{} ", queue_name(in.queue));
+    out += name_of(in.first);
+    if (!(in.first == in.last)) out += " to " + name_of(in.last);
+  }
+  return out;
+}
+
 void Executor::fail(InstrId index, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
+  std::string where = dynamic_cast<const DeviceFault*>(&error) ? unfinished() : "";
+  if (where.empty()) where = name_of(index);
   throw Error(known ? known->status() : DS_ERROR_INTERNAL,
-              fmt::format("rank {}, {} instruction {} ({}): {}", program_.rank, program_.name, index,
-                          launches_[index].label, error.what()),
+              fmt::format("rank {}, {} {}: {}", program_.rank, program_.name, where, error.what()),
               known ? known->details() : ErrorDetails());
 }
 

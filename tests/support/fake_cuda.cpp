@@ -46,9 +46,9 @@ FakeCuda* FakeCuda::find() {
 }
 
 FakeCuda::Counts FakeCuda::counts() const {
-  int64_t counts[3];
-  counts_(counts);
-  return {counts[0], counts[1], counts[2]};
+  int64_t n[8];
+  counts_(n);
+  return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
 }
 
 FakeCuda::Live FakeCuda::live() const {

@@ -16,7 +16,8 @@ class FakeCuda {
   void fail_links(const std::string& error) const { nccl_fail_(error.c_str()); }  // see fake_nccl.h
   void jitter(int64_t us) const { jitter_(us); }
   struct Counts {
-    int64_t creates = 0, launches = 0, calls = 0;
+    int64_t creates = 0, launches = 0, calls = 0, captured = 0, graphs = 0, replays = 0, marks = 0,
+            live_graphs = 0;
   };
   Counts counts() const;
   struct Live {

@@ -12,6 +12,7 @@
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/base/element_run.h"
+#include "core/base/error.h"
 #include "core/base/group_scalars.h"
 #include "core/device/device_link.h"
 #include "core/device/scalars.h"
@@ -55,6 +56,18 @@ class Event {
   // function that returns true once that work has finished, and false when that takes longer than about so
   // many nanoseconds, up to 50 ms.
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
+};
+
+// Work of a queue that was captured, with every argument as it was given. It ends when no launch of it runs.
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+};
+
+// The contents of a device are unknown from here on: work that it was given earlier may be to blame.
+class DeviceFault : public Error {
+ public:
+  using Error::Error;
 };
 
 // What a launch gives to a kernel.
@@ -132,6 +145,20 @@ class DeviceQueue {
   // Waits until nothing is queued or running. Errors stay. Any thread.
   virtual void finish() const noexcept = 0;
 
+  // Whether copies, fills and launches can be captured. From begin_capture() on they are kept and not done;
+  // end_capture() takes what was kept. After an error of either nothing is, and the queue works as before.
+  virtual bool captures() const { return false; }
+  virtual void begin_capture() {}
+  virtual std::unique_ptr<CapturedWork> end_capture() { return nullptr; }
+  virtual void launch(const CapturedWork&) {}
+
+  // Marks tell after a DeviceFault how far a queue has come. The queue sets marked() to `number` when the
+  // work before has finished; the host may set it to 0 while there is none.
+  virtual bool marks() const { return false; }
+  virtual void mark(uint32_t) {}
+  virtual uint32_t marked() const { return 0; }
+  virtual void unmark() {}
+
   // Whose work is given from here on; null: nobody's.
   void attribute(WorkOwner* owner, size_t number) {
     owner_ = owner;
@@ -189,6 +216,12 @@ class Device {
   virtual void* reach(void* address) const { return address; }
   // Whether these are bytes of its memory; those of a caller may lie there, too.
   virtual bool owns(const void* address) const { return reach(const_cast<void*>(address)) != address; }
+
+  // For a tool that watches this process, if there is one: what the calling thread gives to queues from
+  // begin_range() to end_range() has this name. Ranges nest.
+  virtual bool has_ranges() const { return false; }
+  virtual void begin_range(const char*) const {}
+  virtual void end_range() const {}
 
   // Its queues fail together.
   Faults& faults() { return faults_; }

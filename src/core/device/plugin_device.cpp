@@ -73,7 +73,9 @@ std::vector<ds_plugin_attr> plain(const Attrs& attrs) {
 
 void PluginDevice::check(int32_t status, std::string_view call) const {
   if (status == DS_PLUGIN_OK) return;
-  raise(status_of(status), "device '{}', {}: {}", name_, call, table_.message());
+  const std::string text = one_line(fmt::format("device '{}', {}: {}", name_, call, table_.message()));
+  if (status == DS_PLUGIN_FAILED || status == DS_PLUGIN_LOST) throw DeviceFault(DS_ERROR_INTERNAL, text);
+  throw Error(status_of(status), text);
 }
 
 class PluginDevice::Memory final : public Arena {
@@ -188,6 +190,18 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   void record(Event& event) override;
   void wait(const Event& event) override;
   void finish() const noexcept override { table().finish(queue_); }
+  bool captures() const override { return device_.info_.captures != 0; }
+  void begin_capture() override { give(table().capture_begin(queue_), "a capture"); }
+  std::unique_ptr<CapturedWork> end_capture() override;
+  void launch(const CapturedWork& work) override;
+  bool marks() const override { return true; }
+  void mark(uint32_t number) override { give(table().mark(queue_, number), "a mark"); }
+  uint32_t marked() const override {
+    return std::atomic_ref<uint32_t>(*table().marked(queue_)).load(std::memory_order_acquire);
+  }
+  void unmark() override {
+    std::atomic_ref<uint32_t>(*table().marked(queue_)).store(0, std::memory_order_release);
+  }
 
   void fail(std::exception_ptr error) override {
     std::lock_guard lock(failing_);
@@ -270,6 +284,17 @@ class PluginDevice::PluginKernel final : public Kernel {
   ds_plugin_kernel* const kernel_;
 };
 
+class PluginDevice::PluginGraph final : public CapturedWork {
+ public:
+  PluginGraph(const PluginDevice& device, ds_plugin_graph* graph) : device_(device), graph_(graph) {}
+  ~PluginGraph() override { device_.table_.graph_destroy(graph_); }
+  ds_plugin_graph* get() const { return graph_; }
+
+ private:
+  const PluginDevice& device_;
+  ds_plugin_graph* const graph_;
+};
+
 PluginDevice::Queue::Queue(PluginDevice& device, const std::string& name)
     : device_(device),
       queue_(device.create<ds_plugin_queue>("a queue", device.table_.queue_create, device.device_,
@@ -341,6 +366,19 @@ void PluginDevice::Queue::launch(const Kernel& kernel, const LaunchArgs& args) {
   give(table().kernel_launch(own->get(), queue_, &launch), "a launch");
 }
 
+// Ends the capture also where another queue has failed.
+std::unique_ptr<CapturedWork> PluginDevice::Queue::end_capture() {
+  ds_plugin_graph* made = nullptr;
+  const int32_t status = table().capture_end(queue_, &made);
+  auto work = std::make_unique<PluginGraph>(device_, made);
+  give(status, "a capture");
+  return work;
+}
+
+void PluginDevice::Queue::launch(const CapturedWork& work) {
+  give(table().graph_launch(static_cast<const PluginGraph&>(work).get(), queue_), "a launch of a graph");
+}
+
 std::unique_ptr<Event> PluginDevice::Queue::make_event() const {
   return std::make_unique<PluginEvent>(device_);
 }
@@ -406,7 +444,7 @@ std::unique_ptr<DeviceLink> PluginDevice::open_link(const LinkId& id, int rank, 
 }
 
 PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index)
-    : table_(table), name_(fmt::format("{}:{}", table.name, index)) {
+    : table_(table), name_(fmt::format("{}:{}", table.name, index)), ranges_(table.ranges() != 0) {
   int32_t status = table_.open(index, &device_);
   if (status != DS_PLUGIN_OK) raise(status_of(status), "device '{}': {}", name_, table_.message());
   try {

@@ -38,6 +38,9 @@ class PluginDevice final : public Device {
   void copy(void* to, const void* from, int64_t bytes) const override;
   void fill(void* to, int byte, int64_t bytes) const override;
   bool owns(const void* address) const override;
+  bool has_ranges() const override { return ranges_; }
+  void begin_range(const char* name) const override { table_.range_push(name); }
+  void end_range() const override { table_.range_pop(); }
 
   const ds_plugin_device_info& info() const { return info_; }
 
@@ -49,6 +52,7 @@ class PluginDevice final : public Device {
   class PluginEvent;
   class PluginKernel;
   class Link;
+  class PluginGraph;
 
   // Throws the plugin's message, unless status is 0.
   void check(int32_t status, std::string_view call) const;
@@ -64,6 +68,7 @@ class PluginDevice final : public Device {
   std::string name_;
   ds_plugin_device* device_ = nullptr;
   ds_plugin_device_info info_{};
+  const bool ranges_;
   mutable std::mutex copying_;         // of copies here and now
   ds_plugin_queue* copies_ = nullptr;  // theirs
 };

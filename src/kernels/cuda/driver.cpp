@@ -67,6 +67,15 @@ struct Driver {
   Entry<decltype(&::cuModuleGetFunction)> cuModuleGetFunction{"cuModuleGetFunction"};
   Entry<decltype(&::cuFuncSetAttribute)> cuFuncSetAttribute{"cuFuncSetAttribute"};
   Entry<decltype(&::cuLaunchKernel)> cuLaunchKernel{"cuLaunchKernel"};
+  Entry<decltype(&::cuStreamBeginCapture)> cuStreamBeginCapture{"cuStreamBeginCapture_v2"};
+  Entry<decltype(&::cuStreamEndCapture)> cuStreamEndCapture{"cuStreamEndCapture"};
+  Entry<decltype(&::cuGraphInstantiate)> cuGraphInstantiate{"cuGraphInstantiateWithFlags"};
+  Entry<decltype(&::cuGraphDestroy)> cuGraphDestroy{"cuGraphDestroy"};
+  Entry<decltype(&::cuGraphLaunch)> cuGraphLaunch{"cuGraphLaunch"};
+  Entry<decltype(&::cuGraphExecDestroy)> cuGraphExecDestroy{"cuGraphExecDestroy"};
+  Entry<decltype(&::cuStreamWriteValue32)> cuStreamWriteValue32{"cuStreamWriteValue32_v2"};
+  Entry<decltype(&::cuMemHostAlloc)> cuMemHostAlloc{"cuMemHostAlloc"};
+  Entry<decltype(&::cuMemFreeHost)> cuMemFreeHost{"cuMemFreeHost"};
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -110,6 +119,15 @@ struct Driver {
     visit(cuModuleGetFunction);
     visit(cuFuncSetAttribute);
     visit(cuLaunchKernel);
+    visit(cuStreamBeginCapture);
+    visit(cuStreamEndCapture);
+    visit(cuGraphInstantiate);
+    visit(cuGraphDestroy);
+    visit(cuGraphLaunch);
+    visit(cuGraphExecDestroy);
+    visit(cuStreamWriteValue32);
+    visit(cuMemHostAlloc);
+    visit(cuMemFreeHost);
   }
 };
 
@@ -165,6 +183,8 @@ int32_t status_of(CUresult result) {
     case CUDA_ERROR_NOT_FOUND:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
       return DS_PLUGIN_REFUSED;
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
@@ -192,6 +212,11 @@ int attribute(CUdevice device, CUdevice_attribute which) {
 }
 
 CUdeviceptr number_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+bool is_set(const char* variable, const char* value) {
+  const char* given = std::getenv(variable);
+  return given && std::strcmp(given, value) == 0;
+}
 
 }  // namespace
 
@@ -381,18 +406,25 @@ void Arena::map(int64_t bytes) {
 
 // Streams do not wait for the default stream, which belongs to others.
 Stream::Stream(std::shared_ptr<Device> device)
-    : device_(std::move(device)), blocking_([] {
-        const char* given = std::getenv("DS_CUDA_BLOCKING");
-        return given && std::strcmp(given, "1") == 0;
-      }()) {
+    : device_(std::move(device)), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
   Device::Scope scope(*device_);
-  driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+  void* word = nullptr;
+  driver().cuMemHostAlloc(&word, sizeof *marked_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  marked_ = static_cast<uint32_t*>(word);
+  *marked_ = 0;
+  try {
+    driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+  } catch (...) {
+    driver().cuMemFreeHost.function(word);
+    throw;
+  }
 }
 
 Stream::~Stream() {
   Device::Scope scope(*device_);
   driver().cuStreamSynchronize.function(stream_);
   driver().cuStreamDestroy.function(stream_);
+  driver().cuMemFreeHost.function(marked_);
 }
 
 void Stream::launch(const Launch& launch) {
@@ -430,6 +462,43 @@ void Stream::wait(CUevent event) {
 void Stream::finish() {
   Device::Scope scope(*device_);
   driver().cuStreamSynchronize(stream_);
+}
+
+void Stream::settle() {
+  if (blocking_) finish();
+}
+
+// Other threads go on calling what may not be called while one captures, for other ranks or a host program.
+void Stream::begin_capture() {
+  Device::Scope scope(*device_);
+  driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+void Stream::mark(uint32_t number) {
+  Device::Scope scope(*device_);
+  driver().cuStreamWriteValue32(stream_, number_of(marked_), number, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+bool captures() { return !is_set("DS_CUDA_GRAPHS", "0") && !is_set("DS_CUDA_BLOCKING", "1"); }
+
+Graph::Graph(Stream& stream) : device_(stream.device()) {
+  Device::Scope scope(*device_);
+  CUgraph captured = nullptr;
+  driver().cuStreamEndCapture(stream.handle(), &captured);
+  const CUresult made = driver().cuGraphInstantiate.function(&graph_, captured, 0);
+  driver().cuGraphDestroy.function(captured);
+  check(made, "cuGraphInstantiate");
+}
+
+Graph::~Graph() {
+  if (!graph_) return;
+  Device::Scope scope(*device_);
+  driver().cuGraphExecDestroy.function(graph_);
+}
+
+void Graph::launch(Stream& stream) {
+  Device::Scope scope(*device_);
+  driver().cuGraphLaunch(graph_, stream.handle());
 }
 
 Event::Event(std::shared_ptr<Device> device) : device_(std::move(device)) {

@@ -116,6 +116,12 @@ class Stream final : public Launcher {
   void wait(CUevent event);
   void finish();
 
+  void settle();  // with DS_CUDA_BLOCKING: finish
+  // What this thread launches, copies and fills from here on is kept for a Graph.
+  void begin_capture();
+  void mark(uint32_t number);
+  uint32_t* marked() const { return marked_; }
+
   CUstream handle() const { return stream_; }
   void* product_scratch = nullptr;  // kProductScratch bytes for products of the launch that comes, see blas.h
   const std::shared_ptr<Device>& device() const { return device_; }
@@ -124,6 +130,24 @@ class Stream final : public Launcher {
   const std::shared_ptr<Device> device_;
   CUstream stream_ = nullptr;
   const bool blocking_;  // DS_CUDA_BLOCKING: each launch ends before its call, so that its error is its own
+  uint32_t* marked_ = nullptr;  // a word of pinned memory that the stream writes
+};
+
+// Whether streams are captured: not with DS_CUDA_GRAPHS=0, nor where each launch ends before its call.
+bool captures();
+
+// What a stream has captured: ends the capture, also where that is an error.
+class Graph {
+ public:
+  explicit Graph(Stream& stream);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch(Stream& stream);
+
+ private:
+  const std::shared_ptr<Device> device_;
+  CUgraphExec graph_ = nullptr;
 };
 
 class Event {

@@ -27,6 +27,7 @@
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/ranges.h"
 #include "kernels/cuda/tree_sum.h"
 
 using ds::cuda::Failure;
@@ -45,6 +46,9 @@ struct ds_plugin_event {
 };
 struct ds_plugin_device_link {
   ds::cuda::Link link;
+};
+struct ds_plugin_graph {
+  ds::cuda::Graph graph;
 };
 struct ds_plugin_kernel {
   std::unique_ptr<ds::cuda::Kernel> kernel;
@@ -111,6 +115,7 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
     put(out->identity, own.identity());
     std::tie(out->free, out->total) = own.memory();
     out->granularity = own.granularity();
+    out->captures = ds::cuda::captures() ? 1 : 0;
   });
 }
 
@@ -145,11 +150,17 @@ int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** ou
 }
 
 int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {
-  return guarded([&] { queue->stream.copy(to, from, bytes); });
+  return guarded([&] {
+    queue->stream.copy(to, from, bytes);
+    queue->stream.settle();
+  });
 }
 
 int32_t fill(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes) {
-  return guarded([&] { queue->stream.fill(to, byte, bytes); });
+  return guarded([&] {
+    queue->stream.fill(to, byte, bytes);
+    queue->stream.settle();
+  });
 }
 
 int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype, float* out,
@@ -243,6 +254,7 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds
     arguments.scratch = launch->scratch;
     queue->stream.product_scratch = static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);
+    queue->stream.settle();
   });
 }
 
@@ -285,6 +297,27 @@ int32_t link_swap(ds_plugin_device_link* link, ds_plugin_queue* queue, const ds_
 void link_abort(ds_plugin_device_link* link) {
   guarded([&] { link->link.abort(); });
 }
+int32_t capture_begin(ds_plugin_queue* queue) {
+  return guarded([&] { queue->stream.begin_capture(); });
+}
+
+int32_t capture_end(ds_plugin_queue* queue, ds_plugin_graph** out) {
+  *out = nullptr;
+  return guarded([&] { *out = new ds_plugin_graph{ds::cuda::Graph(queue->stream)}; });
+}
+
+int32_t graph_launch(ds_plugin_graph* graph, ds_plugin_queue* queue) {
+  return guarded([&] { graph->graph.launch(queue->stream); });
+}
+
+int32_t mark(ds_plugin_queue* queue, uint32_t number) {
+  return guarded([&] {
+    queue->stream.mark(number);
+    queue->stream.settle();
+  });
+}
+
+uint32_t* marked(ds_plugin_queue* queue) { return queue->stream.marked(); }
 
 }  // namespace
 
@@ -324,6 +357,15 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                link_gather,
                                                link_swap,
                                                link_abort,
-                                               destroy<ds_plugin_device_link>};
+                                               destroy<ds_plugin_device_link>,
+                                               capture_begin,
+                                               capture_end,
+                                               graph_launch,
+                                               destroy<ds_plugin_graph>,
+                                               mark,
+                                               marked,
+                                               ds::cuda::ranges,
+                                               ds::cuda::range_push,
+                                               ds::cuda::range_pop};
   return &table;
 }

@@ -191,14 +191,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
     delete work;
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  static const auto enqueue = of_driver<void (*)(void*, void (*)(void*), void*)>("fake_cuda_enqueue");
+  static const auto enqueue =
+      of_driver<void (*)(void*, void (*)(void*), void (*)(void*), void*)>("fake_cuda_enqueue");
   enqueue(
-      stream,
-      [](void* data) {
-        auto* own = static_cast<Work*>(data);
-        own->run();
-        delete own;
-      },
-      work);
+      stream, [](void* data) { static_cast<Work*>(data)->run(); },
+      [](void* data) { delete static_cast<Work*>(data); }, work);
   return CUBLAS_STATUS_SUCCESS;
 }

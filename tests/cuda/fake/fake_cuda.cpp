@@ -2,9 +2,10 @@
 // where there is no GPU. It keeps what a real one would make us keep: addresses of its memory are reserved
 // and never mapped, so that host code that uses one faults; the bytes lie behind an alias. Each stream is a
 // thread, and only events order two of them. Copies from pageable memory read it at the call, those from
-// pinned memory when the stream comes to them. An error of a launch shows at later calls, of everything.
-// Device functions are those of tests/cuda/lane: addresses among the words of their argument become those of
-// the alias.
+// pinned memory when the stream comes to them. A stream that captures keeps what it is given, with its
+// arguments as they are then; its thread may then call nothing that waits or takes memory. An error of a
+// launch shows at later calls, of everything. Device functions are those of tests/cuda/lane: addresses among
+// the words of their argument become those of the alias.
 #include "fake_cuda.h"
 
 #include <cuda.h>
@@ -28,6 +29,7 @@
 #include <shared_mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda/lane/lane.h"
@@ -66,7 +68,7 @@ struct Injected {
   std::mutex mutex;
   std::string kind;
   int64_t at = 0;
-  std::atomic<int64_t> creates{0}, launches{0}, calls{0};
+  std::atomic<int64_t> creates{0}, launches{0}, calls{0}, captured{0}, graphs{0}, replays{0}, marks{0};
   std::atomic<int> sticky{CUDA_SUCCESS};  // CUresult
 };
 Injected& injected() {
@@ -80,7 +82,7 @@ bool injected_now(const char* kind, int64_t number) {
   return in.kind == kind && number == in.at;
 }
 
-std::atomic<int64_t> objects{0}, bytes_taken[kMostDevices];
+std::atomic<int64_t> objects{0}, bytes_taken[kMostDevices], live_graphs{0};
 
 // Non-zero: the result of a call that works on a device.
 CUresult state_of_call() {
@@ -140,8 +142,27 @@ bool is_pinned(const void* address) {
 // Streams.
 std::atomic<int64_t> jitter_us{0};
 
+// Work with its arguments, for whichever stream it is launched on.
+using Work = std::function<void(CUstream)>;
+struct Capture {
+  std::vector<Work> work;
+  bool valid = true;
+};
+thread_local Capture* capturing_here = nullptr;
+struct Graph {
+  std::vector<Work> work;
+  std::shared_ptr<std::atomic<int64_t>> running = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+// What waits or takes memory is forbidden to a thread that captures, and ends the capture.
+bool forbidden_here() {
+  if (capturing_here) capturing_here->valid = false;
+  return capturing_here != nullptr;
+}
+
 class Stream {
  public:
+  std::atomic<Capture*> capture{nullptr};
   Stream() : thread_([this] { loop(); }) {}
   ~Stream() {
     {
@@ -204,6 +225,26 @@ void give_work(CUstream stream, std::function<void()> body) {
   });
 }
 
+// At once, or when the graph that captures it is launched.
+CUresult perform(CUstream stream, Work work) {
+  Capture* capture = stream_of(stream).capture;
+  if (!capture) {
+    work(stream);
+    return CUDA_SUCCESS;
+  }
+  if (injected_now("capture", ++injected().captured)) capture->valid = false;
+  if (!capture->valid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  capture->work.push_back(std::move(work));
+  return CUDA_SUCCESS;
+}
+
+// What the plugin must not give to a stream that captures.
+bool refuses_capture(CUstream stream) {
+  Capture* capture = stream_of(stream).capture;
+  if (capture) capture->valid = false;
+  return capture != nullptr;
+}
+
 // One record of an event.
 struct Record {
   std::mutex mutex;
@@ -241,16 +282,18 @@ void fake_cuda_fail(const char* error) {
   size_t colon = text.find(':');
   in.kind = text.substr(0, colon);
   in.at = colon == std::string::npos ? 0 : std::atoll(text.c_str() + colon + 1);
-  in.creates = in.launches = in.calls = 0;
+  in.creates = in.launches = in.calls = in.captured = in.graphs = in.replays = in.marks = 0;
   in.sticky = CUDA_SUCCESS;
 }
 
 void fake_cuda_jitter(int64_t us) { jitter_us = us; }
 
-void fake_cuda_counts(int64_t out[3]) {
-  out[0] = injected().creates;
-  out[1] = injected().launches;
-  out[2] = injected().calls;
+void fake_cuda_counts(int64_t out[8]) {
+  Injected& in = injected();
+  size_t i = 0;
+  for (const std::atomic<int64_t>* count :
+       {&in.creates, &in.launches, &in.calls, &in.captured, &in.graphs, &in.replays, &in.marks, &live_graphs})
+    out[i++] = *count;
 }
 
 void fake_cuda_live(int64_t* bytes, int64_t* count) {
@@ -270,8 +313,9 @@ void* fake_cuda_reach(void* address) {
 
 int fake_cuda_gpu() { return device_now() < 0 ? -1 : gpus().at(static_cast<size_t>(device_now())); }
 
-void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data) {
-  stream_of(static_cast<CUstream>(stream)).give([=] { body(data); });
+void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data) {
+  std::shared_ptr<void> own(data, end);
+  perform(static_cast<CUstream>(stream), [=](CUstream s) { give_work(s, [=] { body(own.get()); }); });
 }
 
 CUresult cuInit(unsigned) { return static_cast<CUresult>(number_from("DS_FAKE_CUDA_INIT", CUDA_SUCCESS)); }
@@ -282,12 +326,13 @@ CUresult cuDriverGetVersion(int* version) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char** name) {
-  *name = error == CUDA_ERROR_OUT_OF_MEMORY        ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : error == CUDA_ERROR_LAUNCH_FAILED      ? "CUDA_ERROR_LAUNCH_FAILED"
-          : error == CUDA_ERROR_DEVICE_UNAVAILABLE ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
-          : error == CUDA_ERROR_INVALID_CONTEXT    ? "CUDA_ERROR_INVALID_CONTEXT"
-          : error == CUDA_ERROR_NOT_FOUND          ? "CUDA_ERROR_NOT_FOUND"
-                                                   : "CUDA_ERROR_UNKNOWN";
+  *name = error == CUDA_ERROR_OUT_OF_MEMORY                ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == CUDA_ERROR_LAUNCH_FAILED              ? "CUDA_ERROR_LAUNCH_FAILED"
+          : error == CUDA_ERROR_DEVICE_UNAVAILABLE         ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
+          : error == CUDA_ERROR_INVALID_CONTEXT            ? "CUDA_ERROR_INVALID_CONTEXT"
+          : error == CUDA_ERROR_NOT_FOUND                  ? "CUDA_ERROR_NOT_FOUND"
+          : error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+                                                           : "CUDA_ERROR_UNKNOWN";
   return CUDA_SUCCESS;
 }
 
@@ -296,7 +341,9 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
           : error == CUDA_ERROR_LAUNCH_FAILED      ? "unspecified launch failure"
           : error == CUDA_ERROR_DEVICE_UNAVAILABLE ? "the device is unavailable"
           : error == CUDA_ERROR_NO_DEVICE          ? "no CUDA-capable device is detected"
-                                                   : "an error";
+          : error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+              ? "operation failed due to a previous error during capture"
+              : "an error";
   return CUDA_SUCCESS;
 }
 
@@ -399,6 +446,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
 CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmemAllocationProp* kind,
                      unsigned long long) {
   BEGIN_CALL();
+  if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (size == 0 || size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   const int64_t total = number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30);
   if (injected_now("memory", ++injected().creates)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -452,8 +500,27 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc*
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
+  BEGIN_CALL();
+  if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  *out = std::malloc(bytes);
+  std::unique_lock lock(ranges_mutex);
+  pinned[reinterpret_cast<uintptr_t>(*out)] = bytes;
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void* host) {
+  std::unique_lock lock(ranges_mutex);
+  if (pinned.erase(reinterpret_cast<uintptr_t>(host)) == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::free(host);
+  --objects;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemHostRegister(void* host, size_t bytes, unsigned) {
   BEGIN_CALL();
+  if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::unique_lock lock(ranges_mutex);
   if (!pinned.try_emplace(reinterpret_cast<uintptr_t>(host), bytes).second)
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -489,13 +556,17 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
   const bool pageable_source = !in_device(source) && !is_pinned(source);
   const bool pageable_target = !in_device(target) && !is_pinned(target);
   target = fake_cuda_reach(target);
+  if ((pageable_source || pageable_target) && refuses_capture(stream))
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (pageable_source) {
     auto staged = std::make_shared<std::vector<std::byte>>(bytes);
     std::memcpy(staged->data(), source, bytes);
     give_work(stream, [=] { std::memcpy(target, staged->data(), bytes); });
   } else {
     source = fake_cuda_reach(source);
-    give_work(stream, [=] { std::memmove(target, source, bytes); });
+    const CUresult given =
+        perform(stream, [=](CUstream s) { give_work(s, [=] { std::memmove(target, source, bytes); }); });
+    if (given != CUDA_SUCCESS) return given;
   }
   if (pageable_target) stream_of(stream).finish();
   return static_cast<CUresult>(injected().sticky.load());
@@ -506,8 +577,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstr
   auto* address = reinterpret_cast<void*>(to);
   if (!in_device(address) && !is_pinned(address)) return CUDA_ERROR_INVALID_VALUE;
   void* target = fake_cuda_reach(address);
-  give_work(stream, [=] { std::memset(target, byte, bytes); });
-  return CUDA_SUCCESS;
+  return perform(stream, [=](CUstream s) { give_work(s, [=] { std::memset(target, byte, bytes); }); });
 }
 
 CUresult cuStreamCreate(CUstream* out, unsigned) {
@@ -525,12 +595,14 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   CUresult wrong = begin_call();
+  if (refuses_capture(stream) || forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   stream_of(stream).finish();
   return wrong != CUDA_SUCCESS ? wrong : static_cast<CUresult>(injected().sticky.load());
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   BEGIN_CALL();
+  if (refuses_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::shared_ptr<Record> record = latest_of(event);
   if (!record) return CUDA_SUCCESS;
   stream_of(stream).give([record] {
@@ -555,6 +627,7 @@ CUresult cuEventDestroy(CUevent event) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   BEGIN_CALL();
+  if (refuses_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   auto record = std::make_shared<Record>();
   {
     auto* own = reinterpret_cast<Event*>(event);
@@ -572,6 +645,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 // Not counted: who waits asks as often as time allows, and the number of calls would differ from run to run.
 CUresult cuEventQuery(CUevent event) {
   if (CUresult wrong = state_of_call(); wrong != CUDA_SUCCESS) return wrong;
+  if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::shared_ptr<Record> record = latest_of(event);
   if (!record) return CUDA_SUCCESS;
   std::lock_guard lock(record->mutex);
@@ -612,23 +686,103 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
       block_x * block_y * block_z == 0 || grid_y > 65535 || grid_z > 65535 || shared_bytes > 227 * 1024)
     return CUDA_ERROR_INVALID_VALUE;
   const auto* entry = reinterpret_cast<const lane::Entry*>(function);
-  const int64_t number = ++injected().launches;
-  const bool fails = injected_now("launch", number);
   bool foreign = false;
   std::vector<uint64_t> words = reached(args[0], entry->args_bytes, &foreign);
   if (foreign) std::fprintf(stderr, "fake_cuda: %s uses memory of another device\n", entry->name);
-  give_work(stream, [=, words = std::move(words)] {
-    try {
-      if (foreign) injected().sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-      if (foreign) return;
-      if (fails) injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
-      if (!fails)
-        entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
-                      static_cast<uint64_t>(number));
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "fake_cuda: %s: %s\n", entry->name, error.what());
-      injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
-    }
+  return perform(stream, [=, words = std::move(words)](CUstream on) {
+    const int64_t number = ++injected().launches;
+    const bool fails = injected_now("launch", number);
+    give_work(on, [=] {
+      try {
+        if (foreign) injected().sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        if (foreign) return;
+        if (fails) injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
+        if (!fails)
+          entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
+                        static_cast<uint64_t>(number));
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "fake_cuda: %s: %s\n", entry->name, error.what());
+        injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
+      }
+    });
   });
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  BEGIN_CALL();
+  auto* word = reinterpret_cast<void*>(address);
+  if (address % sizeof value != 0 || (!in_device(word) && !is_pinned(word))) return CUDA_ERROR_INVALID_VALUE;
+  if (refuses_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  ++injected().marks;
+  auto* target = static_cast<uint32_t*>(fake_cuda_reach(word));
+  give_work(stream, [=] { std::atomic_ref<uint32_t>(*target).store(value, std::memory_order_release); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  BEGIN_CALL();
+  if (!stream || mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL || capturing_here || stream_of(stream).capture)
+    return CUDA_ERROR_ILLEGAL_STATE;
+  capturing_here = new Capture();
+  stream_of(stream).capture = capturing_here;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
+  *out = nullptr;
+  const CUresult wrong = begin_call();
+  if (stream_of(stream).capture != capturing_here || !capturing_here) return CUDA_ERROR_ILLEGAL_STATE;
+  std::unique_ptr<Capture> own(std::exchange(capturing_here, nullptr));
+  stream_of(stream).capture = nullptr;
+  if (wrong != CUDA_SUCCESS) return wrong;
+  if (!own->valid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  auto graph = std::make_unique<Graph>();
+  graph->work = std::move(own->work);
+  *out = reinterpret_cast<CUgraph>(graph.release());
+  ++objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  --objects;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, unsigned long long) {
+  BEGIN_CALL();
+  if (injected_now("instantiate", ++injected().graphs)) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto made = std::make_unique<Graph>();
+  made->work = reinterpret_cast<Graph*>(graph)->work;
+  *out = reinterpret_cast<CUgraphExec>(made.release());
+  ++objects;
+  ++live_graphs;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  BEGIN_CALL();
+  if (refuses_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (injected_now("replay", ++injected().replays)) {
+    injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
+    return CUDA_ERROR_LAUNCH_FAILED;
+  }
+  auto* own = reinterpret_cast<Graph*>(graph);
+  ++*own->running;
+  for (const Work& work : own->work) work(stream);
+  stream_of(stream).give([running = own->running] { --*running; });
+  return CUDA_SUCCESS;
+}
+
+// A launch that is still running would be undefined.
+CUresult cuGraphExecDestroy(CUgraphExec graph) {
+  auto* own = reinterpret_cast<Graph*>(graph);
+  if (*own->running != 0) {
+    std::fprintf(stderr, "fake_cuda: a graph was destroyed while it was running\n");
+    std::abort();
+  }
+  delete own;
+  --objects;
+  --live_graphs;
   return CUDA_SUCCESS;
 }

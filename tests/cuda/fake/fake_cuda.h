@@ -7,12 +7,15 @@ extern "C" {
 
 // Injects one error and counts calls from 1 again. "memory:K": the K-th cuMemCreate has no memory.
 // "launch:K": the K-th launch fails when its stream comes to it, and with it everything later. "lost:K": from
-// the K-th call of any function on, the device is gone. "": none, and what failed works again.
+// the K-th call of any function on, the device is gone. "capture:K": the K-th work that a stream captures is
+// refused, and with it the capture. "instantiate:K": the K-th graph has no memory. "replay:K": the K-th
+// launch of a graph fails. "": none, and what failed works again.
 void fake_cuda_fail(const char* error);
-// Calls of cuMemCreate, launches and calls of any function but cuEventQuery since then.
-void fake_cuda_counts(int64_t out[3]);
+// Calls of cuMemCreate, launches (those of graphs too), calls of any function but cuEventQuery, works that
+// were captured, graphs made, launches of graphs, and marks since then; and graphs that there are.
+void fake_cuda_counts(int64_t out[8]);
 // What was taken and not given back: bytes of the device, and objects (ranges of addresses, streams, events,
-// modules, pinned ranges, retained contexts).
+// modules, pinned ranges, retained contexts, graphs).
 void fake_cuda_live(int64_t* bytes, int64_t* objects);
 // From now on a stream sleeps before about one task in four, for up to so many microseconds. 0: it does not.
 void fake_cuda_jitter(int64_t us);
@@ -21,6 +24,7 @@ void fake_cuda_jitter(int64_t us);
 void* fake_cuda_reach(void* address);
 // The number of the GPU that the calling thread's context is of.
 int fake_cuda_gpu();
-// Runs body(data) at its place in the order of a stream.
-void fake_cuda_enqueue(void* stream, void (*body)(void*), void* data);
+// Runs body(data) at its place in the order of a stream, again and again where the stream is captured;
+// end(data) when it has run for the last time.
+void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data);
 }

@@ -55,8 +55,10 @@ int gpu_now() {
 }
 
 void enqueue(void* stream, void (*body)(void*), void* data) {
-  static const auto function = of_driver<void (*)(void*, void (*)(void*), void*)>("fake_cuda_enqueue");
-  function(stream, body, data);
+  static const auto function =
+      of_driver<void (*)(void*, void (*)(void*), void (*)(void*), void*)>("fake_cuda_enqueue");
+  function(
+      stream, body, [](void*) {}, data);
 }
 
 // Errors and counts of this process.

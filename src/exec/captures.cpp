@@ -1,0 +1,178 @@
+// Problem: a launch costs the host microseconds, and a step has thousands that are the same in every step. A
+// driver can keep a line of launches as a graph and take it with one call.
+//
+// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the first
+// waits for other queues and only the last is waited for. Between the two, nobody can tell when they are
+// given. So the whole piece is given at the place of its first instruction, even where those of other queues
+// stand between. Collectives, calls of a host program and file transfers belong to none.
+//
+// Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through the step's
+// scalars in the device's memory: seed, counts of steps and updates, learning rate, loss scale, skip. What
+// else a launch has is fixed by instruction and round (addresses, leaf, runs), is part of the key (extents),
+// or keeps it out of pieces: an update with the host's values for a group of parameters. A rank without data
+// gives other work, and a check of results looks at each result: their runs have no graphs.
+//
+// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was not used
+// for the longest time is given up. The first time an extent is met the instructions are given one by one, so
+// that whatever a library does only once is not captured, and no graph is made of what comes only once.
+//
+// An error while capturing says nothing about the work, which has not been done: the piece is given without,
+// and no more graphs are made. Cost: see ADR 51.
+#include "exec/captures.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "core/base/element_run.h"
+#include "core/base/log.h"
+#include "core/program/instruction.h"
+#include "exec/queues.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kGraphs = 8;
+
+bool has_extent(const Instr& in) {
+  return std::any_of(in.operands.begin(), in.operands.end(),
+                     [](const Operand& o) { return o.type.shape.symbolic(); });
+}
+
+}  // namespace
+
+Captures::Captures(const Program& program, const RankQueues& queues,
+                   const IdVector<MicroId, int64_t>& extents, CarryOut carry_out)
+    : program_(program),
+      queues_(queues),
+      extents_(extents),
+      carry_out_(std::move(carry_out)),
+      records_(program.instrs.size()) {
+  for (InstrId i : program.instrs.ids()) {
+    for (const Wait& wait : program.instrs[i].waits) {
+      if (queue_of(wait.instr) != queue_of(i)) records_[wait.instr.index()] = true;
+    }
+  }
+  begins_.assign(program.instrs.size(), -1);
+  const Repeat& repeat = program.repeat;
+  find_pieces(InstrId(0), repeat.begin);
+  find_pieces(repeat.begin, repeat.end);
+  find_pieces(repeat.end, program.instrs.past());
+}
+
+bool Captures::waits(InstrId i) const {
+  const auto& all = program_.instrs[i].waits;
+  return std::any_of(all.begin(), all.end(), [&](const Wait& w) { return queue_of(w.instr) != queue_of(i); });
+}
+
+bool Captures::can_take(InstrId i) const {
+  const Instr& in = program_.instrs[i];
+  const Kind kind = in.def->kind;
+  if (kind == Kind::collective || kind == Kind::file || kind == Kind::event) return false;
+  return kind != Kind::update ||
+         std::all_of(in.runs.begin(), in.runs.end(), [](const ElementRun& run) { return run.group == 0; });
+}
+
+void Captures::find_pieces(InstrId begin, InstrId end) {
+  std::map<DeviceQueue*, Own> open;
+  for (InstrId i = begin; i < end; ++i) {
+    DeviceQueue* queue = queue_of(i);
+    if (!queue || !queue->captures()) continue;
+    Own& piece = open[queue];
+    const bool takes = can_take(i);
+    if (!takes || waits(i)) close(piece);
+    if (!takes) continue;
+    piece.queue = queue;
+    piece.instrs.push_back(i);
+    const MicroId micro = program_.instrs[i].micro;
+    if (has_extent(program_.instrs[i]) &&
+        std::find(piece.micros.begin(), piece.micros.end(), micro) == piece.micros.end())
+      piece.micros.push_back(micro);
+    if (records_[i.index()]) close(piece);
+  }
+  for (auto& [queue, piece] : open) close(piece);
+}
+
+// One instruction alone is not worth a graph.
+void Captures::close(Own& piece) {
+  if (piece.instrs.size() > 1) {
+    piece.first = piece.instrs.front();
+    piece.last = piece.instrs.back();
+    piece.label = fmt::format("{} {} to {} {}", program_.instrs[piece.first].def->name, piece.first,
+                              program_.instrs[piece.last].def->name, piece.last);
+    piece.rounds.resize(static_cast<size_t>(program_.rounds(piece.first)));
+    begins_[piece.first] = static_cast<int32_t>(pieces_.size());
+    pieces_.push_back(std::move(piece));
+  }
+  piece = Own();
+}
+
+const Captures::Piece* Captures::begins(InstrId i) const {
+  return off_ || begins_[i] < 0 ? nullptr : &pieces_[static_cast<size_t>(begins_[i])];
+}
+
+void Captures::begin_run() { given_up_.clear(); }
+
+Captures::Graph& Captures::graph_of(Own& piece, int32_t round, bool* known) {
+  std::vector<int64_t> extents;
+  for (MicroId micro : piece.micros) extents.push_back(extents_[micro + round * program_.repeat.micros]);
+  std::vector<Graph>& graphs = piece.rounds[static_cast<size_t>(round)];
+  auto found =
+      std::find_if(graphs.begin(), graphs.end(), [&](const Graph& g) { return g.extents == extents; });
+  *known = found != graphs.end();
+  if (*known) {
+    std::rotate(graphs.begin(), found, found + 1);
+    return graphs.front();
+  }
+  if (graphs.size() == kGraphs) {
+    if (graphs.back().work) given_up_.push_back(std::move(graphs.back().work));
+    graphs.pop_back();
+  }
+  graphs.insert(graphs.begin(), Graph{std::move(extents), nullptr});
+  return graphs.front();
+}
+
+const CapturedWork* Captures::work(const Piece& piece, int32_t round) {
+  Own& own = pieces_[static_cast<size_t>(begins_[piece.first])];
+  bool known = false;
+  Graph& graph = graph_of(own, round, &known);
+  if (known && !graph.work) graph.work = capture(own, round);
+  return graph.work.get();
+}
+
+// Null where that is not possible.
+std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round) {
+  bool begun = false;
+  try {
+    piece.queue->begin_capture();
+    begun = true;
+    for (InstrId i : piece.instrs) {
+      if (program_.takes_part({i, round})) carry_out_({i, round}, *piece.queue);
+    }
+    begun = false;
+    return piece.queue->end_capture();
+  } catch (const std::exception& error) {
+    if (begun) give_up(piece);
+    if (queues_.device().faults().failed()) throw;
+    off_ = true;
+    log_line(LogLevel::warning,
+             fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
+                         program_.rank, program_.name, piece.label, error.what()));
+    return nullptr;
+  }
+}
+
+// The error is known.
+void Captures::give_up(const Own& piece) {
+  try {
+    piece.queue->end_capture();
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,417 @@
+// Pieces of a step as graphs (exec/captures): the bits of launches one by one, whatever changes from step to
+// step, and what becomes of a capture or a launch that fails. And the names of errors that show late
+// (exec/marks).
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/random.h"
+#include "engine/engine.h"
+#include "support/dice.h"
+#include "support/errors.h"
+#include "support/fake_cuda.h"
+#include "support/models.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kSeq = 8;
+
+// A variable of the environment until the end of a scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* const name_;
+};
+
+// What differs from step to step.
+struct Step {
+  int64_t rows = 2 * kSeq;  // of a micro-step
+  double lr = 0;            // 0: as it was
+  bool in_pieces = false;   // forward, backward and step are called one by one
+};
+
+struct Bits {                           // what a run leaves behind
+  std::vector<uint64_t> losses, norms;  // bits: there may be NaNs
+  std::vector<std::string> reasons;     // why a step was skipped
+  std::string hash;
+  bool operator==(const Bits&) const = default;
+};
+
+struct Options {
+  int64_t bound = 2 * kSeq;
+  bool trace = false;
+  std::function<void(Engine&, size_t step)> behind;                 // each step, on rank 0
+  std::function<void(size_t step, size_t instr)> before = nullptr;  // each instruction, on rank 0
+};
+
+StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t number) {
+  const int64_t micros = p.leaves / p.world;
+  const auto rank = static_cast<uint32_t>(engine.runtime().comm().rank());
+  std::vector<int32_t> tokens(static_cast<size_t>(micros * step.rows)), targets(tokens.size());
+  const RandomStream stream{3, static_cast<uint32_t>(number), rank, 0};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(stream.block(i)[0] % static_cast<uint32_t>(p.vocab));
+    targets[i] = static_cast<int32_t>(stream.block(i)[1] % static_cast<uint32_t>(p.vocab));
+  }
+  if (step.lr > 0) engine.set("lr", step.lr);
+  if (!step.in_pieces) {
+    const auto numel = static_cast<int64_t>(tokens.size());
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+    return engine.train_batch(inputs);
+  }
+  for (int64_t m = 0; m < micros; ++m) {
+    InputView inputs[] = {{tokens.data() + m * step.rows, DS_DTYPE_I32, step.rows},
+                          {targets.data() + m * step.rows, DS_DTYPE_I32, step.rows}};
+    engine.forward(inputs);
+    engine.backward();
+  }
+  return engine.step();
+}
+
+Bits train(const Point& p, const std::vector<Step>& steps, const Options& options = {}) {
+  std::vector<Bits> ranks(static_cast<size_t>(p.world));
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config config = config_of(p);
+    config.device = "cuda:0";
+    size_t number = 0;
+    EngineOptions given;
+    given.trace = options.trace;
+    given.programs.written_out = p.written_out;
+    if (options.before && comm.rank() == 0)
+      given.before_instr = [&](size_t instr) { options.before(number, instr); };
+    Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm,
+                  given);
+    Bits& own = ranks[static_cast<size_t>(comm.rank())];
+    for (const Step& step : steps) {
+      const StepResult result = make_step(p, engine, step, number);
+      own.losses.push_back(std::bit_cast<uint64_t>(result.loss));
+      own.norms.push_back(std::bit_cast<uint64_t>(result.grad_norm));
+      own.reasons.push_back(result.reason);
+      if (options.behind && comm.rank() == 0) options.behind(engine, number);
+      ++number;
+    }
+    own.hash = state_hash(engine.store());
+  });
+  for (const Bits& rank : ranks) EXPECT_EQ(rank.losses, ranks[0].losses);
+  return ranks[0];
+}
+
+Point one_rank() {
+  Point p;
+  p.world = 1;
+  p.leaves = 1;
+  p.compute = DS_DTYPE_F32;
+  return p;
+}
+
+// The log of this process in a scope.
+class Lines {
+ public:
+  Lines() {
+    set_log_sink([this](LogLevel, std::string_view line) {
+      std::lock_guard lock(mutex_);
+      text_ += std::string(line) + "\n";
+    });
+  }
+  ~Lines() { set_log_sink({}); }
+  std::string text() {
+    flush_log();
+    std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+class FakeCudaGraphs : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!FakeCuda::find()) GTEST_SKIP() << "the plugin is not built";
+    FakeCuda::find()->fail("");
+    live_ = FakeCuda::find()->live();
+  }
+  void TearDown() override {
+    if (!FakeCuda::find()) return;
+    FakeCuda::find()->jitter(0);
+    FakeCuda::find()->fail("");
+    EXPECT_EQ(FakeCuda::find()->live(), live_) << "everything is given back";
+  }
+  static const FakeCuda& fake() { return *FakeCuda::find(); }
+  static Bits plainly(const Point& p, const std::vector<Step>& steps, const Options& options = {}) {
+    const Variable off("DS_CUDA_GRAPHS", "0");
+    fake().fail("");
+    Bits out = train(p, steps, options);
+    EXPECT_EQ(fake().counts().graphs, 0);
+    return out;
+  }
+
+ private:
+  FakeCuda::Live live_;
+};
+
+struct RandomRun {
+  Point point;
+  std::vector<Step> steps;
+};
+
+RandomRun random_run(uint64_t seed) {
+  Dice dice(seed, 51);
+  RandomRun run;
+  Point& p = run.point;
+  p.stage = static_cast<int>(dice.below(4));
+  p.world = dice.pick({1, 2, 4});
+  p.tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
+  if (p.stage == 0) p.tier = Tier::device;
+  p.leaves = p.world * dice.pick({1, 1, 2});
+  p.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
+  p.optimizer = dice.pick({"AdamW", "SGD"});
+  p.groups = dice.one_in(3);
+  p.dropout = dice.pick({0.0, 0.1});
+  p.clipping = dice.pick({0.0, 0.05});
+  p.recompute = dice.one_in(3) ? "full" : "none";
+  p.tied = dice.one_in(2);
+  p.overlap = dice.one_in(2);
+  p.bucket_size = dice.pick({int64_t{2000}, int64_t{500000000}});
+  p.written_out = dice.one_in(3) ? 1 : 16;  // micro-steps are repeated
+  for (int s = 0; s < 5; ++s) {
+    Step& step = run.steps.emplace_back();
+    if (dice.one_in(4)) step.rows = kSeq;
+    if (dice.one_in(3)) step.lr = dice.pick({1e-3, 5e-3, 3e-2});
+    step.in_pieces = dice.one_in(6);
+  }
+  return run;
+}
+
+TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
+  fake().jitter(20);
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const RandomRun run = random_run(seed);
+    fake().fail("");
+    const Bits with = train(run.point, run.steps);
+    const FakeCuda::Counts counts = fake().counts();
+    EXPECT_GT(counts.replays, 0) << run.point.name();
+    EXPECT_LE(counts.graphs, counts.replays);
+    EXPECT_TRUE(with == plainly(run.point, run.steps)) << "seed " << seed << ": " << run.point.name();
+  }
+}
+
+// A replay must take up what changed since its capture, so a run with the change differs from one without.
+TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
+  Point p = one_rank();
+  p.dropout = 0.1;
+  std::vector<Step> steps(6), steady(5);
+  steps[2].lr = 0.05;
+  steps[3].rows = steps[4].rows = steps[5].rows = kSeq;
+  steady[3].rows = steady[4].rows = kSeq;
+  for (bool groups : {false, true}) {
+    p.groups = groups;
+    fake().fail("");
+    const Bits changed = train(p, steps);
+    EXPECT_GT(fake().counts().replays, 0);
+    EXPECT_TRUE(changed == plainly(p, steps)) << "groups " << groups;
+    const Bits as_before = train(p, steady);
+    EXPECT_EQ(changed.losses[2], as_before.losses[2]) << "the rate shows behind its step";
+    EXPECT_NE(changed.losses[3], as_before.losses[3]);
+  }
+}
+
+// The first step of an extent is given one by one, the second is captured, and from there on nothing is.
+TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
+  std::vector<FakeCuda::Counts> seen;
+  Options options;
+  options.behind = [&](Engine&, size_t) { seen.push_back(fake().counts()); };
+  train(one_rank(), std::vector<Step>(4), options);
+  EXPECT_EQ(seen[0].graphs, 0);
+  EXPECT_GT(seen[1].graphs, 0);
+  EXPECT_EQ(seen[3].graphs, seen[1].graphs);
+  EXPECT_EQ(seen[3].replays, 3 * seen[1].graphs);
+  const std::vector<FakeCuda::Counts> with = std::exchange(seen, {});
+  plainly(one_rank(), std::vector<Step>(4), options);
+  EXPECT_EQ(with[3].launches, seen[3].launches) << "those of graphs, too";
+  EXPECT_LT(2 * (with[3].calls - with[2].calls), seen[3].calls - seen[2].calls) << "fewer calls";
+}
+
+// Graphs of more extents than are kept end, and one that comes again is made again.
+TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
+  Options options;
+  options.bound = 10 * kSeq;
+  std::vector<int64_t> live, graphs;
+  options.behind = [&](Engine&, size_t) {
+    live.push_back(fake().counts().live_graphs);
+    graphs.push_back(fake().counts().graphs);
+  };
+  std::vector<Step> steps;
+  for (int64_t sequences = 1; sequences <= 10; ++sequences) {
+    for (int again = 0; again < 3; ++again) steps.push_back({sequences * kSeq});
+  }
+  const size_t all = steps.size();
+  steps.push_back({10 * kSeq});
+  for (int again = 0; again < 3; ++again) steps.push_back({kSeq});
+  train(one_rank(), steps, options);
+  const int64_t of_extent = live[5] - live[2];  // the others have no extent
+  EXPECT_GT(of_extent, 0);
+  EXPECT_EQ(live[8 * 3 - 1], live[2] + 7 * of_extent);
+  EXPECT_EQ(live[all - 1], live[8 * 3 - 1]) << "no more than those of 8";
+  EXPECT_EQ(graphs[all], graphs[all - 1]) << "the latest is kept";
+  EXPECT_GT(graphs.back(), graphs[all]) << "the first is made again";
+}
+
+// Traced steps, a rerun that names a NaN, and launches that end before their call have no graphs.
+TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
+  Options traced;
+  traced.trace = true;
+  train(one_rank(), std::vector<Step>(3), traced);
+  EXPECT_EQ(fake().counts().graphs, 0);
+  {
+    const Variable blocking("DS_CUDA_BLOCKING", "1");
+    train(one_rank(), std::vector<Step>(3));
+    EXPECT_EQ(fake().counts().graphs, 0);
+  }
+  std::vector<Step> steps(6);
+  steps[3].lr = 1e36;
+  const Bits with = train(one_rank(), steps), without = plainly(one_rank(), steps);
+  EXPECT_EQ(with.reasons, without.reasons);
+  EXPECT_NE(with.reasons[4], "") << "a step was skipped";
+}
+
+// What cannot be captured is given one by one, with one line of warning for each rank.
+TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
+  Point p = one_rank();
+  p.stage = 2;
+  p.world = p.leaves = 2;
+  p.tier = Tier::host;
+  const std::vector<Step> steps(4);
+  const Bits want = plainly(p, steps);
+  fake().fail("");
+  train(p, steps);
+  const FakeCuda::Counts all = fake().counts();
+  for (int64_t part = 0; part < 4; ++part) {
+    for (const auto& [kind, count] :
+         {std::pair{"capture", all.captured}, std::pair{"instantiate", all.graphs}}) {
+      const std::string error = kind + (":" + std::to_string(std::max<int64_t>(1, count * part / 4)));
+      Lines lines;
+      fake().fail(error);
+      EXPECT_TRUE(train(p, steps) == want) << error;
+      EXPECT_LT(fake().counts().graphs, all.graphs) << error;
+      expect_names(lines.text(),
+                   {"no more graphs are made, because ", " could not be captured: device 'cuda:0'"});
+    }
+  }
+}
+
+TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
+  Point p = one_rank();
+  p.stage = 3;
+  fake().fail("");
+  train(p, std::vector<Step>(4));
+  const int64_t replays = fake().counts().replays;
+  for (int64_t part = 0; part < 4; ++part) {
+    const std::string error = "replay:" + std::to_string(std::max<int64_t>(1, replays * part / 4));
+    fake().fail(error);
+    const std::string text = message_of([&] { train(p, std::vector<Step>(4)); }, DS_ERROR_INTERNAL);
+    expect_names(text, {"rank ", ", step ", "instruction ", " to instruction ", "device 'cuda:0'",
+                        "unspecified launch failure"});
+  }
+}
+
+// The instruction of the K-th launch is known from a run that counts; the message of a run in which that
+// launch fails must have it in its interval.
+struct Blamed {
+  int64_t first = -1, last = -1;
+  std::string text;
+};
+Blamed blamed(const Point& p, const std::vector<Step>& steps, int64_t launch) {
+  FakeCuda::find()->fail("launch:" + std::to_string(launch));
+  Blamed out;
+  try {
+    train(p, steps);
+  } catch (const Error& error) {
+    out.text = error.what();
+  }
+  const std::string word = "instruction ";
+  for (size_t at = out.text.find(word); at != std::string::npos; at = out.text.find(word, at + 1)) {
+    out.last = std::atoll(out.text.c_str() + at + word.size());
+    if (out.first < 0) out.first = out.last;
+  }
+  return out;
+}
+
+TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
+  const Point p = one_rank();
+  const std::vector<Step> steps(4);
+  std::vector<std::pair<int64_t, int64_t>> begins;  // launches before an instruction of the first step
+  Options options;
+  options.before = [&](size_t step, size_t instr) {
+    if (step == 0) begins.emplace_back(fake().counts().launches, static_cast<int64_t>(instr));
+  };
+  int64_t before_step = 0, of_step = 0;
+  options.behind = [&](Engine&, size_t step) {
+    if (step == 0) of_step = fake().counts().launches - begins.front().first;
+    if (step == 2) before_step = fake().counts().launches;
+  };
+  plainly(p, steps, options);
+  const auto truth = [&](int64_t launch_of_step) {
+    int64_t instr = -1;
+    for (const auto& [launches, number] : begins) {
+      if (launches - begins.front().first < launch_of_step) instr = number;
+    }
+    return instr;
+  };
+  for (int64_t part = 0; part < 6; ++part) {
+    const int64_t launch = 1 + of_step * part / 6;
+    const int64_t want = truth(launch), in_first = begins.front().first + launch;
+    const Blamed late = blamed(p, steps, in_first);  // in the first step: one by one
+    EXPECT_EQ(late.first, want) << late.text;
+    EXPECT_EQ(late.last, want) << late.text;
+    const Blamed replayed = blamed(p, steps, before_step + launch);
+    EXPECT_LE(replayed.first, want) << replayed.text;
+    EXPECT_GE(replayed.last, want) << replayed.text;
+    const Variable blocking("DS_CUDA_BLOCKING", "1");
+    const Blamed exactly = blamed(p, steps, before_step + launch);
+    EXPECT_EQ(exactly.first, want) << exactly.text;
+    EXPECT_EQ(exactly.last, want) << exactly.text;
+  }
+}
+
+TEST_F(FakeCudaGraphs, RangesAreSeenByATool) {
+  const char* file = std::getenv("NVTX_INJECTION64_PATH");
+  if (!file) GTEST_SKIP() << "the test cuda.ranges names a tool";
+  train(one_rank(), std::vector<Step>(3));
+  void* tool = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(tool, nullptr) << dlerror();
+  const auto look_up = [&](auto* type, const char* name) {
+    return reinterpret_cast<decltype(type)>(dlsym(tool, name));
+  };
+  EXPECT_GT(look_up(static_cast<int64_t (*)()>(nullptr), "fake_tool_begun")(), 0);
+  EXPECT_EQ(look_up(static_cast<int (*)()>(nullptr), "fake_tool_depth")(), 0);
+  const auto saw = look_up(static_cast<int (*)(const char*)>(nullptr), "fake_tool_saw");
+  EXPECT_EQ(saw("adamw "), 1) << "an instruction";
+  EXPECT_EQ(saw(" to "), 1) << "a graph";
+  EXPECT_EQ(saw("none of ours"), 0);
+}
+
+}  // namespace
+}  // namespace ds::test
