@@ -80,8 +80,8 @@ class BlockWords {
 };
 
 // Elements whose magnitudes are below 2^127 can be rounded to bf16 by a sum of words: none becomes infinite,
-// none is a NaN. One test serves all arrays of an update: a sum of twice every magnitude is finite only if all
-// elements are so. Without magnitudes, one that is fused may be finite though twice an element is not.
+// none is a NaN. One test serves all arrays of an update: a sum of twice every magnitude is finite only if
+// all elements are so. Without magnitudes, one that is fused may be finite though twice an element is not.
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
