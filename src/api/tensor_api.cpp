@@ -137,8 +137,29 @@ std::shared_ptr<Device> device_of(ds_stream* stream) {
   return need_or_null(stream, "stream") ? stream->stream->device() : nullptr;
 }
 
-void need_on_device(const Device& device, void* data) {
+// The memory that a caller lends: of the device from the lowest element to the highest one, and where a
+// kernel can read it. What lies between is taken on trust.
+void need_on_device(const Device& device, const ds_tensor& tensor, void* data) {
+  if (tensor.numel == 0) return;
   require(device.owns(data), "data must be memory of device '{}', got another address", device.name());
+  const int64_t size = size_of(tensor.dtype);
+  const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size));
+  require(beyond == 0,
+          "data must be a multiple of {} bytes on device '{}', got an address {} bytes beyond one", size,
+          device.name(), beyond);
+  int64_t low = 0, high = 0;
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    const int64_t span = (tensor.dims[i] - 1) * tensor.strides[i];
+    (span < 0 ? low : high) += span;
+  }
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  for (int64_t element : {low, high}) {
+    const uintptr_t address = at + static_cast<uintptr_t>(element * size);
+    require(device.owns(reinterpret_cast<void*>(address)) &&
+                device.owns(reinterpret_cast<void*>(address + static_cast<uintptr_t>(size) - 1)),
+            "data must be memory of device '{}' from element {} to {}, got an end of it at another address",
+            device.name(), low, high);
+  }
 }
 
 // A tensor over the memory that a DLPack tensor describes, without its owner.
@@ -161,7 +182,7 @@ std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* strea
   require(view.data || tensor->numel == 0, "tensor data must not be NULL with {} elements", tensor->numel);
   tensor->data = static_cast<char*>(view.data) + view.byte_offset;
   if (on_host) return tensor;
-  if (tensor->numel > 0) need_on_device(*device, tensor->data);
+  need_on_device(*device, *tensor, tensor->data);
   tensor->device = std::move(device);
   return tensor;
 }
@@ -294,7 +315,7 @@ ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_coun
     auto tensor = std::make_unique<ds_tensor>();
     tensor->dtype = dtype;
     ds::set_shape(*tensor, {dims, dims_count}, strides);
-    if (device && tensor->numel > 0) ds::need_on_device(*device, data);
+    if (device) ds::need_on_device(*device, *tensor, data);
     tensor->data = data;
     tensor->device = std::move(device);
     *out = tensor.release();

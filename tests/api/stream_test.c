@@ -257,14 +257,15 @@ static void refused_and_shared(void) {
   ds_graph* graph = mlp_graph();
   ds_engine *cpu = NULL, *device = NULL, *other = NULL;
   ds_stream *stream = NULL, *foreign = NULL, *none = NULL;
-  ds_tensor *tensor = NULL, *back = NULL, *sparse = NULL, *lent = NULL;
+  ds_tensor *tensor = NULL, *back = NULL, *sparse = NULL, *lent = NULL, *wide = NULL;
   struct DLManagedTensor* managed = NULL;
   mlp_batch batch;
   const ds_tensor* inputs[2];
   double loss = 0;
   float memory[2 * MLP_ROWS * MLP_IN] = {0};
-  const int64_t dims[] = {MLP_ROWS, MLP_IN}, gaps[] = {2 * MLP_IN, 1};
-  void *data = NULL, *same = NULL;
+  const int64_t dims[] = {MLP_ROWS, MLP_IN}, gaps[] = {2 * MLP_IN, 1}, wide_dims[] = {2 * MLP_ROWS, MLP_IN};
+  const int64_t far_dims[] = {(int64_t)1 << 44}, below[] = {-((int64_t)1 << 42), 1};
+  void *data = NULL, *same = NULL, *room = NULL;
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, graph, NULL, &cpu), "engine on cpu");
   check_error(ds_stream_create(cpu, &none), DS_ERROR_UNSUPPORTED, "device 'cpu' has no streams");
@@ -289,11 +290,22 @@ static void refused_and_shared(void) {
   check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "info");
   check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, stream, &lent),
                      DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", "");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, data, stream, &sparse), "with gaps");
+  check_device_error(ds_tensor_create(DS_DTYPE_F32, far_dims, 1, NULL, data, stream, &lent),
+                     DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ",
+                     " from element 0 to 17592186044415, got an end of it at another address");
+  check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, below, data, stream, &lent),
+                     DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", " from element -");
+  check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, (char*)data + 2, stream, &lent),
+                     DS_ERROR_INVALID_ARGUMENT, "data must be a multiple of 4 bytes on device ",
+                     ", got an address 2 bytes beyond one");
+  wide = device_tensor(stream, DS_DTYPE_F32, wide_dims, 2);
+  check_ok(ds_tensor_info(wide, NULL, NULL, NULL, 0, NULL, NULL, &room), "info");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, room, stream, &sparse), "with gaps");
   inputs[0] = sparse;
   check_device_error(ds_train_batch(device, inputs, 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
                      "inputs[0] must be compact row-major on device ", "");
   ds_tensor_destroy(sparse);
+  ds_tensor_destroy(wide);
   /* on the host a tensor with gaps is taken */
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse), "with gaps on the host");
   inputs[0] = sparse;

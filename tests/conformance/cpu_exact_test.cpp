@@ -216,6 +216,23 @@ TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
   }
 }
 
+// A number that a draw may take over the largest bf16, beside others of the other sign: no sum of them is
+// infinite.
+TEST_F(Exact, DrawsBesideNumbersOfTheOtherSign) {
+  StepScalars scalars;
+  scalars.group = {.lr = 3.1e-2, .momentum = 1};
+  scalars.seed = 17;
+  Tensor grad = random_tensor(DS_DTYPE_F32, {kCount}, 1);
+  const Tensor pick = random_ids(kCount, 16, 2);
+  for (int64_t e = 0; e < kCount; ++e) {
+    if (pick.at(e) == 0) grad.set(e, e % 3 == 0 ? 0x1.fefp127 : -0x1.fffp126);
+  }
+  const Attrs attrs{{"nesterov", int64_t{0}}, {"stochastic", int64_t{1}}};
+  std::vector<Tensor> out{random_tensor(DS_DTYPE_F32, {kCount}, 3), Tensor(DS_DTYPE_BF16, {kCount}),
+                          poisoned(DS_DTYPE_F32, {kCount})};
+  EXPECT_TRUE(equal("sgd", attrs, {grad}, out, scalars));
+}
+
 TEST_F(Exact, Lamb) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};

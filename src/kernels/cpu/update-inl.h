@@ -80,18 +80,17 @@ class BlockWords {
 };
 
 // Elements whose magnitudes are below 2^127 can be rounded to bf16 by a sum of words: none becomes infinite,
-// none is a NaN. One test serves all arrays of an update: a sum of twice every element is finite only if all
-// elements are so.
-template <typename T>
-HWY_INLINE Vec watch(const Two& v) {
-  if constexpr (!std::is_same_v<T, bf16>) return hn::Zero(Lanes());
-  return hn::MulAdd(v.b, hn::Set(Lanes(), 2.0f), hn::Add(v.a, v.a));
-}
+// none is a NaN. One test serves all arrays of an update: a sum of twice every magnitude is finite only if
+// all elements are so. Without magnitudes, one that is fused may be finite though twice an element is not.
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
   const Vec two = hn::Set(Lanes(), 2.0f);
-  return hn::MulAdd(v.b, two, hn::MulAdd(v.a, two, sum));
+  return hn::MulAdd(hn::Abs(v.b), two, hn::MulAdd(hn::Abs(v.a), two, sum));
+}
+template <typename T>
+HWY_INLINE Vec watch(const Two& v) {
+  return watch<T>(v, hn::Zero(Lanes()));
 }
 HWY_INLINE bool is_finite(Vec sum) { return hn::AllFalse(Lanes(), hn::IsNaN(hn::Sub(sum, sum))); }
 
