@@ -225,6 +225,7 @@ typedef struct ds_plugin_device_table {
   /* After all its work has finished, or after link_abort(). May wait for other ranks of this host to do so.
    */
   void (*link_close)(ds_plugin_device_link* link);
+
   /* From capture_begin to capture_end the copies, fills, sums and launches that this thread gives the queue
    * are kept and not done; nothing else is asked of the queue. After an error of either call nothing is kept,
    * and the queue takes work as before. A graph is what was kept, with every argument as it was given; it is

@@ -15,6 +15,7 @@
 #include "comm/intent.h"
 #include "core/base/dtype.h"
 #include "core/base/json.h"
+#include "core/device/group.h"
 #include "ds_plugin.h"
 
 namespace ds {
@@ -66,8 +67,8 @@ struct CommRequest {
 // uses them, or have failed and have drained it. Others only meet (bytes 0). It is compared, counted and
 // recorded like any other.
 struct Loan {
-  CommRequest::Op op = CommRequest::Op::all_gather;  // or all_reduce, reduce_scatter, all_to_all
-  size_t count = 0;                                  // of elements, as in CommRequest
+  Group::Op op = Group::Op::all_gather;
+  size_t count = 0;  // of elements, as in CommRequest
   DType dtype = DS_DTYPE_F32;
   const void* mine = nullptr;  // what this rank tells: `bytes` of it
   void* all = nullptr;         // what all ranks have told, before the first step
@@ -76,6 +77,8 @@ struct Loan {
   std::function<void(int)> step;  // submits; a rank begins a step when all have ended the one before
   std::function<void()> drain;    // after an error in a step: returns when nothing submitted uses the others'
 };
+// How such a collective is called in messages, the log and the ledger.
+const char* operation_of(Group::Op op);
 
 // A group of ranks that meets in collectives. All ranks issue the same collectives in the same order; one
 // thread at a time per rank. Every call carries a label ("gather h.3") for error messages. Payloads lie in

@@ -102,7 +102,7 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 }  // namespace
 
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
-                                  int64_t staging, DeviceLink* link) {
+                                  DeviceLink* link, int64_t staging) {
   if (device.shared()) return std::make_unique<HostGroup>(comm);
   if (link) return make_link_group(comm, queue, *link);
   if (!queue.runs_host_code()) return make_device_group(comm, queue);

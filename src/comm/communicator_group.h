@@ -15,6 +15,6 @@ namespace ds {
 // device to host, exchange, host to device. `link`: of these ranks' devices, null where such a queue needs
 // none. All are borrowed.
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
-                                  int64_t staging = int64_t{16} << 20, DeviceLink* link = nullptr);
+                                  DeviceLink* link = nullptr, int64_t staging = int64_t{16} << 20);
 
 }  // namespace ds

@@ -20,14 +20,13 @@
 // logs are those of submitting.
 #include "comm/device_group.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "comm/device_share.h"
 #include "core/base/dtype.h"
-#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -69,7 +68,7 @@ class DeviceGroup final : public Group {
   // of part [begin, end) of what every rank gives
   void sum(DeviceQueue& queue, DType dtype, int64_t begin, int64_t end, std::byte* out);
   void wait(DeviceQueue& queue, const Event* Told::*event) const;
-  int64_t share_begin(int64_t count, size_t rank) const;
+  DeviceShare share(int64_t count, size_t rank) const;
 
   Communicator& comm_;
   const size_t ranks_;
@@ -81,11 +80,8 @@ void copy(DeviceQueue& queue, std::byte* to, const std::byte* from, int64_t byte
   if (to != from) queue.copy(to, from, bytes);
 }
 
-// Of the sums that a rank makes of an all_reduce. Whole vectors of the device's loads.
-int64_t DeviceGroup::share_begin(int64_t count, size_t rank) const {
-  constexpr int64_t kVector = 64;
-  const int64_t share = round_up(ceil_div(count, static_cast<int64_t>(ranks_)), kVector);
-  return std::min(count, share * static_cast<int64_t>(rank));
+DeviceShare DeviceGroup::share(int64_t count, size_t rank) const {
+  return share_of(count, static_cast<int64_t>(ranks_), static_cast<int64_t>(rank));
 }
 
 void DeviceGroup::wait(DeviceQueue& queue, const Event* Told::*event) const {
@@ -105,9 +101,7 @@ void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* ou
   const Call call{op, dtype, count};
   queue.record(*ready_);
   Loan loan;
-  constexpr CommRequest::Op kOps[] = {CommRequest::Op::all_gather, CommRequest::Op::reduce_scatter,
-                                      CommRequest::Op::all_reduce, CommRequest::Op::all_to_all};
-  loan.op = kOps[static_cast<size_t>(op)];
+  loan.op = op;
   loan.count = static_cast<size_t>(count);
   loan.dtype = dtype;
   loan.mine = &mine;
@@ -152,7 +146,7 @@ void DeviceGroup::exchange(DeviceQueue& queue, const Call& call) {
     case Group::Op::reduce_scatter:
       return sum(queue, call.dtype, rank * count, (rank + 1) * count, out);
     case Group::Op::all_reduce: {
-      const int64_t begin = share_begin(count, me()), end = share_begin(count, me() + 1);
+      const auto [begin, end] = share(count, me());
       return sum(queue, call.dtype, begin, end, out + begin * static_cast<int64_t>(sizeof(float)));
     }
   }
@@ -161,8 +155,9 @@ void DeviceGroup::exchange(DeviceQueue& queue, const Call& call) {
 void DeviceGroup::gather_shares(DeviceQueue& queue, int64_t count) {
   constexpr auto kSum = static_cast<int64_t>(sizeof(float));
   for (size_t r = 0; r < ranks_; ++r) {
-    const int64_t begin = share_begin(count, r) * kSum, end = share_begin(count, r + 1) * kSum;
-    copy(queue, all_[me()].out + begin, all_[r].out + begin, end - begin);
+    const DeviceShare theirs = share(count, r);
+    const int64_t begin = theirs.begin * kSum;
+    copy(queue, all_[me()].out + begin, all_[r].out + begin, theirs.count() * kSum);
   }
 }
 

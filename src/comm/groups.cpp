@@ -14,6 +14,12 @@
 
 namespace ds {
 
+namespace {
+
+std::string name_of(int ranks, int stride) { return fmt::format("groups {}x{}", ranks, stride); }
+
+}  // namespace
+
 int ranks_per_node(Communicator& comm) {
   if (comm.local_size() == comm.size()) return comm.size();
   int32_t local = comm.local_size();
@@ -33,7 +39,7 @@ CommGroups::~CommGroups() = default;
 void CommGroups::link(const Device& device) {
   linked_ = &device;
   open_link(world_, "all ranks");
-  for (auto& [key, group] : groups_) open_link(*group, fmt::format("groups {}x{}", key.first, key.second));
+  for (auto& [key, group] : groups_) open_link(*group, name_of(key.first, key.second));
 }
 
 // The library has no time-out of its own: whoever waits for the others watches them.
@@ -70,9 +76,9 @@ void CommGroups::add(int ranks, int stride) {
   if (ranks == world_.size() || groups_.contains({ranks, stride})) return;
   int block = world_.rank() / (ranks * stride), place = world_.rank() % stride;
   std::unique_ptr<Communicator>& group = groups_[{ranks, stride}];
-  group = world_.split(block * stride + place, world_.rank(), fmt::format("groups {}x{}", ranks, stride));
+  group = world_.split(block * stride + place, world_.rank(), name_of(ranks, stride));
   if (timeout_ms_ > 0) group->set_timeout(timeout_ms_);
-  if (linked_) open_link(*group, fmt::format("groups {}x{}", ranks, stride));
+  if (linked_) open_link(*group, name_of(ranks, stride));
 }
 
 Communicator& CommGroups::of(int ranks, int stride) {

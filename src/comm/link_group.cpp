@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device_share.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
@@ -41,25 +42,6 @@ namespace ds {
 namespace {
 
 using Part = ds_plugin_part;
-
-struct Named {
-  const char* name;
-  CommRequest::Op request;
-};
-
-Named named(Group::Op op) {
-  switch (op) {
-    case Group::Op::all_gather:
-      return {"all_gather", CommRequest::Op::all_gather};
-    case Group::Op::reduce_scatter:
-      return {"reduce_scatter", CommRequest::Op::reduce_scatter};
-    case Group::Op::all_reduce:
-      return {"all_reduce", CommRequest::Op::all_reduce};
-    case Group::Op::all_to_all:
-      break;
-  }
-  return {"all_to_all", CommRequest::Op::all_to_all};
-}
 
 // Whether the link is settled. Where the library has an error and the other ranks have one, too, theirs is
 // the cause.
@@ -105,21 +87,15 @@ class LinkGroup final : public Group {
     const char* operation;
     std::string label;
   };
-  // Elements [begin, end) that a rank adds up.
-  struct Share {
-    int64_t begin, end;
-    int64_t count() const { return end - begin; }
-  };
-
   // Where what comes from another rank lies in the room: slots of one size, whose beginnings are aligned.
   static int64_t slot_bytes(int64_t count, DType dtype) {
     constexpr int64_t kAlignment = 256;
     return round_up(count * size_of(dtype), kAlignment);
   }
-  Share share(int64_t count, int64_t rank) const;
+  DeviceShare share(int64_t count, int64_t rank) const { return share_of(count, ranks_, rank); }
   void submit(const Call& call);
   // Adds up the share of this rank, of which every rank has one at in + its begin, to `out`.
-  void exchange_and_sum(const Call& call, const std::function<Share(int64_t)>& share_of, std::byte* out);
+  void exchange_and_sum(const Call& call, const std::function<DeviceShare(int64_t)>& part, std::byte* out);
   void gather_shares(const Call& call);
   void swap(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives);
   void note(const Call& call);
@@ -132,13 +108,6 @@ class LinkGroup final : public Group {
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Event>> events_;  // that nobody uses
 };
-
-// Whole vectors of the device's loads.
-LinkGroup::Share LinkGroup::share(int64_t count, int64_t rank) const {
-  constexpr int64_t kVector = 64;
-  const int64_t each = round_up(ceil_div(count, ranks_), kVector);
-  return {std::min(count, each * rank), std::min(count, each * (rank + 1))};
-}
 
 int64_t LinkGroup::room(Group::Op op, int64_t count, DType dtype) const {
   if (op == Group::Op::reduce_scatter) return (ranks_ - 1) * slot_bytes(count, dtype);
@@ -157,7 +126,7 @@ void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out,
                   label};
   forget_ended();
   Loan loan;
-  loan.op = named(op).request;
+  loan.op = op;
   loan.count = static_cast<size_t>(count);
   loan.dtype = dtype;
   loan.step = [&](int) { submit(call); };
@@ -167,12 +136,12 @@ void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out,
 
 void LinkGroup::submit(const Call& call) {
   const int64_t count = call.count, bytes = count * size_of(call.dtype);
-  const auto blocks = [&](int64_t rank) { return Share{rank * count, (rank + 1) * count}; };
+  const auto blocks = [&](int64_t rank) { return DeviceShare{rank * count, (rank + 1) * count}; };
   if (count == 0) return;
   switch (call.op) {
     case Group::Op::all_gather:
       link_.gather(call.queue, call.in, call.out, bytes);
-      return settle(comm_, link_, named(call.op).name, call.label);
+      return settle(comm_, link_, operation_of(call.op), call.label);
     case Group::Op::all_to_all: {
       std::vector<Part> sends, receives;
       for (int64_t r = 0; r < ranks_; ++r) {
@@ -193,14 +162,14 @@ void LinkGroup::submit(const Call& call) {
   }
 }
 
-void LinkGroup::exchange_and_sum(const Call& call, const std::function<Share(int64_t)>& share_of,
+void LinkGroup::exchange_and_sum(const Call& call, const std::function<DeviceShare(int64_t)>& part,
                                  std::byte* out) {
-  const int64_t unit = size_of(call.dtype), slot = slot_bytes(share_of(0).count(), call.dtype);
-  const int64_t own = share_of(me_).count();
+  const int64_t unit = size_of(call.dtype), slot = slot_bytes(part(0).count(), call.dtype);
+  const int64_t own = part(me_).count();
   std::vector<Part> sends, receives;
   std::vector<const void*> parts;
   for (int64_t r = 0; r < ranks_; ++r) {
-    const Share theirs = share_of(r);
+    const DeviceShare theirs = part(r);
     std::byte* from = const_cast<std::byte*>(call.in) + theirs.begin * unit;
     std::byte* received = call.room + (r < me_ ? r : r - 1) * slot;
     sends.push_back({from, static_cast<size_t>(theirs.count() * unit)});
@@ -218,7 +187,7 @@ void LinkGroup::gather_shares(const Call& call) {
   const auto bytes = [&](int64_t rank) { return share(call.count, rank).count() * kSum; };
   if (bytes(0) == bytes(ranks_ - 1)) {
     link_.gather(call.queue, at(me_), call.out, bytes(0));
-    return settle(comm_, link_, named(call.op).name, call.label);
+    return settle(comm_, link_, operation_of(call.op), call.label);
   }
   std::vector<Part> sends, receives;
   for (int64_t r = 0; r < ranks_; ++r) {
@@ -230,7 +199,7 @@ void LinkGroup::gather_shares(const Call& call) {
 
 void LinkGroup::swap(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives) {
   link_.swap(call.queue, sends, receives);
-  settle(comm_, link_, named(call.op).name, call.label);
+  settle(comm_, link_, operation_of(call.op), call.label);
 }
 
 void LinkGroup::note(const Call& call) {
@@ -242,7 +211,7 @@ void LinkGroup::note(const Call& call) {
     events_.pop_back();
   }
   call.queue.record(*event);
-  pending_.push_back({std::move(event), named(call.op).name, std::string(call.label)});
+  pending_.push_back({std::move(event), operation_of(call.op), std::string(call.label)});
 }
 
 void LinkGroup::forget_ended() {

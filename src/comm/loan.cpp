@@ -9,42 +9,34 @@
 #include "comm/exchange.h"
 #include "comm/reduction.h"
 #include "core/base/error.h"
+#include "core/device/group.h"
 
 namespace ds {
-namespace {
 
-struct Named {
-  const char* operation;
-  bool sums;
-};
-
-Named named(CommRequest::Op op) {
+const char* operation_of(Group::Op op) {
   switch (op) {
-    case CommRequest::Op::all_gather:
-      return {"all_gather", false};
-    case CommRequest::Op::all_to_all:
-      return {"all_to_all", false};
-    case CommRequest::Op::reduce_scatter:
-      return {"reduce_scatter", true};
-    case CommRequest::Op::all_reduce:
-      return {"all_reduce", true};
-    default:
-      raise(DS_ERROR_INTERNAL, "no device makes collective {}", static_cast<int>(op));
+    case Group::Op::all_gather:
+      return "all_gather";
+    case Group::Op::reduce_scatter:
+      return "reduce_scatter";
+    case Group::Op::all_reduce:
+      return "all_reduce";
+    case Group::Op::all_to_all:
+      break;
   }
+  return "all_to_all";
 }
-
-}  // namespace
 
 // A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
 // name.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(loan.bytes == 0 || one_process() || size_ == 1,
          "ranks of several processes borrow nothing from each other");
-  const Named call = named(loan.op);
-  if (call.sums) check_reduction(loan.dtype, ReduceOp::sum);
+  const bool sums = loan.op == Group::Op::reduce_scatter || loan.op == Group::Op::all_reduce;
+  if (sums) check_reduction(loan.dtype, ReduceOp::sum);
   const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);
-  const std::string detail = call.sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
-  perform({call.operation, detail, bytes, label}, [&] {
+  const std::string detail = sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
+  perform({operation_of(loan.op), detail, bytes, label}, [&] {
     gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
     const bool lends = loan.bytes > 0;
     if (lends) exchange_->borrow();
@@ -60,7 +52,7 @@ void Communicator::make(const Loan& loan, std::string_view label) {
       throw;
     }
     if (lends) exchange_->give_back();
-    if (loan.op != CommRequest::Op::all_reduce) return bytes * (ranks - 1);
+    if (loan.op != Group::Op::all_reduce) return bytes * (ranks - 1);
     return (bytes + loan.count * sum_size(loan.dtype)) * (ranks - 1) / ranks;
   });
 }

@@ -112,9 +112,10 @@ class Executor : protected WorkOwner {
 
  protected:
   Executor(const Program& program, ExecContext context);
-  // Gives an instruction of compute, host, comm or copy to a queue, and counts it where that is done.
+  // Gives an instruction of compute, host, comm or copy to a queue and counts what it copies.
   void give(const Position& at, DeviceQueue& queue);
-  void count(const Position& at);
+  void count(const Position& at);  // alone, where a graph has given it
+  static void count_bytes(Launch& launch);
   void carry_out(const Position& at, DeviceQueue& queue);
   // Sets views to the bytes and the tokens of a round, where they depend on it.
   void aim(Launch& launch, const Position& at);

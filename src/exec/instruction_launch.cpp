@@ -263,8 +263,7 @@ Group* Executor::group_of(const Instr& in) {
   Communicator* comm = &context_.comm->of(in.group.size, in.group.stride);
   std::unique_ptr<Group>& group = groups_[comm];
   if (!group) {
-    constexpr int64_t kStaging = int64_t{16} << 20;
-    group = make_group(*comm, context_.queues->device(), *context_.queues->of(in.queue), kStaging,
+    group = make_group(*comm, context_.queues->device(), *context_.queues->of(in.queue),
                        context_.comm->link_of(*comm));
   }
   return group.get();
@@ -299,14 +298,18 @@ void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
 }
 
 void Executor::give(const Position& at, DeviceQueue& queue) {
-  count(at);
   carry_out(at, queue);
+  count_bytes(launches_[at.instr]);
 }
 
 void Executor::count(const Position& at) {
   Launch& launch = launches_[at.instr];
+  if (launch.symbolic && launch.instr->def->kind == Kind::copy) aim(launch, at);
+  count_bytes(launch);
+}
+
+void Executor::count_bytes(Launch& launch) {
   if (launch.instr->def->kind != Kind::copy) return;
-  if (launch.symbolic) aim(launch, at);
   ++launch.copied.calls;
   launch.copied.bytes += launch.views[0].bytes();
 }

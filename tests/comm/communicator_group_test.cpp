@@ -54,7 +54,7 @@ TEST(CommunicatorGroup, HasTheBitsOfItsCommunicator) {
       for (Device* device : {static_cast<Device*>(&host), static_cast<Device*>(&separate)}) {
         for (int64_t staging : {int64_t{1}, int64_t{100}, int64_t{1} << 20}) {
           std::unique_ptr<DeviceQueue> queue = device->make_queue("comm");
-          std::unique_ptr<Group> group = make_group(comm, *device, *queue, staging);
+          std::unique_ptr<Group> group = make_group(comm, *device, *queue, nullptr, staging);
           std::unique_ptr<Event> event = queue->make_event();
           std::shared_ptr<Arena> arena = device->make_arena(Device::Place::device, 2 * bytes);
           for (auto op : {Group::Op::all_gather, Group::Op::reduce_scatter, Group::Op::all_reduce,

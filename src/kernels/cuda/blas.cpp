@@ -8,7 +8,6 @@
 #include "kernels/cuda/blas.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -80,12 +79,8 @@ Library find_library() {
       open_library("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt");
   Library library;
   library.file = opened.file;
-  library.visit([&](auto& entry) {
-    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(opened.object, entry.name));
-    if (!entry.function)
-      throw Failure(DS_PLUGIN_REFUSED,
-                    fmt::format("cuBLASLt '{}' has no function {}", opened.file, entry.name));
-  });
+  if (const std::string missing = find_functions(library, opened.object); !missing.empty())
+    throw Failure(DS_PLUGIN_REFUSED, fmt::format("cuBLASLt '{}' has no function {}", opened.file, missing));
   return library;
 }
 

@@ -5,7 +5,6 @@
 // is looked up is the expanded one, and its type is that of the same declaration.
 #include "kernels/cuda/driver.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -140,15 +139,9 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 Driver open_driver() {
   Driver driver;
-  const char* given = std::getenv("DS_CUDA_DRIVER");
-  driver.file = given && *given ? given : "libcuda.so.1";
-  void* object = dlopen(driver.file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!object) throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no CUDA driver: {}", dlerror()));
-  std::string missing;
-  driver.visit([&](auto& entry) {
-    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
-    if (!entry.function && missing.empty()) missing = entry.name;
-  });
+  const OpenedLibrary opened = open_library("DS_CUDA_DRIVER", {"libcuda.so.1"}, "CUDA driver");
+  driver.file = opened.file;
+  const std::string missing = find_functions(driver, opened.object);
   if (!driver.cuDriverGetVersion.function ||
       driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS) {
     throw Failure(DS_PLUGIN_REFUSED,

@@ -1,4 +1,6 @@
 #pragma once
+#include <dlfcn.h>
+
 #include <string>
 #include <vector>
 
@@ -24,5 +26,16 @@ struct LibraryFunction {
     check(function(args...), name);
   }
 };
+
+// Finds every function that library.visit() hands over. The name of the first that the file lacks; "": none.
+template <typename Library>
+std::string find_functions(Library& library, void* object) {
+  std::string missing;
+  library.visit([&](auto& entry) {
+    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
+    if (!entry.function && missing.empty()) missing = entry.name;
+  });
+  return missing;
+}
 
 }  // namespace ds::cuda

@@ -8,7 +8,6 @@
 // of 2.14, whose size and version tell the library that it has no more fields.
 #include "kernels/cuda/nccl.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <cstddef>
@@ -84,11 +83,7 @@ Library find_library() {
   const OpenedLibrary opened = open_library("DS_NCCL", {"libnccl.so.2", "libnccl.so"}, "NCCL");
   Library library;
   library.file = opened.file;
-  std::string missing;
-  library.visit([&](auto& entry) {
-    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(opened.object, entry.name));
-    if (!entry.function && missing.empty()) missing = entry.name;
-  });
+  const std::string missing = find_functions(library, opened.object);
   if (!library.ncclGetVersion.function || library.ncclGetVersion.function(&library.version) != kSuccess)
     throw Failure(DS_PLUGIN_REFUSED, fmt::format("'{}' is not NCCL: it tells no version", opened.file));
   if (library.version < kLeastVersion) {

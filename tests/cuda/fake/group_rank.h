@@ -30,7 +30,7 @@ struct GroupRank {
         arena(device->make_arena(Device::Place::device, bytes)),
         queue(device->make_queue("comm")) {
     if (gpus == Gpus::own) groups.link(*device);
-    group = make_group(comm, *device, *queue, 1, groups.link_of(comm));
+    group = make_group(comm, *device, *queue, groups.link_of(comm), 1);
   }
   ~GroupRank() {
     if (std::uncaught_exceptions() > 0) groups.abort("a rank of the test throws");

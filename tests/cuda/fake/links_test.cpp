@@ -189,7 +189,7 @@ TEST_F(FakeLinks, PartsOfTheRanksHaveTheirOwn) {
       const auto first = static_cast<float>(comm.rank());
       const int peer = comm.rank() ^ stride;
       rank.device->copy(rank.arena->address(), &first, sizeof first);
-      auto group = make_group(part, *rank.device, *rank.queue, 1, rank.groups.link_of(part));
+      auto group = make_group(part, *rank.device, *rank.queue, rank.groups.link_of(part), 1);
       group->run(*rank.queue, Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, 1,
                  DS_DTYPE_F32, nullptr, "part");
       rank.finish();

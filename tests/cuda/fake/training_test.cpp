@@ -71,6 +71,14 @@ Point small() {
   return p;
 }
 
+Point three_ranks() {
+  Point p = small();
+  p.stage = 3;
+  p.world = 3;
+  p.leaves = 3;
+  return p;
+}
+
 TEST_F(FakeCudaTraining, ATinyGptLearnsAsOnTheCpu) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Point p = small();
@@ -176,10 +184,7 @@ TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
 TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
-  Point p = small();
-  p.stage = 3;
-  p.world = 3;
-  p.leaves = 3;
+  const Point p = three_ranks();
   fake.fail_links("");
   train(p, "cuda:*", 1);
   const int64_t calls = fake.link_counts().calls / p.world;
@@ -200,10 +205,7 @@ TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
 void let_ranks_fail(const std::string& device) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
-  Point p = small();
-  p.stage = 3;
-  p.world = 3;
-  p.leaves = 3;
+  const Point p = three_ranks();
   std::atomic<int64_t> issued = 0;
   train(p, device, 1, "threads", [&](int rank, size_t) { issued += rank == 0 ? 1 : 0; });
   for (int64_t part = 0; part < 6; ++part) {
