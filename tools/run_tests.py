@@ -53,6 +53,11 @@ def namespaces():
         return False
 
 
+def toolkits():
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", ROOT / ".cache/cuda"]
+    return shutil.which("nvcc") or any(home and os.path.exists(f"{home}/bin/nvcc") for home in homes)
+
+
 # Whether the machine lacks what a test needs. What it has and the build does not find is no reason to skip.
 CONDITIONS = {
     "always": lambda build: True,
@@ -64,6 +69,7 @@ CONDITIONS = {
     "no_direct": lambda build: not takes_direct(build),
     "no_gloo": lambda build: not os.path.exists("/usr/include/gloo/context.h"),
     "no_mpi": lambda build: not shutil.which("mpirun") or not shutil.which("mpicxx"),
+    "no_nvcc": lambda build: not toolkits(),
     "no_sentencepiece": lambda build: not os.path.exists("/usr/include/sentencepiece_processor.h"),
     "no_namespaces": lambda build: not namespaces(),
     "no_loop_device": lambda build: not os.path.exists("/dev/loop-control") or not shutil.which("mkfs.ext4"),

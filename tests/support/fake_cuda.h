@@ -7,7 +7,8 @@ namespace ds::test {
 // libds_cuda.so over the driver in software of tests/cuda/fake, in this process.
 class FakeCuda {
  public:
-  // Null where this tree was built without the plugin. The first call names the driver to the plugin.
+  // Null where this tree was built without the plugin. The first call names the driver
+  // and its companions to the plugin, and to NVTX a tool that remembers the ranges of this process.
   static FakeCuda* find();
 
   static constexpr int kGpus = 4;

@@ -1,6 +1,7 @@
 # libds_cuda.so: device code by nvcc as fat binaries inside it, host code by the C++ compiler. The driver and
 # all libraries are opened at run time, so nothing of CUDA is linked.
-find_program(DS_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+find_program(DS_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin
+             ${CMAKE_SOURCE_DIR}/.cache/cuda/bin)
 if(NOT DS_NVCC)
   message(STATUS "device cuda is left out: no nvcc is installed")
   return()
