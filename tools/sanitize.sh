@@ -2,7 +2,7 @@
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
 # A line of a table: SUITE, and the tests of its program that the short form leaves out (-...) or takes. DS_LONG=1 takes all.
-# Short means a minute of one core at most; what is left out repeats, over more points, what the others do.
+# Short means a minute of one core at most, for training four; what is left out repeats, over more points, what the others do.
 set -eu
 cd "$(dirname "$0")/.."
 asan="
@@ -17,7 +17,7 @@ monitor
 fuzz
 engine
 conformance -CpuAttention.EveryFormOverBlocksOfKeys:Optimized.BitsDoNotDependOnTheTeam:CpuAllocation.*
-training -SameBits.ShardGroupsAndNodes:SameBits.StageTierOverlapThreads*:SameBits.ReproducibleOverWorldSizes:Seeds/*:Ledger.*:Quantization.LossesStayNear:Quantized*.BitsDependOnNothingElse:SparseGradients.HaveTheBits*:Layouts.AnyGrouping*:Layouts.LocalParts*:Delegate.SameBits*Groups*:DelegateOrder.OneRankThatLeaves*:Freeze.TrainedLater:Freeze.ForAWhile:Join.UnevenRanks*:Models/*:QuantizedGradients.Feedback*:Freeze.ACheckpointKeeps*:Join.ErrorsOfQuant*
+training -SameBits.ShardGroupsAndNodes:SameBits.StageTierOverlapThreads*:SameBits.ReproducibleOverWorldSizes:Seeds/*:Ledger.*:Quantization.LossesStayNear:Quantized*.BitsDependOnNothingElse:SparseGradients.HaveTheBits*:Layouts.AnyGrouping*:Layouts.LocalParts*:Delegate.SameBits*Groups*:DelegateOrder.OneRankThatLeaves*:Freeze.TrainedLater:Freeze.ForAWhile:Join.UnevenRanks*:Models/*:QuantizedGradients.Feedback*:Freeze.ACheckpointKeeps*:Join.ErrorsOfQuant*:SameBits.OddNumbersOfRanks:LossScale.HasTheSameBits*:GradientTypes.HaveTheSameBits*:ZeroOne.SameBits*:OneBitLamb.SameBits*:GradientCompression.SameBits*:All/Optimizers.SameBitsOnAnyNumberOfRanks/*:RefusedLoadOfRanks.EveryReadMayFail*
 api"
 tsan="
 core
