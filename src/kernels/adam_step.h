@@ -11,7 +11,8 @@ namespace ds {
 // `adamw` and `adamw_codes`, formed in f64 and rounded once. Both corrections of the bias are factors: a
 // division takes as long as five products.
 struct AdamStep {
-  float grad_scale, beta1, one_beta1, beta2, one_beta2, rate, correction2, eps, decay, penalty;
+  float grad_scale, beta1, one_beta1, beta2, one_beta2, rate, correction2, eps, decay;
+  float penalty;  // 0: the gradient has no term of the parameter
 
   explicit AdamStep(const KernelContext& c) {
     const GroupScalars& group = c.scalars.group;

@@ -20,7 +20,8 @@ struct AdamUpdate : AdamStep {
 HWY_INLINE Elements update(const AdamUpdate& s, Vec grad, Elements e) {
   const Lanes d;
   Vec p = hn::Mul(e.p, hn::Set(d, s.decay));
-  Vec g = hn::Add(hn::Mul(grad, hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
+  Vec g = hn::Mul(grad, hn::Set(d, s.grad_scale));
+  if (s.penalty != 0) g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
   Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
   Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.second), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
   Vec root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));

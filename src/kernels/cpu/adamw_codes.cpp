@@ -5,6 +5,7 @@
 // been compared: the next block is renewed before the codes of this one are made.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/targets.h"
 
@@ -31,37 +32,57 @@ HWY_INLINE Vec decode_mean(const uint8_t* codes, U32 offset) {
   const U32 code = hn::PromoteTo(d, hn::LoadU(Bytes(), codes)), size = hn::And(code, hn::Set(d, 0x7fu));
   const U32 bits = hn::ShiftLeft<kStateShift>(hn::Add(size, offset));
   const U32 both = hn::OrAnd(bits, hn::ShiftLeft<24>(code), hn::Set(d, 0x80000000u));
-  return hn::BitCast(Lanes(), hn::IfThenZeroElse(hn::Eq(size, hn::Zero(d)), both));
+  return hn::BitCast(Lanes(), hn::IfThenElseZero(hn::Ne(size, hn::Zero(d)), both));
 }
 
 HWY_INLINE Vec decode_square(const uint8_t* codes, U32 offset) {
   const Words d;
   const U32 code = hn::PromoteTo(d, hn::LoadU(Bytes(), codes));
   const U32 bits = hn::ShiftLeft<kStateShift>(hn::Add(code, offset));
-  return hn::BitCast(Lanes(), hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), bits));
+  return hn::BitCast(Lanes(), hn::IfThenElseZero(hn::Ne(code, hn::Zero(d)), bits));
 }
 
 // Scales of blocks with an infinity, a NaN or what could become one.
 constexpr uint8_t kSpecial = 254;
 
-// One element at a time.
-HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, const uint32_t* words,
+// The words of a block of codes. What BlockWords stores for every element is made here where it is used,
+// which takes no longer and stores nothing.
+class PartWords {
+ public:
+  HWY_INLINE PartWords(const uint32_t* words, int64_t first)
+      : words_(words), part_(kParts + first / kBlockWords) {}
+  HWY_INLINE U32 at(int64_t e) const { return hn::Load(Words(), words_ + e % kBlockWords); }
+  // What at() is multiplied with for the word of an element, and for what Draw::mixed makes of it.
+  HWY_INLINE U32 part(int64_t e) const { return hn::Set(Words(), part_[e / kBlockWords]); }
+  HWY_INLINE U32 mixed_part(int64_t e) const { return hn::Set(Words(), part_[e / kBlockWords] * kMix); }
+  uint32_t word(int64_t e) const { return words_[e % kBlockWords] * part_[e / kBlockWords]; }
+
+ private:
+  const uint32_t *words_, *part_;
+};
+
+// One element at a time; to nearest without words.
+HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, const PartWords* words,
                               uint8_t* codes) {
   const StateScale s(kind, scale);
   for (int64_t e = 0; e < kStateBlock; ++e) {
     uint32_t drawn = kToNearest;
-    if (words) drawn = kind == StateCodes::with_sign ? mean_bits(words[e]) : square_bits(words[e]);
+    if (words)
+      drawn = kind == StateCodes::with_sign ? mean_bits(words->word(e)) : square_bits(words->word(e));
     codes[e] = encode_state(in[e], kind, s, drawn);
   }
 }
 
 // Vectors of a block with scales below kSpecial, of which no code is above the top.
 #if HWY_TARGET == HWY_SCALAR
-constexpr bool kEncodesVectors = false;  // no definitions: nothing may use them
-template <StateCodes kind, bool drawn>
-void encode_block(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes);
+constexpr bool kInVectors = false;  // no definitions: nothing may use them
+template <bool drawn>
+void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale, const PartWords& words,
+                  uint8_t* m_codes, uint8_t* v_codes);
+template <bool drawn>
+bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to);
 #else
-constexpr bool kEncodesVectors = true;
+constexpr bool kInVectors = true;
 using Shorts = hn::Repartition<uint16_t, Words>;
 using U16 = hn::Vec<Shorts>;
 
@@ -81,45 +102,77 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
   hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, codes);
 }
 
-template <bool drawn>
-HWY_INLINE U16 mean_codes(const float* x, U16 offset, const uint32_t* words) {
+// Codes of a pair of vectors; `draws` are added below a code's last bit.
+struct Draws {
+  U32 a, b;
+};
+HWY_INLINE U16 mean_codes(const Two& x, U16 offset, Draws draws) {
   const Words d;
   const Shorts h;
-  const auto sum = [&](int64_t e) HWY_ATTR {
-    U32 r = hn::Set(d, kToNearest);
-    if constexpr (drawn) r = hn::And(hn::Load(d, words + e), hn::Set(d, 0xfffffu));
-    return hn::Add(hn::BitCast(d, load(x + e)), r);  // the sign stays
-  };
-  const U16 top = upper_halves(sum(0), sum(lanes()));
+  const U16 top = upper_halves(hn::Add(hn::BitCast(d, x.a), draws.a),  // the sign stays
+                               hn::Add(hn::BitCast(d, x.b), draws.b));
   const U16 size = hn::ShiftRight<kStateShift - 16>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
   const U16 sign = hn::Set(h, uint16_t{0x80});
   return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
 }
-
-template <bool drawn>
-HWY_INLINE U16 square_codes(const float* x, U16 offset, const uint32_t* words) {
+HWY_INLINE U16 square_codes(const Two& x, U16 offset, Draws draws) {
   const Words d;
-  const auto bits = [&](int64_t e) HWY_ATTR { return hn::BitCast(d, load(x + e)); };
-  const auto sum = [&](int64_t e) HWY_ATTR {
-    U32 r = hn::Set(d, kToNearest);
-    if constexpr (drawn) r = hn::ShiftRight<12>(hn::Load(d, words + e));
-    return hn::Add(bits(e), r);
-  };
-  const auto some = [&](int64_t e) HWY_ATTR { return hn::Min(bits(e), hn::Set(d, 1)); };
-  const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(sum(0), sum(lanes())));
-  return hn::Max(hn::SaturatedSub(top, offset), lower_halves(some(0), some(lanes())));
+  const U32 a = hn::BitCast(d, x.a), b = hn::BitCast(d, x.b), one = hn::Set(d, 1);
+  const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(hn::Add(a, draws.a), hn::Add(b, draws.b)));
+  const U16 least = lower_halves(hn::Min(a, one), hn::Min(b, one));  // 0 is that of zero alone
+  return hn::Max(hn::SaturatedSub(top, offset), least);
 }
 
 // The codes of a block.
-template <StateCodes kind, bool drawn>
-HWY_INLINE void encode_block(const float* x, uint8_t scale, const uint32_t* words, uint8_t* codes) {
-  const U16 offset = offset_of(kind, scale);
-  const auto codes_from = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
-    if constexpr (kind == StateCodes::with_sign) return mean_codes<drawn>(x + e, offset, words + e);
-    return square_codes<drawn>(x + e, offset, words + e);
-  };
-  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes())
-    store_codes(codes_from(e), codes_from(e + pair_lanes()), codes + e);
+template <bool drawn>
+HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale,
+                             const PartWords& words, uint8_t* m_codes, uint8_t* v_codes) {
+  const Words d;
+  const U16 m_offset = offset_of(StateCodes::with_sign, m_scale),
+            v_offset = offset_of(StateCodes::squares, v_scale);
+  const U32 nearest = hn::Set(d, kToNearest), mean = hn::Set(d, 0xfffffu);
+  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
+    const int64_t f = e + pair_lanes();
+    Draws first{nearest, nearest}, second = first, first_square = first, second_square = first;
+    if constexpr (drawn) {
+      const U32 part = words.part(e);
+      const auto of_mean = [&](const Draws& w) HWY_ATTR {
+        return Draws{hn::And(w.a, mean), hn::And(w.b, mean)};
+      };
+      const auto of_square = [&](const Draws& w) HWY_ATTR {
+        return Draws{hn::ShiftRight<12>(w.a), hn::ShiftRight<12>(w.b)};
+      };
+      const Draws a{hn::Mul(words.at(e), part), hn::Mul(words.at(e + lanes()), part)},
+          b{hn::Mul(words.at(f), part), hn::Mul(words.at(f + lanes()), part)};
+      first = of_mean(a), second = of_mean(b), first_square = of_square(a), second_square = of_square(b);
+    }
+    store_codes(mean_codes(load_two(m + e), m_offset, first), mean_codes(load_two(m + f), m_offset, second),
+                m_codes + e);
+    store_codes(square_codes(load_two(v + e), v_offset, first_square),
+                square_codes(load_two(v + f), v_offset, second_square), v_codes + e);
+  }
+}
+
+// Keeps a pair of vectors as masters in bf16, of a block whose moments are finite: what is not finite then is
+// so because the master was, or by a division by zero, and has zeros below a bf16's last bit. So a sum of
+// words rounds all but what a draw takes to infinity; false: nothing is kept, some element may be so.
+template <bool drawn>
+HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to) {
+  const Words d;
+  const Shorts h;
+  const U32 a = hn::BitCast(d, v.a), b = hn::BitCast(d, v.b);
+  const auto halves = reinterpret_cast<uint16_t*>(to);
+  if constexpr (!drawn) {
+    hn::StoreU(upper_halves(nearest_sum(a), nearest_sum(b)), h, halves);
+    return true;
+  }
+  const U32 part = words.mixed_part(e);
+  const auto sum = [&](U32 bits, int64_t at)
+                       HWY_ATTR { return hn::Add(bits, hn::ShiftRight<16>(hn::Mul(words.at(at), part))); };
+  const U16 kept = upper_halves(sum(a, e), sum(b, e + lanes())), exponent = hn::Set(h, uint16_t{0x7f80});
+  if (HWY_UNLIKELY(!hn::AllFalse(h, hn::Eq(hn::And(kept, exponent), exponent)))) return false;
+  hn::StoreU(kept, h, halves);
+  return true;
 }
 #endif
 
@@ -139,7 +192,33 @@ struct CodedBlock {
   T* param;  // null: the master
 
   // All but the codes.
-  HWY_INLINE void renew(const AdamStep& s, const uint32_t* words, NextMoments& out) const {
+  HWY_INLINE void renew(const AdamStep& s, const PartWords& words, NextMoments& out) const {
+    s.penalty != 0 ? renew_moments<true>(s, out) : renew_moments<false>(s, out);
+    const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+      const Lanes d;
+      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+      const Vec root =
+          hn::Add(hn::Sqrt(hn::Mul(load(out.v + e), hn::Set(d, s.correction2))), hn::Set(d, s.eps));
+      return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), load(out.m + e)), root));
+    };
+    const bool finite = *m_scale != 255 && *v_scale != 255;
+    for (int64_t e = 0; e < kStateBlock; e += pair_lanes())
+      keep_masters({next(e), next(e + lanes())}, finite, words, e);
+  }
+
+  HWY_INLINE void encode(const NextMoments& in, const PartWords& words) const {
+    if (!kInVectors || *m_scale >= kSpecial || *v_scale >= kSpecial) {
+      const PartWords* const own = drawn ? &words : nullptr;
+      encode_each(in.m, StateCodes::with_sign, *m_scale, own, m_codes);
+      return encode_each(in.v, StateCodes::squares, *v_scale, own, v_codes);
+    }
+    encode_block<drawn>(in.m, in.v, *m_scale, *v_scale, words, m_codes, v_codes);
+  }
+
+ private:
+  // And the scales of their codes.
+  template <bool penalized>
+  HWY_INLINE void renew_moments(const AdamStep& s, NextMoments& out) const {
     const Words w;
     const auto offset = [&](StateCodes kind, uint8_t scale) HWY_ATTR {
       return hn::Set(w, static_cast<uint32_t>(StateScale(kind, scale).offset));
@@ -150,9 +229,11 @@ struct CodedBlock {
     for (int64_t e = 0; e < kStateBlock; e += lanes()) {
       const Lanes d;
       if (e % kLine == 0) fetch_ahead(e);
-      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
-      const Vec g =
-          hn::Add(hn::Mul(load(grad + e), hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
+      Vec g = hn::Mul(load(grad + e), hn::Set(d, s.grad_scale));
+      if constexpr (penalized) {
+        const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+        g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
+      }
       const Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), decode_mean(m_codes + e, m_offset)),
                             hn::Mul(hn::Set(d, s.one_beta1), g));
       const Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), decode_square(v_codes + e, v_offset)),
@@ -162,37 +243,28 @@ struct CodedBlock {
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
       v_most = hn::Max(v_most, hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
     }
-    const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
-      const Lanes d;
-      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
-      const Vec root =
-          hn::Add(hn::Sqrt(hn::Mul(load(out.v + e), hn::Set(d, s.correction2))), hn::Set(d, s.eps));
-      return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), load(out.m + e)), root));
-    };
-    for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
-      const Two two{next(e), next(e + lanes())};
-      const uint32_t* own = drawn ? words + e : nullptr;
-      T* const to = param ? param + e : nullptr;
-      if (HWY_UNLIKELY(!is_finite(watch<MasterWatched<M, T>>(two))))
-        keep_each_master(two, master + e, to, own);
-      else
-        keep_master<drawn>(two, master + e, to, own);
-    }
     *m_scale = state_scale(largest_of(m_most));
     *v_scale = state_scale(largest_of(v_most));
   }
 
-  HWY_INLINE void encode(const NextMoments& in, const uint32_t* words) const {
-    if (!drawn) words = nullptr;
-    if (!kEncodesVectors || *m_scale >= kSpecial || *v_scale >= kSpecial) {
-      encode_each(in.m, StateCodes::with_sign, *m_scale, words, m_codes);
-      return encode_each(in.v, StateCodes::squares, *v_scale, words, v_codes);
+  HWY_INLINE void keep_masters(const Two& v, bool finite, const PartWords& words, int64_t e) const {
+    T* const to = param ? param + e : nullptr;
+    if constexpr (std::is_same_v<M, bf16>) {
+      if (HWY_LIKELY(kInVectors && finite && keep_halves<drawn>(v, words, e, master + e))) {
+        if (to) keep<false, Draw::low>(load_two(master + e), to, nullptr);
+        return;
+      }
+    } else if (HWY_LIKELY(is_finite(watch<T>(v)))) {
+      return keep_master<false>(v, master + e, to, nullptr);
     }
-    encode_block<StateCodes::with_sign, drawn>(in.m, *m_scale, words, m_codes);
-    encode_block<StateCodes::squares, drawn>(in.v, *v_scale, words, v_codes);
+    keep_each_of(v, words, e, to);
+  }
+  HWY_NOINLINE void keep_each_of(Two v, const PartWords& words, int64_t e, T* to) const {
+    uint32_t own[2 * HWY_MAX_BYTES / sizeof(float)];
+    for (int64_t i = 0; i < pair_lanes(); ++i) own[i] = drawn ? words.word(e + i) : 0;
+    keep_each_master(v, master + e, to, drawn ? own : nullptr);
   }
 
- private:
   static constexpr int64_t kLine = 64;  // codes of a cache line
 
   HWY_INLINE void fetch_ahead(int64_t e) const {
@@ -227,20 +299,18 @@ void renew_blocks(const KernelContext& c) {
                    a.v_scale + b,
                    a.param ? a.param + e : nullptr};
     };
-    BlockWords words[2];  // a block of them is of two blocks of codes
+    HWY_ALIGN uint32_t drawn_words[2][kBlockWords];  // of blocks of draws, each of two blocks of codes
     NextMoments next[2];
     const auto words_of = [&](int64_t b) HWY_ATTR {
       const int64_t e = rounding.first + b * kStateBlock;
-      BlockWords& block = words[e / kDrawn % 2];
-      if (drawn && (b == begin || e % kDrawn == 0)) block.renew(rounding, e / kDrawn);
-      return block.get() + e % kDrawn;
+      return PartWords(drawn_words[e / kDrawn % 2], e % kDrawn);
     };
-    const uint32_t* words_before = nullptr;
     for (int64_t b = begin; b <= end; ++b) {
-      const uint32_t* own_words = b < end ? words_of(b) : nullptr;
-      if (b < end) block(b).renew(step, own_words, next[b % 2]);
-      if (b > begin) block(b - 1).encode(next[1 - b % 2], words_before);
-      words_before = own_words;
+      const int64_t e = rounding.first + b * kStateBlock;
+      if (drawn && b < end && (b == begin || e % kDrawn == 0))
+        draw_words(rounding, e / kDrawn, drawn_words[e / kDrawn % 2]);
+      if (b < end) block(b).renew(step, words_of(b), next[b % 2]);
+      if (b > begin) block(b - 1).encode(next[1 - b % 2], words_of(b - 1));
     }
   });
 }

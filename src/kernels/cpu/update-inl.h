@@ -56,15 +56,20 @@ HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) {
 }
 #endif
 
+// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from.
+HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* words) {
+  const int64_t first = block * (kBlockWords / 4);
+  for (int64_t at = 0; at < kBlockWords; at += 4 * lanes())
+    draw(rounding.stream, static_cast<uint64_t>(first + at / 4), words + at);
+}
+
 // The words of a block of kDrawn elements.
 class BlockWords {
  public:
   // Makes those of that block of the parameter.
   HWY_INLINE void renew(const Rounding& rounding, int64_t block) {
     const Words d;
-    const int64_t first = block * (kBlockWords / 4);
-    for (int64_t at = 0; at < kBlockWords; at += 4 * lanes())
-      draw(rounding.stream, static_cast<uint64_t>(first + at / 4), words_ + at);
+    draw_words(rounding, block, words_);
     for (int64_t part = 1; part < kDrawn / kBlockWords; ++part) {
       for (int64_t e = 0; e < kBlockWords; e += lanes()) {
         const U32 product = hn::Mul(hn::LoadU(d, words_ + e), hn::Set(d, kParts[part]));

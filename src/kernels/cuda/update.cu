@@ -175,7 +175,8 @@ DS_LOOP_KERNEL(adamw, UpdateArgs) {
               eps = v[7], decay = v[8], penalty = v[9];
   update<2>(a, [&](float grad, float& p, float& m, float& s) {
     p = p * decay;
-    const float g = grad * scale + penalty * p;
+    float g = grad * scale;
+    if (penalty != 0) g = g + penalty * p;
     m = b1 * m + one_b1 * g;
     s = b2 * s + one_b2 * (g * g);
     p = p - (rate * m) / (sqrtf(s * f) + eps);

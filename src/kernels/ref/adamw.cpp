@@ -13,7 +13,8 @@ void adamw(const KernelContext& c) {
   update_of_types<2>(c, [s = AdamStep(c)](float grad, float& p, std::array<float, 2>& states) {
     auto& [m, v] = states;
     p = p * s.decay;
-    float g = grad * s.grad_scale + s.penalty * p;
+    float g = grad * s.grad_scale;
+    if (s.penalty != 0) g = g + s.penalty * p;
     m = s.beta1 * m + s.one_beta1 * g;
     v = s.beta2 * v + s.one_beta2 * (g * g);
     p = p - (s.rate * m) / (std::sqrt(v * s.correction2) + s.eps);

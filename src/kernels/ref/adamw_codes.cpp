@@ -49,7 +49,8 @@ void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& roun
   decode(v_codes, *v_scale, StateCodes::squares, v);
   for (size_t e = 0; e < m.size(); ++e) {
     float p = static_cast<float>(master[e]) * s.decay;
-    float g = static_cast<float>(grad[e]) * s.grad_scale + s.penalty * p;
+    float g = static_cast<float>(grad[e]) * s.grad_scale;
+    if (s.penalty != 0) g = g + s.penalty * p;
     m[e] = s.beta1 * m[e] + s.one_beta1 * g;
     v[e] = s.beta2 * v[e] + s.one_beta2 * (g * g);
     p = p - (s.rate * m[e]) / (std::sqrt(v[e] * s.correction2) + s.eps);
