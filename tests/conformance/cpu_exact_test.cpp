@@ -1,6 +1,8 @@
 // Kernels whose bits must equal the reference's at any instruction set and team, at sizes of several tasks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -211,6 +213,65 @@ TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
         out.push_back(poisoned(DS_DTYPE_BF16, {kCount}));
         EXPECT_TRUE(equal(op, attrs, {bounds(8, DS_DTYPE_F32)}, out, scalars))
             << op << " " << dtype_name(type) << " " << stochastic;
+      }
+    }
+  }
+}
+
+// The same of AdamW whose moments are codes: a few numbers at the bounds in masters and gradients of some
+// blocks, NaNs of which a sum would change the sign, and divisions of zero by zero.
+TEST_F(Exact, CodesAtTheBoundsOfBf16) {
+  constexpr int64_t kBlocks = 150, kElements = 256 * kBlocks;
+  const float special[] = {3.4028234e38f,
+                           0x1.fep127f,
+                           0x1.fefp127f,
+                           0x1.fffp126f,
+                           std::numeric_limits<float>::infinity(),
+                           std::bit_cast<float>(0x7fffffffu)};
+  StepScalars scalars;
+  scalars.seed = 17;
+  scalars.updates = 3;
+  // One element of every `among` is special, in every `apart`-th block from `first` on.
+  const auto bounds = [&](uint64_t seed, int64_t among, int64_t first, int64_t apart, DType type) {
+    Tensor t = random_tensor(DS_DTYPE_F32, {kElements}, seed);
+    const Tensor pick = random_ids(kElements, among, seed + 1);
+    for (int64_t e = 0; e < kElements; ++e) {
+      const int64_t block = e / 256;
+      if (block < first || (block - first) % apart != 0 || pick.at(e) != 0) continue;
+      const float x = special[static_cast<size_t>(block / apart) % std::size(special)];
+      t.view().as<float>()[e] = e % 3 == 0 ? -x : x;
+    }
+    return type == DS_DTYPE_F32 ? t : t.as(type);
+  };
+  const auto bytes = [](int64_t count, int64_t below, uint64_t seed) {
+    const Tensor pick = random_ids(count, below, seed);
+    Tensor t(DS_DTYPE_U8, {count});
+    for (int64_t e = 0; e < count; ++e) t.view().as<uint8_t>()[e] = static_cast<uint8_t>(pick.at(e));
+    return t;
+  };
+  for (int64_t l2 : {0, 1}) {
+    for (int64_t stochastic : {0, 1}) {
+      for (DType master : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        for (DType grad : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+          for (double eps : {1e-6, 0.0}) {
+            const double decay =
+                eps == 0 ? -0.235
+                         : 0.1;  // below 0: the largest masters grow, to where a draw takes most over
+            scalars.group = {.lr = 3.1e-2, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99, .eps = eps};
+            scalars.element = 256 * (l2 + 2 * stochastic);
+            Tensor in = bounds(8, 40, 1, 2, grad);
+            for (int64_t e = 0; e < 256 && eps == 0; ++e) in.set(e, 0);  // and moments of zero, below
+            Tensor v = bytes(kElements, 256, 5), m = bytes(kElements, 256, 4);
+            for (Tensor* codes : {&m, &v}) std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
+            const Attrs attrs{{"l2", l2}, {"stochastic", stochastic}};
+            EXPECT_TRUE(equal("adamw_codes", attrs, {in},
+                              {bounds(2, 60, 0, 2, master), m, bytes(kBlocks, 256, 7), v,
+                               bytes(kBlocks, 255, 6), poisoned(DS_DTYPE_BF16, {kElements})},
+                              scalars))
+                << "l2 " << l2 << " stochastic " << stochastic << " master " << dtype_name(master) << " grad "
+                << dtype_name(grad) << " eps " << eps;
+          }
+        }
       }
     }
   }
