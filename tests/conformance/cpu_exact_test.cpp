@@ -225,7 +225,7 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   const float special[] = {3.4028234e38f,
                            0x1.fep127f,
                            0x1.fefp127f,
-                           0x1.fffp126f,
+                           0x1.fcp127f,
                            std::numeric_limits<float>::infinity(),
                            std::bit_cast<float>(0x7fffffffu)};
   StepScalars scalars;
