@@ -17,6 +17,8 @@ if(NOT EXISTS ${DS_CUDA_ROOT}/include/cuda.h)
 endif()
 
 set(DS_CUDA_ROOT ${DS_CUDA_ROOT} CACHE INTERNAL "The toolkit")
+# PyPI has the headers that its own include in a folder of their own.
+set(DS_CUDA_INCLUDES ${DS_CUDA_ROOT}/include ${DS_CUDA_ROOT}/include/cccl CACHE INTERNAL "Its headers")
 set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
     --Werror all-warnings)
@@ -76,6 +78,6 @@ foreach(part core/base/attrs core/base/dtype core/base/error core/base/half core
   target_sources(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src/${part}.cpp)
 endforeach()
 target_include_directories(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_include_directories(ds_cuda SYSTEM PRIVATE ${DS_CUDA_ROOT}/include)
+target_include_directories(ds_cuda SYSTEM PRIVATE ${DS_CUDA_INCLUDES})
 target_link_libraries(ds_cuda PRIVATE ds_options fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
 target_link_options(ds_cuda PRIVATE -Wl,--no-undefined)
