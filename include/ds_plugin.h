@@ -93,7 +93,8 @@ typedef struct ds_plugin_graph ds_plugin_graph;
 typedef struct ds_plugin_device_info {
   size_t struct_size;
   char name[128];      /* of the product */
-  char arch[32];       /* what the bits of its kernels depend on: "sm_90" */
+  char arch[32];       /* "sm_90" */
+  char numerics[128];  /* what the bits of its kernels depend on */
   char driver[64];     /* name and version */
   int64_t total, free; /* bytes of its memory */
   int64_t granularity; /* arenas take multiples of so many bytes */
@@ -160,8 +161,9 @@ typedef struct ds_plugin_device_table {
   /* About the last error of this thread's last call; valid until the next call. */
   const char* (*message)(void);
   int32_t (*count)(int32_t* out); /* devices that there are */
-  /* Device `index`. It may be opened several times. */
-  int32_t (*open)(int32_t index, ds_plugin_device** out);
+  /* Device `index`. It may be opened several times. tf32 = 1: products of f32 may round their operands to
+   * TF32. */
+  int32_t (*open)(int32_t index, int32_t tf32, ds_plugin_device** out);
   void (*close)(ds_plugin_device* device);
   int32_t (*info)(ds_plugin_device* device, ds_plugin_device_info* out);
 

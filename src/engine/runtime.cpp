@@ -41,7 +41,8 @@ constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
 std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options) {
-  std::shared_ptr<Device> device = options.device ? options.device() : make_device(config.device);
+  std::shared_ptr<Device> device =
+      options.device ? options.device() : make_device(config.device, config.tf32);
   ensure(!options.chaos_seed || device->shared(), "chaos is an order on the host, not on device '{}'",
          device->name());
   return device;

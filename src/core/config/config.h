@@ -259,6 +259,7 @@ struct Config {
   int64_t nodes = 0;                 // machines that the ranks are spread over evenly; 0: as detected
   std::string communicator = "env";  // the command joins it before it reads anything else
   std::string device = "cpu";        // a name of make_device(); never changes bits on devices of one kind
+  bool tf32 = false;                 // f32 products of a GPU round their operands to TF32
   bool emulate_tiers = false;
   std::string fused_head = "auto";   // "always", "never": head and cross-entropy in one; "auto": where f32
   std::string recompute = "none";    // what is made again in backward: "cheap", "layers"; never changes bits

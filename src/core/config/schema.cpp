@@ -223,6 +223,7 @@ void general_keys(std::vector<Key>& keys) {
   };
   keys.push_back(std::move(ratio));
   keys.push_back(key("sparse_gradients", [](auto& c) -> auto& { return c.sparse_gradients; }));
+  keys.push_back(key("tf32", [](auto& c) -> auto& { return c.tf32; }));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));

@@ -443,9 +443,9 @@ std::unique_ptr<DeviceLink> PluginDevice::open_link(const LinkId& id, int rank, 
       *this, create<ds_plugin_device_link>("a link", table_.link_open, device_, id.data(), rank, size));
 }
 
-PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index)
+PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32)
     : table_(table), name_(fmt::format("{}:{}", table.name, index)), ranges_(table.ranges() != 0) {
-  int32_t status = table_.open(index, &device_);
+  int32_t status = table_.open(index, tf32 ? 1 : 0, &device_);
   if (status != DS_PLUGIN_OK) raise(status_of(status), "device '{}': {}", name_, table_.message());
   try {
     info_.struct_size = sizeof info_;
@@ -509,14 +509,14 @@ void PluginDevice::fill(void* to, int byte, int64_t bytes) const {
   check(table_.finish(copies_), "a fill");
 }
 
-std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index) {
+std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32) {
   const ds_plugin_device_table* table = load_device(name);
   if (!table) {
     raise(DS_ERROR_UNSUPPORTED,
           "device '{0}:{1}' needs libds_{0}.so, beside libds or in a folder of DS_PLUGIN_PATH; there is none",
           name, index);
   }
-  return std::make_unique<PluginDevice>(*table, index);
+  return std::make_unique<PluginDevice>(*table, index, tf32);
 }
 
 namespace {
@@ -539,7 +539,7 @@ std::string describe_plugin_devices(const std::string& name) {
     if (table->count(&count) != DS_PLUGIN_OK) return table->message();
     std::string out;
     for (int32_t index = 0; index < count; ++index) {
-      const PluginDevice device(*table, index);
+      const PluginDevice device(*table, index, false);
       const ds_plugin_device_info& info = device.info();
       if (index == 0) out = info.driver;
       out += fmt::format(", {} {} ({}), {} MiB, {} MiB free", device.name(), info.name, info.arch,

@@ -18,12 +18,12 @@ namespace ds {
 class PluginDevice final : public Device {
  public:
   // Throws DS_ERROR_UNSUPPORTED with the plugin's reason where it has no device `index`.
-  PluginDevice(const ds_plugin_device_table& table, int32_t index);
+  PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32);
   ~PluginDevice() override;
 
   const char* name() const override { return name_.c_str(); }  // "cuda:0"
   const char* kernels() const override { return "cpu"; }
-  std::string kind() const override { return info_.arch; }
+  std::string kind() const override { return info_.numerics; }
   std::string domain() const override { return name_; }
   std::string identity() const override { return info_.identity; }
   std::string link_library() const override;
@@ -74,7 +74,7 @@ class PluginDevice final : public Device {
 };
 
 // Opens device `index` of libds_NAME.so.
-std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index);
+std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32);
 
 // What there is of libds_NAME.so on this machine, in a line: the devices, or why there is none.
 std::string describe_plugin_devices(const std::string& name);

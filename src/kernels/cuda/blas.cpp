@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ using Entry = LibraryFunction<check_blas, Function>;
 
 struct Library {
   std::string file;
+  Entry<decltype(&::cublasLtGetVersion)> cublasLtGetVersion{"cublasLtGetVersion"};
   Entry<decltype(&::cublasLtCreate)> cublasLtCreate{"cublasLtCreate"};
   Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{"cublasLtDestroy"};
   Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{"cublasLtGetStatusString"};
@@ -58,6 +60,7 @@ struct Library {
 
   template <typename Visit>
   void visit(const Visit& visit) {
+    visit(cublasLtGetVersion);
     visit(cublasLtCreate);
     visit(cublasLtDestroy);
     visit(cublasLtGetStatusString);
@@ -136,31 +139,32 @@ class Products {
   Products() { library().cublasLtCreate(&handle_); }
   ~Products() { library().cublasLtDestroy.function(handle_); }
 
-  void run(const MatrixProduct& p, void* scratch, CUstream stream) {
+  void run(const MatrixProduct& p, const Stream& stream) {
     std::lock_guard lock(mutex_);
-    const Plan& plan = plan_of(p);
+    const Plan& plan = plan_of(p, stream.tf32() && p.shape.dtype == DS_DTYPE_F32);
     if (p.bias) set(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     const float one = 1, beta = p.shape.store == Store::added ? 1 : 0;
     library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a, plan.second.get(),
-                             &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm, scratch,
-                             static_cast<size_t>(kProductScratch), stream);
+                             &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm,
+                             stream.product_scratch, static_cast<size_t>(kProductScratch), stream.handle());
   }
 
  private:
-  using Key = std::pair<MatrixShape, std::array<uint32_t, 4>>;
+  using Key = std::tuple<MatrixShape, std::array<uint32_t, 4>, bool>;
 
-  const Plan& plan_of(const MatrixProduct& p) {
-    const Key key{p.shape, {alignment(p.a), alignment(p.b), alignment(p.c), alignment(p.bias)}};
+  const Plan& plan_of(const MatrixProduct& p, bool tf32) {
+    const Key key{p.shape, {alignment(p.a), alignment(p.b), alignment(p.c), alignment(p.bias)}, tf32};
     auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, make_plan(p)).first;
+    if (found == plans_.end()) found = plans_.emplace(key, make_plan(p, tf32)).first;
     return found->second;
   }
 
-  Plan make_plan(const MatrixProduct& p) {
+  Plan make_plan(const MatrixProduct& p, bool tf32) {
     const MatrixShape& s = p.shape;
     Plan plan;
     cublasLtMatmulDesc_t matmul = nullptr;
-    library().cublasLtMatmulDescCreate(&matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    library().cublasLtMatmulDescCreate(&matmul, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                       CUDA_R_32F);
     plan.matmul = {matmul, library().cublasLtMatmulDescDestroy.function};
     set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -212,10 +216,18 @@ void multiply_by_blas(Launcher& launcher, const MatrixProduct& product) {
   ensure(stream != nullptr, "a product of cuBLASLt needs a stream of the driver");
   Device& device = *stream->device();
   Device::Scope scope(device);
-  device.part<Products>().run(product, stream->product_scratch, stream->handle());
+  device.part<Products>().run(product, *stream);
 }
 
 }  // namespace
+
+std::string products_text() {
+  try {
+    return fmt::format("cuBLASLt-{}", library().cublasLtGetVersion.function());
+  } catch (const Failure&) {
+    return "own-products";
+  }
+}
 
 std::string use_blas() {
   try {

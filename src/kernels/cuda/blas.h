@@ -11,4 +11,7 @@ constexpr int64_t kProductScratch = int64_t{32} << 20;
 // usual names. Else they stay our own. Says which, in a line.
 std::string use_blas();
 
+// What the bits of products depend on beside the device: the library and its version, or "own".
+std::string products_text();
+
 }  // namespace ds::cuda

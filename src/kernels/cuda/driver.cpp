@@ -260,6 +260,7 @@ Device::Device(int index) {
   for (char byte : uuid.bytes) identity_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   major_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  multiprocessors_ = attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   if (major_ < kLeastMajor) {
     throw Failure(DS_PLUGIN_REFUSED,
                   fmt::format("{} is of architecture sm_{}{}, and this plugin needs sm_80 or later", product_,
@@ -398,8 +399,8 @@ void Arena::map(int64_t bytes) {
 }
 
 // Streams do not wait for the default stream, which belongs to others.
-Stream::Stream(std::shared_ptr<Device> device)
-    : device_(std::move(device)), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
+Stream::Stream(std::shared_ptr<Device> device, bool tf32)
+    : device_(std::move(device)), tf32_(tf32), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
   Device::Scope scope(*device_);
   void* word = nullptr;
   driver().cuMemHostAlloc(&word, sizeof *marked_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);

@@ -47,6 +47,7 @@ class Device {
   const std::string& identity() const { return identity_; }  // its UUID, or that of a part of it
   int major() const { return major_; }
   int minor() const { return minor_; }
+  int multiprocessors() const { return multiprocessors_; }
   std::pair<int64_t, int64_t> memory() const;  // free and total bytes
   int64_t granularity() const { return granularity_; }
   // A function of one of the modules that may use so much memory of a block.
@@ -70,7 +71,7 @@ class Device {
 
   CUcontext context_ = nullptr;
   std::string product_, identity_;
-  int major_ = 0, minor_ = 0;
+  int major_ = 0, minor_ = 0, multiprocessors_ = 0;
   int64_t granularity_ = 0;
   std::vector<CUmodule> modules_;
   std::mutex finding_;
@@ -107,7 +108,7 @@ class Arena {
 // A stream takes launches.
 class Stream final : public Launcher {
  public:
-  explicit Stream(std::shared_ptr<Device> device);
+  explicit Stream(std::shared_ptr<Device> device, bool tf32 = false);
   ~Stream();
   void launch(const Launch& launch) override;
   void copy(void* to, const void* from, int64_t bytes);
@@ -123,11 +124,13 @@ class Stream final : public Launcher {
   uint32_t* marked() const { return marked_; }
 
   CUstream handle() const { return stream_; }
+  bool tf32() const { return tf32_; }  // what products of f32 may round their operands to
   void* product_scratch = nullptr;  // kProductScratch bytes for products of the launch that comes, see blas.h
   const std::shared_ptr<Device>& device() const { return device_; }
 
  private:
   const std::shared_ptr<Device> device_;
+  const bool tf32_;
   CUstream stream_ = nullptr;
   const bool blocking_;  // DS_CUDA_BLOCKING: each launch ends before its call, so that its error is its own
   uint32_t* marked_ = nullptr;  // a word of pinned memory that the stream writes

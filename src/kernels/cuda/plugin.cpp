@@ -34,6 +34,7 @@ using ds::cuda::Failure;
 
 struct ds_plugin_device {
   std::shared_ptr<ds::cuda::Device> device;
+  bool tf32;
 };
 struct ds_plugin_arena {
   ds::cuda::Arena arena;
@@ -94,9 +95,9 @@ int32_t count(int32_t* out) {
   return guarded([&] { *out = ds::cuda::device_count(); });
 }
 
-int32_t open(int32_t index, ds_plugin_device** out) {
+int32_t open(int32_t index, int32_t tf32, ds_plugin_device** out) {
   *out = nullptr;
-  return guarded([&] { *out = new ds_plugin_device{ds::cuda::Device::open(index)}; });
+  return guarded([&] { *out = new ds_plugin_device{ds::cuda::Device::open(index), tf32 != 0}; });
 }
 
 template <size_t N>
@@ -110,7 +111,10 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
   return guarded([&] {
     ds::cuda::Device& own = *device->device;
     put(out->name, own.product());
-    put(out->arch, fmt::format("sm_{}{}", own.major(), own.minor()));
+    const std::string arch = fmt::format("sm_{}{}", own.major(), own.minor());
+    put(out->arch, arch);
+    put(out->numerics, fmt::format("{}/{}/{}{}", arch, own.multiprocessors(), ds::cuda::products_text(),
+                                   device->tf32 ? "/tf32" : ""));
     put(out->driver, ds::cuda::driver_name());
     put(out->identity, own.identity());
     std::tie(out->free, out->total) = own.memory();
@@ -146,7 +150,7 @@ int32_t owns(ds_plugin_device* device, const void* address, int32_t* out) {
 
 int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** out) {
   *out = nullptr;
-  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::Stream(device->device)}; });
+  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::Stream(device->device, device->tf32)}; });
 }
 
 int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@ struct Matmul {
   int32_t first_transposed = CUBLAS_OP_N, second_transposed = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  bool tf32 = false;
 };
 struct Layout {
   cudaDataType_t type;
@@ -42,6 +44,13 @@ double get(const void* data, cudaDataType_t type, int64_t i) {
   return static_cast<double>(static_cast<float>(static_cast<const ds::f16*>(data)[i]));
 }
 
+// To the nearest number with the 10 bits of mantissa that TF32 has.
+double to_tf32(double x) {
+  auto bits = std::bit_cast<uint32_t>(static_cast<float>(x));
+  bits = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
+  return static_cast<double>(std::bit_cast<float>(bits));
+}
+
 void put(void* data, cudaDataType_t type, int64_t i, float value) {
   if (type == CUDA_R_32F) static_cast<float*>(data)[i] = value;
   if (type == CUDA_R_16BF) static_cast<ds::bf16*>(data)[i] = ds::bf16(value);
@@ -65,7 +74,8 @@ struct Work {
         for (int64_t k = 0; k < inner; ++k) {
           int64_t i = first_turned ? row * first.stride + k : k * first.stride + row;
           int64_t j = second_turned ? k * second.stride + column : column * second.stride + k;
-          sum += get(a, first.type, i) * get(b, second.type, j);
+          const double x = get(a, first.type, i), y = get(b, second.type, j);
+          sum += matmul.tf32 ? to_tf32(x) * to_tf32(y) : x * y;
         }
         int64_t at = column * result.stride + row;
         double value = static_cast<double>(alpha) * sum;
@@ -86,6 +96,8 @@ bool store(Value& to, const void* from, size_t size) {
 
 }  // namespace
 
+size_t cublasLtGetVersion() { return 130002; }
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* out) {
   *out = reinterpret_cast<cublasLtHandle_t>(new int(0));
   return CUBLAS_STATUS_SUCCESS;
@@ -100,8 +112,11 @@ const char* cublasLtGetStatusString(cublasStatus_t) { return "an error of the fa
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
-  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *out = reinterpret_cast<cublasLtMatmulDesc_t>(new Matmul());
+  const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  auto made = new Matmul();
+  made->tf32 = tf32;
+  *out = reinterpret_cast<cublasLtMatmulDesc_t>(made);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -14,6 +14,7 @@
 #include "comm/comm_counts.h"
 #include "core/base/error.h"
 #include "engine/engine.h"
+#include "engine/numerics.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
 #include "support/ranks.h"
@@ -87,6 +88,29 @@ TEST_F(FakeCudaTraining, ATinyGptLearnsAsOnTheCpu) {
     double off = compute == DS_DTYPE_F32 ? 1e-5 : 2e-2;
     for (size_t i = 0; i < here.losses.size(); ++i)
       EXPECT_NEAR(there.losses[i], here.losses[i], off) << compute;
+  }
+}
+
+TEST_F(FakeCudaTraining, Tf32IsOfProductsOfF32AndInTheNumericsKey) {
+  for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Point p = small();
+    p.compute = compute;
+    double losses[2] = {};
+    std::string keys[2];
+    for (const bool tf32 : {false, true}) {
+      run_ranks(1, [&](Communicator& comm) {
+        Config config = config_of(p);
+        config.device = "cuda:0";
+        config.tf32 = tf32;
+        Engine engine(config, graph_of(p), comm, {});
+        losses[tf32] = train_step(p, engine, 0).loss;
+        keys[tf32] = engine.checkpoints().numerics_key();
+      });
+    }
+    EXPECT_EQ(losses[0] == losses[1], compute != DS_DTYPE_F32) << losses[0];
+    EXPECT_NEAR(losses[0], losses[1], 1e-3 * losses[0]);
+    EXPECT_EQ(numerics_difference(keys[0], keys[1]),
+              "device sm_90/132/cuBLASLt-130002 there, sm_90/132/cuBLASLt-130002/tf32 here");
   }
 }
 
