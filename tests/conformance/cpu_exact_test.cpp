@@ -254,9 +254,8 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
       for (DType master : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
         for (DType grad : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
           for (double eps : {1e-6, 0.0}) {
-            const double decay =
-                eps == 0 ? -0.235
-                         : 0.1;  // below 0: the largest masters grow, to where a draw takes most over
+            // Below 0 the largest masters grow, to where most draws would take them over.
+            const double decay = eps == 0 ? -0.235 : 0.1;
             scalars.group = {.lr = 3.1e-2, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99, .eps = eps};
             scalars.element = 256 * (l2 + 2 * stochastic);
             Tensor in = bounds(8, 40, 1, 2, grad);

@@ -45,19 +45,30 @@ HWY_INLINE Vec decode_square(const uint8_t* codes, U32 offset) {
 // Scales of blocks with an infinity, a NaN or what could become one.
 constexpr uint8_t kSpecial = 254;
 
+// Words of a pair of vectors.
+struct TwoWords {
+  U32 a, b;
+};
+
 // The words of a block of codes. What BlockWords stores for every element is made here where it is used,
 // which takes no longer and stores nothing.
 class PartWords {
  public:
   HWY_INLINE PartWords(const uint32_t* words, int64_t first)
       : words_(words), part_(kParts + first / kBlockWords) {}
-  HWY_INLINE U32 at(int64_t e) const { return hn::Load(Words(), words_ + e % kBlockWords); }
-  // What at() is multiplied with for the word of an element, and for what Draw::mixed makes of it.
-  HWY_INLINE U32 part(int64_t e) const { return hn::Set(Words(), part_[e / kBlockWords]); }
-  HWY_INLINE U32 mixed_part(int64_t e) const { return hn::Set(Words(), part_[e / kBlockWords] * kMix); }
   uint32_t word(int64_t e) const { return words_[e % kBlockWords] * part_[e / kBlockWords]; }
+  // Those of a pair of vectors, and the same times kMix, as Draw::mixed wants them.
+  HWY_INLINE TwoWords pair(int64_t e) const { return times(e, part_[e / kBlockWords]); }
+  HWY_INLINE TwoWords mixed(int64_t e) const { return times(e, part_[e / kBlockWords] * kMix); }
 
  private:
+  HWY_INLINE TwoWords times(int64_t e, uint32_t factor) const {
+    const Words d;
+    const U32 by = hn::Set(d, factor);
+    const uint32_t* const from = words_ + e % kBlockWords;
+    return {hn::Mul(hn::Load(d, from), by), hn::Mul(hn::Load(d, from + lanes()), by)};
+  }
+
   const uint32_t *words_, *part_;
 };
 
@@ -83,15 +94,8 @@ template <bool drawn>
 bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to);
 #else
 constexpr bool kInVectors = true;
-using Shorts = hn::Repartition<uint16_t, Words>;
-using U16 = hn::Vec<Shorts>;
-
 HWY_INLINE U16 offset_of(StateCodes kind, uint8_t scale) {
   return hn::Set(Shorts(), static_cast<uint16_t>(StateScale(kind, scale).offset));
-}
-HWY_INLINE U16 upper_halves(U32 a, U32 b) {
-  const Shorts d;
-  return hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a));
 }
 HWY_INLINE U16 lower_halves(U32 a, U32 b) {
   const Shorts d;
@@ -103,10 +107,7 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
 }
 
 // Codes of a pair of vectors; `draws` are added below a code's last bit.
-struct Draws {
-  U32 a, b;
-};
-HWY_INLINE U16 mean_codes(const Two& x, U16 offset, Draws draws) {
+HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Words d;
   const Shorts h;
   const U16 top = upper_halves(hn::Add(hn::BitCast(d, x.a), draws.a),  // the sign stays
@@ -115,7 +116,7 @@ HWY_INLINE U16 mean_codes(const Two& x, U16 offset, Draws draws) {
   const U16 sign = hn::Set(h, uint16_t{0x80});
   return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
 }
-HWY_INLINE U16 square_codes(const Two& x, U16 offset, Draws draws) {
+HWY_INLINE U16 square_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Words d;
   const U32 a = hn::BitCast(d, x.a), b = hn::BitCast(d, x.b), one = hn::Set(d, 1);
   const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(hn::Add(a, draws.a), hn::Add(b, draws.b)));
@@ -130,26 +131,24 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
   const Words d;
   const U16 m_offset = offset_of(StateCodes::with_sign, m_scale),
             v_offset = offset_of(StateCodes::squares, v_scale);
-  const U32 nearest = hn::Set(d, kToNearest), mean = hn::Set(d, 0xfffffu);
-  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
-    const int64_t f = e + pair_lanes();
-    Draws first{nearest, nearest}, second = first, first_square = first, second_square = first;
+  const U32 nearest = hn::Set(d, kToNearest), low = hn::Set(d, 0xfffffu);
+  struct Codes {
+    U16 mean, square;
+  };
+  const auto codes_from = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
+    TwoWords mean{nearest, nearest}, square = mean;
     if constexpr (drawn) {
-      const U32 part = words.part(e);
-      const auto of_mean = [&](const Draws& w) HWY_ATTR {
-        return Draws{hn::And(w.a, mean), hn::And(w.b, mean)};
-      };
-      const auto of_square = [&](const Draws& w) HWY_ATTR {
-        return Draws{hn::ShiftRight<12>(w.a), hn::ShiftRight<12>(w.b)};
-      };
-      const Draws a{hn::Mul(words.at(e), part), hn::Mul(words.at(e + lanes()), part)},
-          b{hn::Mul(words.at(f), part), hn::Mul(words.at(f + lanes()), part)};
-      first = of_mean(a), second = of_mean(b), first_square = of_square(a), second_square = of_square(b);
+      const TwoWords own = words.pair(e);
+      mean = {hn::And(own.a, low), hn::And(own.b, low)};
+      square = {hn::ShiftRight<12>(own.a), hn::ShiftRight<12>(own.b)};
     }
-    store_codes(mean_codes(load_two(m + e), m_offset, first), mean_codes(load_two(m + f), m_offset, second),
-                m_codes + e);
-    store_codes(square_codes(load_two(v + e), v_offset, first_square),
-                square_codes(load_two(v + f), v_offset, second_square), v_codes + e);
+    return Codes{mean_codes(load_two(m + e), m_offset, mean),
+                 square_codes(load_two(v + e), v_offset, square)};
+  };
+  for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
+    const Codes first = codes_from(e), second = codes_from(e + pair_lanes());
+    store_codes(first.mean, second.mean, m_codes + e);
+    store_codes(first.square, second.square, v_codes + e);
   }
 }
 
@@ -160,18 +159,16 @@ template <bool drawn>
 HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to) {
   const Words d;
   const Shorts h;
-  const U32 a = hn::BitCast(d, v.a), b = hn::BitCast(d, v.b);
-  const auto halves = reinterpret_cast<uint16_t*>(to);
   if constexpr (!drawn) {
-    hn::StoreU(upper_halves(nearest_sum(a), nearest_sum(b)), h, halves);
+    keep<false, Draw::mixed>(v, to, nullptr);
     return true;
   }
-  const U32 part = words.mixed_part(e);
-  const auto sum = [&](U32 bits, int64_t at)
-                       HWY_ATTR { return hn::Add(bits, hn::ShiftRight<16>(hn::Mul(words.at(at), part))); };
-  const U16 kept = upper_halves(sum(a, e), sum(b, e + lanes())), exponent = hn::Set(h, uint16_t{0x7f80});
+  const TwoWords own = words.mixed(e);
+  const auto sum = [&](Vec x, U32 word)
+                       HWY_ATTR { return hn::Add(hn::BitCast(d, x), hn::ShiftRight<16>(word)); };
+  const U16 kept = upper_halves(sum(v.a, own.a), sum(v.b, own.b)), exponent = hn::Set(h, uint16_t{0x7f80});
   if (HWY_UNLIKELY(!hn::AllFalse(h, hn::Eq(hn::And(kept, exponent), exponent)))) return false;
-  hn::StoreU(kept, h, halves);
+  hn::StoreU(kept, h, reinterpret_cast<uint16_t*>(to));
   return true;
 }
 #endif

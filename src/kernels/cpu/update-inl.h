@@ -50,10 +50,13 @@ HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) {
   to[1] = static_cast<uint16_t>(hn::GetLane(b) >> 16);
 }
 #else
-HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) {
-  const hn::Repartition<uint16_t, Words> d;
-  hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, to);
+using Shorts = hn::Repartition<uint16_t, Words>;
+using U16 = hn::Vec<Shorts>;
+HWY_INLINE U16 upper_halves(U32 a, U32 b) {
+  const Shorts d;
+  return hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a));
 }
+HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) { hn::StoreU(upper_halves(a, b), Shorts(), to); }
 #endif
 
 // The kBlockWords words that a block of kDrawn elements of the parameter is drawn from.
