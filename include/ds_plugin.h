@@ -94,7 +94,6 @@ typedef struct ds_plugin_device_info {
   size_t struct_size;
   char name[128];      /* of the product */
   char arch[32];       /* "sm_90" */
-  char numerics[128];  /* what the bits of its kernels depend on */
   char driver[64];     /* name and version */
   int64_t total, free; /* bytes of its memory */
   int64_t granularity; /* arenas take multiples of so many bytes */
@@ -166,6 +165,8 @@ typedef struct ds_plugin_device_table {
   int32_t (*open)(int32_t index, int32_t tf32, ds_plugin_device** out);
   void (*close)(ds_plugin_device* device);
   int32_t (*info)(ds_plugin_device* device, ds_plugin_device_info* out);
+  /* What the bits of its kernels and products depend on. It may open a library, which takes a while. */
+  int32_t (*numerics)(ds_plugin_device* device, char out[128]);
 
   /* Memory of the device that starts as zero bytes. It grows in place; the new bytes are zero. */
   int32_t (*arena_create)(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out, void** address);

@@ -425,6 +425,12 @@ class PluginDevice::Link final : public DeviceLink {
   ds_plugin_device_link* const link_;
 };
 
+std::string PluginDevice::kind() const {
+  char out[128] = "";
+  check(table_.numerics(device_, out), "what its bits depend on");
+  return out;
+}
+
 std::string PluginDevice::link_library() const {
   char out[128] = "";
   const int32_t status = table_.link_library(device_, out);

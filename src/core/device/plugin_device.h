@@ -23,7 +23,7 @@ class PluginDevice final : public Device {
 
   const char* name() const override { return name_.c_str(); }  // "cuda:0"
   const char* kernels() const override { return "cpu"; }
-  std::string kind() const override { return info_.numerics; }
+  std::string kind() const override;
   std::string domain() const override { return name_; }
   std::string identity() const override { return info_.identity; }
   std::string link_library() const override;

@@ -37,7 +37,6 @@ template <typename Function>
 using Entry = LibraryFunction<check_blas, Function>;
 
 struct Library {
-  std::string file;
   Entry<decltype(&::cublasLtGetVersion)> cublasLtGetVersion{"cublasLtGetVersion"};
   Entry<decltype(&::cublasLtCreate)> cublasLtCreate{"cublasLtCreate"};
   Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{"cublasLtDestroy"};
@@ -81,7 +80,6 @@ Library find_library() {
   const OpenedLibrary opened =
       open_library("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt");
   Library library;
-  library.file = opened.file;
   if (const std::string missing = find_functions(library, opened.object); !missing.empty())
     throw Failure(DS_PLUGIN_REFUSED, fmt::format("cuBLASLt '{}' has no function {}", opened.file, missing));
   return library;
@@ -221,21 +219,13 @@ void multiply_by_blas(Launcher& launcher, const MatrixProduct& product) {
 
 }  // namespace
 
-std::string products_text() {
-  try {
-    return fmt::format("cuBLASLt-{}", library().cublasLtGetVersion.function());
-  } catch (const Failure&) {
-    return "own-products";
-  }
-}
-
 std::string use_blas() {
   try {
-    std::string file = library().file;
+    const size_t version = library().cublasLtGetVersion.function();
     use_products(multiply_by_blas);
-    return "products by " + file;
-  } catch (const Failure& failure) {
-    return fmt::format("products by our own kernel, because {}", failure.what());
+    return fmt::format("cuBLASLt-{}", version);
+  } catch (const Failure&) {
+    return "own-products";
   }
 }
 

@@ -8,10 +8,8 @@ namespace ds::cuda {
 constexpr int64_t kProductScratch = int64_t{32} << 20;
 
 // Products are cuBLASLt's from here on (use_products), if it is there: DS_CUDA_BLAS, or the library under its
-// usual names. Else they stay our own. Says which, in a line.
+// usual names. Else they stay our own. Says which, for the numerics key: "cuBLASLt-130002", with its version,
+// or "own-products".
 std::string use_blas();
-
-// What the bits of products depend on beside the device: the library and its version, or "own".
-std::string products_text();
 
 }  // namespace ds::cuda

@@ -262,9 +262,9 @@ Device::Device(int index) {
   minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   multiprocessors_ = attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   if (major_ < kLeastMajor) {
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("{} is of architecture sm_{}{}, and this plugin needs sm_80 or later", product_,
-                              major_, minor_));
+    throw Failure(
+        DS_PLUGIN_REFUSED,
+        fmt::format("{} is of architecture {}, and this plugin needs sm_80 or later", product_, arch()));
   }
   driver().cuDevicePrimaryCtxRetain(&context_, number);
   try {
@@ -281,6 +281,8 @@ Device::Device(int index) {
 }
 
 Device::~Device() { leave(); }
+
+std::string Device::arch() const { return fmt::format("sm_{}{}", major_, minor_); }
 
 void Device::leave() {
   {

@@ -45,8 +45,7 @@ class Device {
 
   const std::string& product() const { return product_; }
   const std::string& identity() const { return identity_; }  // its UUID, or that of a part of it
-  int major() const { return major_; }
-  int minor() const { return minor_; }
+  std::string arch() const;                                  // "sm_90"
   int multiprocessors() const { return multiprocessors_; }
   std::pair<int64_t, int64_t> memory() const;  // free and total bytes
   int64_t granularity() const { return granularity_; }

@@ -111,15 +111,26 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
   return guarded([&] {
     ds::cuda::Device& own = *device->device;
     put(out->name, own.product());
-    const std::string arch = fmt::format("sm_{}{}", own.major(), own.minor());
-    put(out->arch, arch);
-    put(out->numerics, fmt::format("{}/{}/{}{}", arch, own.multiprocessors(), ds::cuda::products_text(),
-                                   device->tf32 ? "/tf32" : ""));
+    put(out->arch, own.arch());
     put(out->driver, ds::cuda::driver_name());
     put(out->identity, own.identity());
     std::tie(out->free, out->total) = own.memory();
     out->granularity = own.granularity();
     out->captures = ds::cuda::captures() ? 1 : 0;
+  });
+}
+
+// The first call chooses who makes them.
+const std::string& products() {
+  static const std::string chosen = ds::cuda::use_blas();
+  return chosen;
+}
+
+int32_t numerics(ds_plugin_device* device, char out[128]) {
+  return guarded([&] {
+    const ds::cuda::Device& own = *device->device;
+    put(*reinterpret_cast<char(*)[128]>(out), fmt::format("{}/{}/{}{}", own.arch(), own.multiprocessors(),
+                                                          products(), device->tf32 ? "/tf32" : ""));
   });
 }
 
@@ -233,7 +244,7 @@ int32_t kernel_create(ds_plugin_device*, const ds_plugin_query* query, int64_t* 
     }
     std::vector<ds::TensorView> in = views_of(query->in, query->in_count),
                                 results = views_of(query->out, query->out_count);
-    static const std::string products = ds::cuda::use_blas();
+    products();
     std::string refusal;
     made->kernel = ds::cuda::make_kernel({query->op, in, results, made->attrs}, &refusal);
     if (!made->kernel) throw Failure(DS_PLUGIN_REFUSED, refusal);
@@ -334,6 +345,7 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                open,
                                                destroy<ds_plugin_device>,
                                                info,
+                                               numerics,
                                                arena_create,
                                                arena_grow,
                                                destroy<ds_plugin_arena>,
