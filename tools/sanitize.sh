@@ -2,7 +2,7 @@
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
 # A line of a table: SUITE, and the tests of its program that the short form leaves out (-...) or takes. DS_LONG=1 takes all.
-# Short means a minute of one core at most, for training four; what is left out repeats, over more points, what the others do.
+# Short means a minute of one core at most, for training six; what is left out repeats, over more points, what the others do.
 set -eu
 cd "$(dirname "$0")/.."
 asan="
