@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,11 +25,52 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
+// Entries for heads of at most `depth` columns. Of type f32: on any operands; else on operands of that type,
+// by tensor cores.
+struct Entries {
+  DType type;
+  int64_t depth;
+  const char *forward, *queries, *keys;
+
+  int64_t tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
+  uint32_t forward_bytes(int64_t columns) const { return shared(columns, 3, 1); }
+  uint32_t queries_bytes(int64_t columns) const { return shared(columns, 4, 1); }
+  uint32_t keys_bytes(int64_t columns) const { return shared(columns, 4, 2); }
+
+ private:
+  // Shared memory of tiles of rows, and of weights of pairs. With tensor cores rows have all columns of the
+  // entry, and one pair of weights is in registers.
+  uint32_t shared(int64_t columns, int64_t tiles, int64_t weights) const {
+    const int64_t plain = tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1),
+                  mma = tiles * kMmaTile * (depth + 8) + (weights == 2 ? 2 * kMmaTile * (kMmaTile + 8) : 0);
+    return static_cast<uint32_t>(type == DS_DTYPE_F32 ? plain * int64_t{sizeof(float)}
+                                                      : mma * int64_t{sizeof(uint16_t)});
+  }
+};
+constexpr Entries kEntries[] = {
+    {DS_DTYPE_BF16, 64, "attention_bf16_64", "attention_dq_bf16_64", "attention_dkv_bf16_64"},
+    {DS_DTYPE_BF16, 128, "attention_bf16_128", "attention_dq_bf16_128", "attention_dkv_bf16_128"},
+    {DS_DTYPE_F16, 64, "attention_f16_64", "attention_dq_f16_64", "attention_dkv_f16_64"},
+    {DS_DTYPE_F16, 128, "attention_f16_128", "attention_dq_f16_128", "attention_dkv_f16_128"},
+    {DS_DTYPE_F32, 64, "attention_64", "attention_dq_64", "attention_dkv_64"},
+    {DS_DTYPE_F32, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
+    {DS_DTYPE_F32, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
+
+// The first that takes heads of this depth whose operands, masks aside, all have one type; null and a reason
+// where none does.
+const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, std::string* refusal) {
+  const DType type = operands[0].dtype;
+  const bool one = std::ranges::all_of(
+      operands, [&](const TensorView& view) { return view.dtype == type || view.dtype == DS_DTYPE_I32; });
+  for (const Entries& e : kEntries) {
+    if (depth <= e.depth && (e.type == DS_DTYPE_F32 || (one && e.type == type))) return &e;
+  }
+  *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
+  return nullptr;
+}
+
 constexpr int64_t kDepths[] = {64, 128, 256};
-constexpr const char* kForward[] = {"attention_64", "attention_128", "attention_256"};
 constexpr const char* kParts[] = {"cached_part_64", "cached_part_128", "cached_part_256"};
-constexpr const char* kQueries[] = {"attention_dq_64", "attention_dq_128", "attention_dq_256"};
-constexpr const char* kKeys[] = {"attention_dkv_64", "attention_dkv_128", "attention_dkv_256"};
 
 // Attributes of an attention, and where its operands lie.
 struct Shape {
@@ -90,31 +132,19 @@ struct Shape {
   }
 };
 
-// Which of the entries takes heads of this depth: -1 and a reason where none does.
-int entry_of(int64_t depth, std::string* refusal) {
-  for (int i = 0; i < 3; ++i) {
-    if (depth <= kDepths[i]) return i;
-  }
-  *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
-  return -1;
-}
-uint32_t shared(int64_t depth, int tiles, int weights) {
-  return static_cast<uint32_t>((tiles * kTile * (depth + 1) + weights * kTile * (kTile + 1)) *
-                               static_cast<int64_t>(sizeof(float)));
-}
 Heads rows_of(const TensorView& y, int64_t depth) { return {operand(y), y.dims[1], depth}; }
 
 Made make_attention(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
-  const int entry = entry_of(shape.depth(query.in), refusal);
-  if (entry < 0) return nullptr;
+  const Entries* const entries = entries_of(query.in, shape.depth(query.in), refusal);
+  if (!entries) return nullptr;
   return made([=](Launcher& launcher, const Arguments& c) {
     AttentionArgs a = shape.args(c, c.in);
     a.y = rows_of(c.out[0], a.depth);
     a.lse = c.out[1].as<float>();
-    start(launcher, kForward[entry], {blocks(a.rows, kTile), static_cast<uint32_t>(a.heads)},
-          {kAttentionThreads}, a, shared(a.depth, 3, 1));
+    start(launcher, entries->forward, {blocks(a.rows, entries->tile()), static_cast<uint32_t>(a.heads)},
+          {kAttentionThreads}, a, entries->forward_bytes(a.depth));
   });
 }
 
@@ -126,8 +156,9 @@ std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
 Made make_attention_dx(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
-  const int entry = entry_of(shape.depth(operands_of_dx(query.in)), refusal);
-  if (entry < 0) return nullptr;
+  std::span<const TensorView> without_stats = query.in.first(query.in.size() - 2);  // y and lse
+  const Entries* const entries = entries_of(without_stats, shape.depth(operands_of_dx(query.in)), refusal);
+  if (!entries) return nullptr;
   const int64_t rows = query.in[0].dims[0];
   Scratch room(nullptr);
   room.take<float>(rows * shape.heads);
@@ -146,12 +177,12 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         a.delta = scratch.take<float>(a.rows * a.heads);
         a.alone = scratch.take<uint8_t>(a.rows);
-        const uint32_t tiles = blocks(a.rows, kTile);
+        const uint32_t tiles = blocks(a.rows, entries->tile());
         start(launcher, "attention_delta", {blocks(a.rows * a.heads, kThreads)}, {kThreads}, a);
-        start(launcher, kQueries[entry], {tiles, static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
-              shared(a.depth, 4, 1));
-        start(launcher, kKeys[entry], {tiles, static_cast<uint32_t>(shape.groups)}, {kAttentionThreads}, a,
-              shared(a.depth, 4, 2));
+        start(launcher, entries->queries, {tiles, static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
+              entries->queries_bytes(a.depth));
+        start(launcher, entries->keys, {tiles, static_cast<uint32_t>(shape.groups)}, {kAttentionThreads}, a,
+              entries->keys_bytes(a.depth));
       },
       room.used());
 }
@@ -166,8 +197,12 @@ int64_t part_keys(int64_t capacity) {
 Made make_cached_attention(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const CachedAttention bound(query.in, query.attrs);
-  const int entry = entry_of(bound.depth, refusal);
-  if (entry < 0) return nullptr;
+  const auto* const entry = std::ranges::lower_bound(kDepths, bound.depth);
+  if (entry == std::end(kDepths)) {
+    *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", bound.depth);
+    return nullptr;
+  }
+  const char* const part_entry = kParts[entry - std::begin(kDepths)];
   const int64_t share = part_keys(bound.capacity), parts = ceil_div(bound.capacity, share);
   Scratch room(nullptr);
   room.take<float>(bound.rows * bound.heads * parts * (bound.depth + 2));
@@ -195,7 +230,7 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
         a.scale = static_cast<float>(shape.scale), a.cap = static_cast<float>(shape.softcap);
         const int64_t stored = a.rows * shape.groups * shape.depth, made = a.rows * shape.heads * shape.depth;
         start(launcher, "cache_rows", {blocks(stored, kThreads)}, {kThreads}, a);
-        start(launcher, kParts[entry],
+        start(launcher, part_entry,
               {static_cast<uint32_t>(a.rows), static_cast<uint32_t>(a.heads), static_cast<uint32_t>(parts)},
               {kCachedWarps * 32}, a,
               kCachedWarps * static_cast<uint32_t>((shape.depth + 2) * int64_t{sizeof(float)}));

@@ -12,8 +12,8 @@
 // queries may hold the ends of several sequences; it walks through each of them.
 //
 // Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all dot products
-// are one function with one order, so the backward score equals lse, and dy . v equals dy . y because y is v.
-// Dropout rounds y; there it is said (`alone`).
+// are one function with one order, so the backward score equals lse; that the gradient is 0 is said
+// (`alone`), because dropout rounds y.
 //
 // Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context inference",
 // 2023): the keys of a row are cut into parts by their place in the cache, a block takes one part, a warp
@@ -21,38 +21,19 @@
 // together. Which warp of which part takes a key depends on the key's place alone, so the bits of a row
 // depend neither on the rows that are fed with it nor on which of them came earlier.
 //
-// Products are made by ordinary multiply-adds, not by tensor cores: this is the kernel for what cuDNN does
-// not take.
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/device.h"
+// Products are made by ordinary multiply-adds: this is the kernel for f32 and for wide heads.
+// kernels/cuda/attention_mma.cu, on tensor cores, takes the others.
+#include "kernels/cuda/attention_pairs.h"
 
 namespace ds::cuda {
 namespace {
 
 constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
 
-DS_DEVICE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-DS_DEVICE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// The first row of the sequence that `row` is in.
-DS_DEVICE int64_t begin_of(const AttentionArgs& a, int64_t row) {
-  if (!a.first) return row / a.seq * a.seq;
-  return smaller(larger(a.first[row], larger(0, row - a.seq + 1)), row);
-}
 // Whether a query, whose sequence begins at `begin`, sees a key.
 DS_DEVICE bool sees(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key) {
   return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
          (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
-}
-DS_DEVICE bool drops(const AttentionArgs& a) { return a.share > 0 && a.scalars->train != 0; }
-// What dropout multiplies a weight by.
-DS_DEVICE float kept(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
-  const Stream stream{a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
-                      a.op};
-  const auto number = static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
-  return uniform01(word(words_of(stream, number / 4), static_cast<uint32_t>(number % 4))) >= a.share
-             ? a.factor
-             : 0.0f;
 }
 
 // The one order of all dot products.
@@ -61,11 +42,6 @@ DS_DEVICE float dot(const float* x, const float* y, int depth) {
 #pragma unroll 8
   for (int d = 0; d < depth; ++d) sum = fused(x[d], y[d], sum);
   return sum;
-}
-template <typename Args>
-DS_DEVICE float score(const Args& a, float product) {
-  const float s = a.scale * product;
-  return a.cap == 0 ? s : a.cap * tanhf(s / a.cap);
 }
 
 DS_DEVICE float element(const Heads& h, int64_t row, int64_t head, int64_t d) {
@@ -78,17 +54,6 @@ DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, 
     const int r = e / columns, d = e % columns;
     tile[r * (columns + 1) + d] = first + r < a.rows ? element(h, first + r, head, d) : 0.0f;
   }
-}
-// Over the four threads of a row.
-DS_DEVICE float row_largest(float x) {
-  float other = __shfl_xor_sync(kAll, x, 1);
-  x = other > x ? other : x;
-  other = __shfl_xor_sync(kAll, x, 2);
-  return other > x ? other : x;
-}
-DS_DEVICE float row_sum(float x) {
-  x += __shfl_xor_sync(kAll, x, 1);
-  return x + __shfl_xor_sync(kAll, x, 2);
 }
 
 // Columns quarter, quarter + 4, ... of a thread's row.
@@ -118,22 +83,6 @@ DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const floa
   }
 }
 
-// Walks a block's 32 queries from `first` on through the keys of each of their sequences: f(begin of the
-// sequence, first key of a tile).
-template <typename F>
-DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) {
-  const int64_t end = smaller(first + kTile, a.rows);
-  for (int64_t row = first; row < end;) {
-    const int64_t begin = begin_of(a, row);
-    int64_t behind = row + 1;  // the first row of the next sequence
-    while (behind < end && begin_of(a, behind) == begin) ++behind;
-    const int64_t last = a.causal ? behind : smaller(begin + a.seq, a.rows);
-    const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
-    for (int64_t key = begin + (low - begin) / kTile * kTile; key < last; key += kTile) f(begin, key);
-    row = behind;
-  }
-}
-
 template <int most>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(float, q);
@@ -146,7 +95,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   const bool dropped = drops(a);
   float top = -INFINITY, sum = 0, y[most] = {};
   load_tile(a, a.q, first, head, q);
-  each_key_tile(a, first, [&](int64_t begin, int64_t key) {
+  each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
     __syncthreads();  // the last tile has been read
     load_tile(a, a.k, key, key_head, k);
     load_tile(a, a.v, key, key_head, v);
@@ -190,13 +139,7 @@ struct PairGradient {
 DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k, const float* dy,
                                      const float* v, float lse, float delta, float share, bool alone) {
   const float s = score(a, dot(q, k, a.depth)), p = expf(s - lse);
-  float slope = 1;
-  if (a.cap != 0) {
-    const float bent = s / a.cap;
-    slope = 1 - bent * bent;
-  }
-  const float product = share * dot(dy, v, a.depth) - delta;
-  return {p, alone ? 0.0f : a.scale * p * product * slope};
+  return {p, score_gradient(a, s, p, dot(dy, v, a.depth), share, delta, alone)};
 }
 
 template <int most>
@@ -212,11 +155,11 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   const int64_t mine = there ? begin_of(a, query) : -1;
   const float lse = there ? a.lse[head * a.rows + query] : 0,
               delta = there ? a.delta[head * a.rows + query] : 0;
-  const bool alone = dropped && there && a.alone[query] != 0;
+  const bool alone = there && a.alone[query] != 0;
   float dq[most] = {};
   load_tile(a, a.q, first, head, q);
   load_tile(a, a.dy, first, head, dy);
-  each_key_tile(a, first, [&](int64_t begin, int64_t key) {
+  each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
     __syncthreads();  // the last tile has been read
     load_tile(a, a.k, key, key_head, k);
     load_tile(a, a.v, key, key_head, v);
@@ -272,7 +215,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
             const float share = dropped ? kept(a, row, begin, key, head) : 1.0f;
             g = pair_gradient(a, q + i * pitch, k + own * pitch, dy + i * pitch, v + own * pitch,
                               a.lse[head * a.rows + row], a.delta[head * a.rows + row], share,
-                              dropped && a.alone[row] != 0);
+                              a.alone[row] != 0);
             g.p *= share;
           }
         }
@@ -416,7 +359,7 @@ DS_BLOCK_KERNEL(cached_part_64, CachedArgs, kCachedWarps* kWarp) { cached_part<2
 DS_BLOCK_KERNEL(cached_part_128, CachedArgs, kCachedWarps* kWarp) { cached_part<4>(a); }
 DS_BLOCK_KERNEL(cached_part_256, CachedArgs, kCachedWarps* kWarp) { cached_part<8>(a); }
 
-// delta = dy . y of each row and head; with dropout, whether a row sees one key only.
+// delta = dy . y of each row and head; whether a row sees one key only.
 DS_LOOP_KERNEL(attention_delta, AttentionArgs) {
   const int64_t i = thread_number();
   if (i >= a.rows * a.heads) return;
@@ -424,7 +367,7 @@ DS_LOOP_KERNEL(attention_delta, AttentionArgs) {
   float sum = 0;
   for (int d = 0; d < a.depth; ++d) sum = fused(element(a.dy, row, head, d), element(a.y, row, head, d), sum);
   a.delta[i] = sum;
-  if (head != 0 || !drops(a)) return;
+  if (head != 0) return;
   const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
   int seen = 0;
   for (int64_t key = begin; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;

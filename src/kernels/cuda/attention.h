@@ -18,7 +18,7 @@ struct AttentionArgs {
   const int32_t* first;  // null: no documents
   float* lse;            // [heads, rows]
   float* delta;          // [heads, rows]: dy . y
-  uint8_t* alone;        // [rows]: with dropout, whether a row sees one key only
+  uint8_t* alone;        // [rows]: whether a row sees one key only
   const StepScalars* scalars;
   int64_t rows, seq, window;
   int64_t words;  // of the random stream, between two rows of one head
@@ -45,6 +45,7 @@ constexpr uint32_t kCachedWarps = 4;
 constexpr int kWarpKeys = 4;  // keys whose products a warp makes at a time
 
 constexpr int kTile = 32;                    // rows of a block, and keys that it has at a time
-constexpr uint32_t kAttentionThreads = 128;  // four for each row
+constexpr int kMmaTile = 64;                 // of those that use tensor cores
+constexpr uint32_t kAttentionThreads = 128;  // of both
 
 }  // namespace ds::cuda

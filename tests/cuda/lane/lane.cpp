@@ -1,5 +1,6 @@
 #include "cuda/lane/lane.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
@@ -39,9 +40,12 @@ Barriers& barriers() {
   return all;
 }
 
+// A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of the
+// kernel: swapcontext() would, twice each time.
 struct Fiber {
   ucontext_t context;
-  bool ended = false;
+  jmp_buf place;
+  bool begun = false, ended = false;
   bool in_block = false;  // waits for the block, at file and line
   bool in_warp = false;   // waits for its warp
   const char* file = nullptr;
@@ -51,7 +55,7 @@ struct Fiber {
 
 // What the threads of a warp have given at this meeting and at the one before.
 struct Warp {
-  uint64_t given[2][kWarp];
+  Given given[2][kWarp];
   unsigned arrived = 0;
 };
 
@@ -86,11 +90,11 @@ class Block {
     std::memset(shared_.data(), 0xff, shared_.size() * sizeof(uint64_t));
     for (unsigned t = 0; t < threads_; ++t) {
       Fiber& fiber = fibers_[t];
-      fiber.ended = fiber.in_block = fiber.in_warp = false;
+      fiber.begun = fiber.ended = fiber.in_block = fiber.in_warp = false;
       fiber.meetings = 0;
       getcontext(&fiber.context);
       fiber.context.uc_stack = {stacks_.get() + t * kStack, 0, kStack};
-      fiber.context.uc_link = &scheduler_;
+      fiber.context.uc_link = nullptr;  // it ends by a jump
       makecontext(&fiber.context, &Block::enter, 0);
     }
     for (Warp& warp : warps_) warp.arrived = 0;
@@ -114,15 +118,17 @@ class Block {
     fiber.in_block = true;
     leave();
   }
-  uint64_t exchange(uint64_t given, int of) {
+  const Given* meet(const Given& given) {
     const unsigned turn = give(given);
-    return warps_[current_ / kWarp].given[turn][static_cast<unsigned>(of) % kWarp];
+    return warps_[current_ / kWarp].given[turn];
+  }
+  uint64_t exchange(uint64_t given, int of) {
+    return meet(Given{given})[static_cast<unsigned>(of) % kWarp].v[0];
   }
   uint32_t vote(bool given) {
-    const unsigned turn = give(given);
+    const Given* const votes = meet(Given{given});
     uint32_t all = 0;
-    for (unsigned t = 0; t < kWarp; ++t)
-      all |= static_cast<uint32_t>(warps_[current_ / kWarp].given[turn][t] & 1) << t;
+    for (unsigned t = 0; t < kWarp; ++t) all |= static_cast<uint32_t>(votes[t].v[0] & 1) << t;
     return all;
   }
 
@@ -131,12 +137,19 @@ class Block {
     Block& block = *running;
     block.body_(block.args_);
     block.fibers_[block.current_].ended = true;
+    _longjmp(block.scheduler_, 1);
   }
-  void leave() { swapcontext(&fibers_[current_].context, &scheduler_); }
+  void leave() {
+    if (_setjmp(fibers_[current_].place) == 0) _longjmp(scheduler_, 1);
+  }
   void resume(unsigned t) {
     current_ = t;
     thread_index = {t % extent_.x, t / extent_.x % extent_.y, t / extent_.x / extent_.y};
-    swapcontext(&scheduler_, &fibers_[t].context);
+    if (_setjmp(scheduler_) != 0) return;
+    Fiber& fiber = fibers_[t];
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    setcontext(&fiber.context);
   }
   uint64_t draw() {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
@@ -158,7 +171,7 @@ class Block {
     ready_.pop_back();
     return t;
   }
-  unsigned give(uint64_t given) {
+  unsigned give(const Given& given) {
     Fiber& fiber = fibers_[current_];
     Warp& warp = warps_[current_ / kWarp];
     const unsigned turn = fiber.meetings++ % 2;
@@ -213,7 +226,7 @@ class Block {
   std::vector<uint64_t> before_;  // the warp with the least of these goes first
   std::unique_ptr<char[]> stacks_;
   std::vector<unsigned> ready_;
-  ucontext_t scheduler_{};
+  jmp_buf scheduler_{};
   std::set<std::pair<const char*, int>> met_;
   Barrier dropped_;
   std::string error_;
@@ -246,6 +259,7 @@ void* shared_memory() { return meeting().shared(); }
 void meet_block(const char* file, int line) { meeting().meet(file, line); }
 uint64_t exchange(uint64_t given, int of) { return meeting().exchange(given, of); }
 uint32_t vote(bool given) { return meeting().vote(given); }
+const Given* meet_warp(const Given& given) { return meeting().meet(given); }
 
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed) {
   if (block.x > 256 || block.y != 1 || block.z != 1)

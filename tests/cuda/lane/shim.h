@@ -30,6 +30,12 @@ void meet_block(const char* file, int line);
 // read).
 uint64_t exchange(uint64_t given, int of);
 uint32_t vote(bool given);
+// What a thread gives to a product, or the address of a row that it gives to all.
+struct Given {
+  uint64_t v[3];
+};
+// Of all threads of the warp, until the warp has met twice again.
+const Given* meet_warp(const Given& given);
 
 using Body = void (*)(const void* args);
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed);
@@ -97,3 +103,59 @@ inline int __popc(uint32_t x) { return std::popcount(x); }
   DS_ENTRY_OF(name, Args, (void)shared_bytes; ::lane::run_loop(#name, body, args, grid, block, seed))
 #define DS_BLOCK_KERNEL(name, Args, threads) \
   DS_ENTRY_OF(name, Args, ::lane::run_blocks(#name, body, args, grid, block, shared_bytes, seed, threads))
+
+// Tensor cores. The 16 products of an element are summed up before they are added, as on a device, so that it
+// matters which of them come together; how a device rounds that sum is not known.
+#include "kernels/cuda/mma.h"
+
+namespace ds::cuda {
+
+template <bool transposed>
+Words4 load_matrices(const uint16_t* row) {
+  const ::lane::Given* const all = ::lane::meet_warp({reinterpret_cast<uint64_t>(row)});
+  const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const auto at = [&](unsigned matrix, unsigned r, unsigned c) {
+    return uint32_t{reinterpret_cast<const uint16_t*>(all[8 * matrix + r].v[0])[c]};
+  };
+  Words4 m;
+  for (unsigned i = 0; i < 4; ++i)
+    m.v[i] = transposed ? at(i, 2 * t, g) | at(i, 2 * t + 1, g) << 16
+                        : at(i, g, 2 * t) | at(i, g, 2 * t + 1) << 16;
+  return m;
+}
+
+template <int32_t type>
+void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
+  const auto two = [](uint32_t low, uint32_t high) { return low | uint64_t{high} << 32; };
+  const ::lane::Given* const all = ::lane::meet_warp({two(a.v[0], a.v[1]), two(a.v[2], a.v[3]), two(b0, b1)});
+  const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const auto number = [](uint32_t half) {
+    return type == DS_DTYPE_BF16 ? __uint_as_float(half << 16) : widen_half(static_cast<uint16_t>(half));
+  };
+  // 16 numbers of a row of A or a column of B: of four threads, two words of each.
+  const auto sixteen = [&](unsigned first, unsigned low, unsigned high, float(&to)[16]) {
+    for (unsigned i = 0; i < 8; ++i) {
+      const unsigned word = i < 4 ? low : high;
+      const auto two = static_cast<uint32_t>(all[first + i % 4].v[word / 2] >> (word % 2 * 32));
+      to[2 * i] = number(two & 0xffff), to[2 * i + 1] = number(two >> 16);
+    }
+  };
+  float rows[2][16], columns[2][16];
+  for (unsigned i = 0; i < 2; ++i) {
+    sixteen(4 * g, i, 2 + i, rows[i]);
+    sixteen(4 * (2 * t + i), 4, 5, columns[i]);
+  }
+  for (unsigned i = 0; i < 4; ++i) {
+    float sum = 0;
+    for (unsigned k = 0; k < 16; ++k) sum += rows[i / 2][k] * columns[i % 2][k];
+    c.v[i] += sum;
+  }
+}
+
+template <int32_t type>
+uint32_t pack(float low, float high) {
+  const auto bits = [](float x) -> uint32_t { return type == DS_DTYPE_BF16 ? bf16(x).bits : f16(x).bits; };
+  return bits(low) | bits(high) << 16;
+}
+
+}  // namespace ds::cuda

@@ -1,0 +1,71 @@
+#pragma once
+// What tensor cores do for a warp, for nvcc. tests/cuda/lane/shim.h says the same words for g++.
+//
+// Fragments of matrices of 16-bit elements of `type`, two in a word (PTX ISA, "Matrix Fragments for
+// mma.m16n8k16"). Thread 4 g + t has, in rows x columns,
+//   of A, 16 x 16: columns 2 t and 2 t + 1 of rows g and g + 8, then of both rows 8 columns on;
+//   of B, 16 x 8:  rows 2 t and 2 t + 1 of column g, then those 8 rows on;
+//   of C, 16 x 8:  columns 2 t and 2 t + 1 of row g, then of row g + 8, in f32.
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/entry.h"
+
+namespace ds::cuda {
+
+struct Words4 {
+  uint32_t v[4];
+};
+struct Floats4 {
+  float v[4];
+};
+
+#ifdef __CUDACC__
+// Four 8 x 8 matrices from shared memory. Thread i gives the address of row i % 8 of matrix i / 8, a multiple
+// of 16 bytes, and gets columns 2 t and 2 t + 1 of row g of each; transposed: rows 2 t and 2 t + 1 of column
+// g.
+template <bool transposed>
+DS_DEVICE Words4 load_matrices(const uint16_t* row) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  Words4 m;
+  if constexpr (transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m.v[0]), "=r"(m.v[1]), "=r"(m.v[2]), "=r"(m.v[3])
+                 : "r"(at)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m.v[0]), "=r"(m.v[1]), "=r"(m.v[2]), "=r"(m.v[3])
+                 : "r"(at)
+                 : "memory");
+  }
+  return m;
+}
+// c += a b, where b0 and b1 are the words of B.
+template <int32_t type>
+DS_DEVICE void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
+  if constexpr (type == DS_DTYPE_BF16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
+        : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c.v[0]), "+f"(c.v[1]), "+f"(c.v[2]), "+f"(c.v[3])
+        : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b0), "r"(b1));
+  }
+}
+// Two numbers rounded to nearest even, the first in the lower half.
+template <int32_t type>
+DS_DEVICE uint32_t pack(float low, float high) {
+  uint32_t both;
+  if constexpr (type == DS_DTYPE_BF16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+#endif
+
+}  // namespace ds::cuda
