@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string_view>
 
 #include "core/program/codes.h"
@@ -67,6 +68,92 @@ std::vector<OpCase> wide_op_cases() {
         {real({4, 2 * depth}), real({4, depth}), real({4, depth}), positions, real({2, capacity, depth})});
   }
   return all;
+}
+
+std::vector<OpCase> draw_attention(uint64_t number) {
+  std::mt19937_64 words(number);
+  const auto below = [&](uint64_t end) { return static_cast<int64_t>(words() % end); };
+  constexpr int64_t kDepths[] = {2, 8, 24, 30, 64, 72, 100, 128};
+  const int64_t groups = 1 + below(2), heads = groups * (1 + below(3)), depth = kDepths[below(8)],
+                seq = 1 + below(150), rows = 1 + below(200), kind = below(3);  // no, documents, a mask
+  Attrs attrs{{"heads", heads}, {"kv_heads", groups}, {"seq", seq}};
+  if (kind == 1) attrs.set("documents", int64_t{1});
+  if (kind != 1 && below(3) == 0)
+    attrs.set("causal", int64_t{0});
+  else if (below(3) == 0)
+    attrs.set("window", 1 + below(100));
+  if (below(3) == 0) attrs.set("softcap", 0.5 + static_cast<double>(below(3)));
+  if (below(4) == 0) attrs.set("dropout", 0.25), attrs.set("op", int64_t{32770});
+  uint64_t tensor = 100 * number;
+  const auto real = [&](int64_t columns) { return random_tensor(DS_DTYPE_F64, {rows, columns}, ++tensor); };
+  std::vector<Tensor> in;
+  if (below(2) == 0)
+    in = {real((heads + 2 * groups) * depth)};
+  else
+    in = {real(heads * depth), real(groups * depth), real(groups * depth)};
+  if (kind != 0) in.emplace_back(DS_DTYPE_I32, std::vector<int64_t>{rows});
+  for (int64_t r = 0, first = 0; kind != 0 && r < rows; ++r) {
+    if (r == first + seq || below(40) == 0) first = r;
+    in.back().set(r, static_cast<double>(kind == 1 ? first : below(6) != 0));
+  }
+  KernelRegistry ref;
+  register_ref(ref);
+  ThreadTeam team(1);
+  std::vector<OpCase> both{{"attention", attrs, in}};
+  std::vector<Tensor> stats = run_case(implementation(ref, "attention", "ref"), both[0], DS_DTYPE_F64, team);
+  in.insert(in.begin(), real(heads * depth));
+  in.insert(in.end(), stats.begin(), stats.end());
+  both.push_back({"attention_dx", attrs, in});
+  return both;
+}
+
+namespace {
+
+// Rows [first, first + count) of a matrix, or its columns.
+Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
+  const int64_t columns = all.dims()[1];
+  Tensor part(all.dtype(), {count, columns});
+  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(first * columns + e));
+  return part;
+}
+Tensor columns_of(const Tensor& all, int64_t first, int64_t count) {
+  const int64_t rows = all.dims()[0], columns = all.dims()[1];
+  Tensor part(all.dtype(), {rows, count});
+  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(e / count * columns + first + e % count));
+  return part;
+}
+
+}  // namespace
+
+std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal) {
+  constexpr int64_t kSeq = 90, kWidth = 80, kBatch = 3;
+  const Attrs attrs{{"heads", int64_t{2}}, {"seq", kSeq}, {"causal", int64_t{causal}}};
+  struct Made {
+    Tensor y, lse, gradient;
+  };
+  const auto made = [&](const Tensor& qkv, const Tensor& dy) {
+    const std::vector<Tensor> y = run({"attention", attrs, {qkv}}, dtype);
+    return Made{y[0], y[1], run({"attention_dx", attrs, {dy, qkv, y[0], y[1]}}, dtype)[0]};
+  };
+  const Tensor qkv = random_tensor(dtype, {kBatch * kSeq, 3 * kWidth}, 5),
+               dy = random_tensor(dtype, {kBatch * kSeq, kWidth}, 6);
+  const Made all = made(qkv, dy);
+  for (int64_t b = 0; b < kBatch; ++b) {
+    const int64_t first = b * kSeq;
+    const Made own = made(rows_of(qkv, first, kSeq), rows_of(dy, first, kSeq));
+    const auto differs = [&](const char* what) {
+      return std::string(what) + " of sequence " + std::to_string(b) + " of " +
+             std::string(dtype_name(dtype)) + (causal ? ", causal" : "");
+    };
+    if (own.y != rows_of(all.y, first, kSeq)) return differs("y");
+    if (own.lse != columns_of(all.lse, first, kSeq)) return differs("lse");
+    if (own.gradient != rows_of(all.gradient, first, kSeq)) return differs("the gradient");
+    for (int64_t e = 0; causal && e < kWidth; ++e) {
+      if (own.y.at(e) != qkv.at(first * 3 * kWidth + 2 * kWidth + e)) return differs("y of the first row");
+      if (own.gradient.at(e) != 0) return differs("the gradient of the first query");
+    }
+  }
+  return "";
 }
 
 namespace {

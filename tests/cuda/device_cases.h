@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "support/conformance.h"
@@ -10,5 +13,13 @@ namespace ds::test {
 std::vector<OpCase> wide_op_cases();
 // Instructions on operands of sizes, and with values, that tests/support/cases.cpp has none for.
 std::vector<InstructionCase> device_instruction_cases();
+
+// An attention and its backward, drawn at random: heads and their groups, widths, lengths, windows, masks,
+// documents, dropout.
+std::vector<OpCase> draw_attention(uint64_t number);
+// A sequence's bits do not depend on what lies before and behind it, nor on how tiles fall; a row that sees
+// one key is that key's value, and gives no gradient to the score. "" or what differs.
+using RunCase = std::function<std::vector<Tensor>(const OpCase&, DType)>;
+std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal);
 
 }  // namespace ds::test

@@ -11,7 +11,6 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <random>
 #include <set>
 #include <vector>
 
@@ -192,109 +191,19 @@ TEST_F(Lanes, LargeCasesAgree) {
   }
 }
 
-// An attention drawn at random, and the case of its backward.
-struct DrawnAttention {
-  OpCase forward, backward;
-};
-class Drawn {
- public:
-  explicit Drawn(uint64_t seed) : words_(seed) {}
-  int64_t among(std::initializer_list<int64_t> choices) { return choices.begin()[below(choices.size())]; }
-  int64_t below(uint64_t end) { return static_cast<int64_t>(words_() % end); }
-
- private:
-  std::mt19937_64 words_;
-};
-
-DrawnAttention draw_attention(uint64_t number, ThreadTeam& team) {
-  KernelRegistry ref;
-  register_ref(ref);
-  Drawn drawn(number);
-  const int64_t groups = 1 + drawn.below(2), heads = groups * (1 + drawn.below(3)),
-                depth = drawn.among({2, 8, 24, 30, 64, 72, 100, 128}), seq = 1 + drawn.below(150),
-                rows = 1 + drawn.below(200), window = drawn.below(3) == 0 ? 1 + drawn.below(100) : 0;
-  Attrs attrs{{"heads", heads}, {"kv_heads", groups}, {"seq", seq}, {"causal", drawn.below(3) != 0}};
-  if (window != 0 && attrs.integer("causal") != 0) attrs.set("window", window);
-  if (drawn.below(3) == 0) attrs.set("softcap", 0.5 + static_cast<double>(drawn.below(3)));
-  if (drawn.below(4) == 0) attrs.set("dropout", 0.25), attrs.set("op", int64_t{32770});
-  uint64_t tensor = 100 * number;
-  auto real = [&](int64_t columns) { return random_tensor(DS_DTYPE_F64, {rows, columns}, ++tensor); };
-  std::vector<Tensor> in;
-  if (drawn.below(2) == 0) {
-    in = {real((heads + 2 * groups) * depth)};
-  } else {
-    in = {real(heads * depth), real(groups * depth), real(groups * depth)};
-  }
-  const int64_t kind = drawn.below(3);  // nothing, documents, a mask
-  if (kind != 0) in.emplace_back(DS_DTYPE_I32, std::vector<int64_t>{rows});
-  if (kind == 1) attrs.set("documents", int64_t{1}), attrs.set("causal", int64_t{1});
-  for (int64_t r = 0, first = 0; kind != 0 && r < rows; ++r) {
-    if (r == first + seq || drawn.below(40) == 0) first = r;
-    in.back().set(r, static_cast<double>(kind == 1 ? first : drawn.below(6) != 0));
-  }
-  DrawnAttention drawn_case{{"attention", attrs, in}, {"attention_dx", attrs, in}};
-  std::vector<Tensor>& backward = drawn_case.backward.in;
-  backward.insert(backward.begin(), real(heads * depth));
-  for (Tensor& y : run_case(implementation(ref, "attention", "ref"), drawn_case.forward, DS_DTYPE_F64, team))
-    backward.push_back(std::move(y));
-  return drawn_case;
-}
-
 TEST_F(Lanes, AttentionsDrawnAtRandomAgree) {
   for (uint64_t number = 1; number <= 24; ++number) {
-    const DrawnAttention drawn = draw_attention(number, team_);
     const DType dtype = number % 2 == 0 ? DS_DTYPE_BF16 : DS_DTYPE_F16;
     seed = number;
-    EXPECT_TRUE(right(drawn.forward, dtype)) << "number " << number;
-    EXPECT_TRUE(right(drawn.backward, dtype)) << "number " << number;
+    for (const OpCase& c : draw_attention(number)) EXPECT_TRUE(right(c, dtype)) << "number " << number;
   }
 }
 
-// Rows [first, first + count) of a matrix.
-Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
-  const int64_t columns = all.numel() / all.dims()[0];
-  Tensor part(all.dtype(), {count, columns});
-  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(first * columns + e));
-  return part;
-}
-// Columns of [heads, rows], as rows_of.
-Tensor columns_of(const Tensor& all, int64_t first, int64_t count) {
-  const int64_t heads = all.dims()[0], rows = all.dims()[1];
-  Tensor part(all.dtype(), {heads, count});
-  for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t r = 0; r < count; ++r) part.set(h * count + r, all.at(h * rows + first + r));
-  }
-  return part;
-}
-
-// A sequence's bits do not depend on what lies before and behind it, nor on how tiles fall; a row that sees
-// one key is that key's value, and gives no gradient to the score.
 TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
-  constexpr int64_t kSeq = 90, kHeads = 2, kDepth = 40, kBatch = 3;
+  seed = 3;
+  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
   for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
-    for (bool causal : {true, false}) {
-      const Attrs attrs{{"heads", kHeads}, {"seq", kSeq}, {"causal", causal}};
-      const auto run = [&](const Tensor& qkv, const Tensor& dy) {
-        seed = 3;
-        const std::vector<Tensor> y =
-            run_case(lane_kernel("attention"), {"attention", attrs, {qkv}}, dtype, team_);
-        const OpCase dx{"attention_dx", attrs, {dy, qkv, y[0], y[1]}};
-        return std::vector<Tensor>{y[0], y[1], run_case(lane_kernel("attention_dx"), dx, dtype, team_)[0]};
-      };
-      const Tensor qkv = random_tensor(dtype, {kBatch * kSeq, 3 * kHeads * kDepth}, 5),
-                   dy = random_tensor(dtype, {kBatch * kSeq, kHeads * kDepth}, 6);
-      const std::vector<Tensor> all = run(qkv, dy);
-      for (int64_t b = 0; b < kBatch; ++b) {
-        const std::vector<Tensor> own = run(rows_of(qkv, b * kSeq, kSeq), rows_of(dy, b * kSeq, kSeq));
-        EXPECT_EQ(own[0], rows_of(all[0], b * kSeq, kSeq)) << "y of sequence " << b;
-        EXPECT_EQ(own[1], columns_of(all[1], b * kSeq, kSeq)) << "lse of sequence " << b;
-        EXPECT_EQ(own[2], rows_of(all[2], b * kSeq, kSeq)) << "gradients of sequence " << b;
-        for (int64_t e = 0; causal && e < kHeads * kDepth; ++e) {
-          EXPECT_EQ(own[0].at(e), qkv.at(b * kSeq * 3 * kHeads * kDepth + 2 * kHeads * kDepth + e));
-          EXPECT_EQ(own[2].at(e), 0);
-        }
-      }
-    }
+    for (bool causal : {true, false}) EXPECT_EQ(own_bits_of_sequences(run, dtype, causal), "");
   }
 }
 

@@ -48,7 +48,8 @@ DS_DEVICE Words4 by_columns(Matrix<pitch> m, int row, int column) {
                                    lane() / 8 % 2 * 8);
 }
 
-// Whether neighbours of a head lie at multiples of `bytes`.
+// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart, so their
+// width is a multiple, too.
 DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
   const auto all = reinterpret_cast<uint64_t>(h.at.data) | static_cast<uint64_t>(2 * h.row) |
                    static_cast<uint64_t>(2 * h.head);
@@ -60,7 +61,7 @@ template <int depth>
 DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head,
                          Tile<depth> to) {
   constexpr int kEights = depth / 8;
-  const bool wide = a.depth % 8 == 0 && aligned(h, 16);
+  const bool wide = aligned(h, 16);
   const auto* const from = static_cast<const uint16_t*>(h.at.data) + first * h.row + head * h.head;
 #pragma unroll
   for (int e = static_cast<int>(threadIdx.x); e < kSide * kEights; e += static_cast<int>(kAttentionThreads)) {
@@ -146,7 +147,7 @@ DS_DEVICE Place place() { return {first_of_warp() + lane() / 4, lane() % 4 * 2};
 template <int32_t type, int depth>
 DS_DEVICE void store_rows(const AttentionArgs& a, const Heads& to, int64_t first, int64_t head,
                           const Floats4 (&x)[depth / 8], const float (&divisor)[2]) {
-  const bool pairs = to.at.dtype == type && a.depth % 2 == 0 && aligned(to, 4);
+  const bool pairs = to.at.dtype == type && aligned(to, 4);
   const Place own = place();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -1,6 +1,6 @@
 #pragma once
-// Which pairs of rows an attention is of, and what is left of a pair's weight: what both of its kernels share.
-// Included by .cu files only.
+// Which pairs of rows an attention is of, and what is left of a pair's weight: what both of its kernels
+// share. Included by .cu files only.
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"

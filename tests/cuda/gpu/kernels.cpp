@@ -170,6 +170,29 @@ void again(Session& session, Report& report, const std::string& op) {
   }
 }
 
+// Attention by tensor cores has more ways than its cases.
+void attention(Session& session, Report& report) {
+  int64_t refusals = 0;
+  for (uint64_t number = 1; number <= (session.small() ? 2 : 60); ++number) {
+    for (const OpCase& c : draw_attention(number))
+      check_case(session, report, c, number % 2 == 0 ? DS_DTYPE_BF16 : DS_DTYPE_F16, &refusals);
+  }
+  report.equal(refusals == 0, fmt::format("{} attentions were refused", refusals));
+}
+void sequences(Session& session, Report& report) {
+  const RunCase run = [&](const OpCase& c, DType dtype) {
+    return run_case(device_kernel(session, c.op), c, dtype, team());
+  };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
+    for (bool causal : {true, false}) {
+      report.attempt("sequences", [&] {
+        const std::string differs = own_bits_of_sequences(run, dtype, causal);
+        report.equal(differs.empty(), differs);
+      });
+    }
+  }
+}
+
 // The operations of the device that have cases, those with one result first.
 std::vector<std::string> operations(bool exact) {
   std::set<std::string> with_cases;
@@ -199,6 +222,10 @@ void add_kernel_checks(std::vector<Check>& checks, bool) {
     checks.push_back({"A", "products", std::string(dtype_name(dtype)), "products with the f64 reference",
                       [dtype](Session& session, Report& report) { products(session, report, dtype); }});
   }
+  checks.push_back(
+      {"A", "attention", "drawn at random", "values of 16-bit operands with the f64 reference", attention});
+  checks.push_back({"A", "attention", "sequences",
+                    "bits of a sequence with those of it alone; rows with one key", sequences});
   for (const char* op : {"linear", "linear_dx", "linear_dw", "linear_db", "attention", "attention_dx",
                          "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "cross_entropy",
                          "linear_cross_entropy", "linear_cross_entropy_dx", "embedding_dw"}) {
