@@ -156,6 +156,38 @@ std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal) 
   return "";
 }
 
+std::string bounds_of_nan(const RunCase& run, DType dtype) {
+  constexpr int64_t kSeq = 70, kRows = 2 * kSeq, kWidth = 16;
+  const Attrs attrs{{"heads", int64_t{2}}, {"seq", kSeq}, {"causal", int64_t{0}}};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Tensor mask(DS_DTYPE_I32, {kRows});
+  for (int64_t r = 0; r < kRows; ++r) mask.set(r, r % 3 != 1);
+  const Tensor qkv = random_tensor(dtype, {kRows, 3 * kWidth}, 7),
+               dy = random_tensor(dtype, {kRows, kWidth}, 8);
+  // Operands with NaN in columns [from, to) of the rows that `where` names.
+  const auto with_nan = [&](int64_t from, int64_t to, auto where) {
+    Tensor changed = qkv;
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = from; where(r) && c < to; ++c) changed.set(r * 3 * kWidth + c, nan);
+    }
+    return changed;
+  };
+  const auto made = [&](const Tensor& operands) {
+    std::vector<Tensor> y = run({"attention", attrs, {operands, mask}}, dtype);
+    y.push_back(run({"attention_dx", attrs, {dy, operands, mask, y[0], y[1]}}, dtype)[0]);
+    return y;
+  };
+  const std::vector<Tensor> plain = made(qkv);
+  if (made(with_nan(kWidth, 3 * kWidth, [&](int64_t r) { return mask.at(r) == 0; })) != plain)
+    return "a masked key is read";
+  constexpr int64_t kQuery = 5;
+  const Tensor y = made(with_nan(0, kWidth, [](int64_t r) { return r == kQuery; }))[0];
+  for (int64_t e = 0; e < y.numel(); ++e) {
+    if (std::isnan(y.at(e)) != (e / kWidth == kQuery)) return "NaN of a query is lost, or is in another row";
+  }
+  return "";
+}
+
 namespace {
 
 // Operands of sizes that tests/support/cases.cpp has no instruction for: several blocks, tails, slices of

@@ -21,5 +21,8 @@ std::vector<OpCase> draw_attention(uint64_t number);
 // one key is that key's value, and gives no gradient to the score. "" or what differs.
 using RunCase = std::function<std::vector<Tensor>(const OpCase&, DType)>;
 std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal);
+// NaN in keys and values that are masked, and, of 16-bit operands, in other sequences, reaches nothing; NaN
+// in a query reaches its row, and no other. "" or what differs.
+std::string bounds_of_nan(const RunCase& run, DType dtype);
 
 }  // namespace ds::test

@@ -204,6 +204,7 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
   for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
     for (bool causal : {true, false}) EXPECT_EQ(own_bits_of_sequences(run, dtype, causal), "");
+    EXPECT_EQ(bounds_of_nan(run, dtype), "") << dtype_name(dtype);
   }
 }
 

@@ -23,7 +23,7 @@
 //
 // Products are made by ordinary multiply-adds: this is the kernel for f32 and for wide heads.
 // kernels/cuda/attention_mma.cu, on tensor cores, takes the others.
-#include "kernels/cuda/attention_pairs.h"
+#include "kernels/cuda/attention-inl.h"
 
 namespace ds::cuda {
 namespace {
@@ -34,6 +34,12 @@ constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
 DS_DEVICE bool sees(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key) {
   return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
          (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
+}
+
+// What dropout multiplies a pair's weight by.
+DS_DEVICE float kept_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
+  const uint64_t number = number_of(a, query, begin, key, head);
+  return keeps(a, words_of(stream_of(a), number / 4), number) ? a.factor : 0.0f;
 }
 
 // The one order of all dot products.
@@ -47,12 +53,15 @@ DS_DEVICE float dot(const float* x, const float* y, int depth) {
 DS_DEVICE float element(const Heads& h, int64_t row, int64_t head, int64_t d) {
   return get(h.at, row * h.row + head * h.head + d);
 }
-// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; rows that do not exist are 0.
-DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, float* tile) {
+// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; those that do not exist, or
+// that `mask` leaves out, are 0.
+DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, float* tile,
+                         const int32_t* mask = nullptr) {
   const int columns = a.depth;
   for (int e = static_cast<int>(threadIdx.x); e < kTile * columns; e += static_cast<int>(kAttentionThreads)) {
     const int r = e / columns, d = e % columns;
-    tile[r * (columns + 1) + d] = first + r < a.rows ? element(h, first + r, head, d) : 0.0f;
+    const bool there = first + r < a.rows && (!mask || mask[first + r] != 0);
+    tile[r * (columns + 1) + d] = there ? element(h, first + r, head, d) : 0.0f;
   }
 }
 
@@ -97,20 +106,22 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   load_tile(a, a.q, first, head, q);
   each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
     __syncthreads();  // the last tile has been read
-    load_tile(a, a.k, key, key_head, k);
-    load_tile(a, a.v, key, key_head, v);
+    load_tile(a, a.k, key, key_head, k, a.mask);
+    load_tile(a, a.v, key, key_head, v, a.mask);
     __syncthreads();
     float s[kEach], best = -INFINITY;
+    bool any = false;
 #pragma unroll
     for (int c = 0; c < kEach; ++c) {
       const int j = quarter + 4 * c;
       const bool seen = mine == begin && sees(a, query, mine, key + j);
+      any |= seen;
       s[c] = seen ? score(a, dot(q + own * pitch, k + j * pitch, a.depth)) : -INFINITY;
       best = s[c] > best ? s[c] : best;
     }
     best = row_largest(best);
     const float next = best > top ? best : top;
-    const bool nothing = next == -INFINITY;
+    const bool nothing = !row_any(any) && next == -INFINITY;  // not where scores are NaN
     const float kept_share = nothing ? 1.0f : expf(top - next);
     float added = 0;
 #pragma unroll
@@ -118,7 +129,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       const int j = quarter + 4 * c;
       float weight = nothing ? 0.0f : expf(s[c] - next);
       added += weight;
-      if (dropped && weight > 0) weight *= kept(a, query, mine, key + j, head);
+      if (dropped && weight > 0) weight *= kept_of(a, query, mine, key + j, head);
       p[own * (kTile + 1) + j] = weight;
     }
     sum = sum * kept_share + row_sum(added);  // its shuffles also make p whole for the row's four threads
@@ -139,7 +150,8 @@ struct PairGradient {
 DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k, const float* dy,
                                      const float* v, float lse, float delta, float share, bool alone) {
   const float s = score(a, dot(q, k, a.depth)), p = expf(s - lse);
-  return {p, score_gradient(a, s, p, dot(dy, v, a.depth), share, delta, alone)};
+  const float gradient = a.scale * p * (share * dot(dy, v, a.depth) - delta);
+  return {p, alone ? 0.0f : a.cap == 0 ? gradient : gradient * slope_of(a, s)};
 }
 
 template <int most>
@@ -161,14 +173,14 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   load_tile(a, a.dy, first, head, dy);
   each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
     __syncthreads();  // the last tile has been read
-    load_tile(a, a.k, key, key_head, k);
-    load_tile(a, a.v, key, key_head, v);
+    load_tile(a, a.k, key, key_head, k, a.mask);
+    load_tile(a, a.v, key, key_head, v, a.mask);
     __syncthreads();
 #pragma unroll 1
     for (int j = quarter; j < kTile; j += 4) {
       float gradient = 0;
       if (mine == begin && sees(a, query, mine, key + j)) {
-        const float share = dropped ? kept(a, query, mine, key + j, head) : 1.0f;
+        const float share = dropped ? kept_of(a, query, mine, key + j, head) : 1.0f;
         gradient = pair_gradient(a, q + own * pitch, k + j * pitch, dy + own * pitch, v + j * pitch, lse,
                                  delta, share, alone)
                        .ds;
@@ -212,7 +224,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
         if (row < a.rows && key < a.rows) {
           const int64_t begin = begin_of(a, row);
           if (sees(a, row, begin, key)) {
-            const float share = dropped ? kept(a, row, begin, key, head) : 1.0f;
+            const float share = dropped ? kept_of(a, row, begin, key, head) : 1.0f;
             g = pair_gradient(a, q + i * pitch, k + own * pitch, dy + i * pitch, v + own * pitch,
                               a.lse[head * a.rows + row], a.delta[head * a.rows + row], share,
                               a.alone[row] != 0);

@@ -6,16 +6,18 @@
 // different banks (mma.h says how a warp holds a matrix). A warp's scores are already in the places that its
 // weights need as the left side of the next product; only dk and dv want them transposed, through shared
 // memory (Dao, "FlashAttention-2", arXiv:2307.08691). Weights and the gradients of scores are rounded to the
-// operands' type for those products, as the reference does (kernels/accuracy.h).
+// operands' type for those products (kernels/accuracy.h allows it); of f16, a gradient beyond 65,504 becomes
+// infinite, which a loss scale sees.
 //
 // Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row, wherever
 // the sequence lies in the batch, so that a product always adds up the same 16 keys, or queries, at a time;
-// and a pair that does not count has weight 0, which adds exactly nothing. Nothing is added atomically.
+// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Masked keys are 0 in
+// a tile, whatever they are in memory. Nothing is added atomically.
 //
 // Where a row sees one key its weight is 1 to the bit, because backward makes the score by the same products
 // in the same order as forward; that its gradient is 0 is said (`alone`), because dy . y is a sum of another
 // order.
-#include "kernels/cuda/attention_pairs.h"
+#include "kernels/cuda/attention-inl.h"
 #include "kernels/cuda/mma.h"
 
 namespace ds::cuda {
@@ -56,35 +58,47 @@ DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
   return all % bytes == 0;
 }
 
-// Rows [first, first + kSide) of a head; what does not exist is 0.
+// Those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0.
 template <int depth>
-DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head,
+DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, uint64_t rows,
                          Tile<depth> to) {
-  constexpr int kEights = depth / 8;
+  constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
+  const int own = static_cast<int>(threadIdx.x) / kThreadsOfRow,
+            d = static_cast<int>(threadIdx.x) % kThreadsOfRow * 8;
+  const auto* const from = static_cast<const uint16_t*>(h.at.data) + first * h.row + head * h.head + d;
   const bool wide = aligned(h, 16);
-  const auto* const from = static_cast<const uint16_t*>(h.at.data) + first * h.row + head * h.head;
+  constexpr int kAtOnce = 4;  // asked for before the first is stored
+#pragma unroll 1
+  for (int begin = own; begin < kSide; begin += kAtOnce * kRows) {
+    uint4 eights[kAtOnce];
 #pragma unroll
-  for (int e = static_cast<int>(threadIdx.x); e < kSide * kEights; e += static_cast<int>(kAttentionThreads)) {
-    const int r = e / kEights, d = e % kEights * 8;
-    const uint16_t* const eight = from + r * h.row + d;
-    uint4 u = make_uint4(0, 0, 0, 0);
-    if (first + r < a.rows && d < a.depth) {
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int r = begin + i * kRows;
+      uint4& u = eights[i];
+      u = make_uint4(0, 0, 0, 0);
+      if (d >= a.depth || !(rows >> r & 1)) continue;
+      const uint16_t* const eight = from + r * h.row;
       if (wide) {
         u = *reinterpret_cast<const uint4*>(eight);
-      } else {
-        uint32_t words[4] = {};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          if (d + i < a.depth) words[i / 2] |= static_cast<uint32_t>(eight[i]) << (i % 2 * 16);
-        }
-        u = make_uint4(words[0], words[1], words[2], words[3]);
+        continue;
       }
+      uint32_t words[4] = {};
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (d + e < a.depth) words[e / 2] |= static_cast<uint32_t>(eight[e]) << (e % 2 * 16);
+      }
+      u = make_uint4(words[0], words[1], words[2], words[3]);
     }
-    *reinterpret_cast<uint4*>(to.at + r * (depth + 8) + d) = u;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      *reinterpret_cast<uint4*>(to.at + (begin + i * kRows) * (depth + 8) + d) = eights[i];
   }
 }
-
-// The keys of a tile that rows of the sequence from `begin` on may see, one bit each.
+// Bits of those that exist.
+DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int64_t first) {
+  return a.rows - first < kSide ? (uint64_t{1} << (a.rows - first)) - 1 : ~uint64_t{0};
+}
+// Bits of the keys of a tile that rows of the sequence from `begin` on may see.
 DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int64_t begin, int64_t first) {
   const auto counts = [&](int64_t key) {
     const bool there = key < a.rows && key >= begin && key < begin + a.seq;
@@ -94,7 +108,7 @@ DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int64_t begin, int64_t f
                  high = __ballot_sync(kAll, counts(first + lane() + 32));
   return low | static_cast<uint64_t>(high) << 32;
 }
-// Those that `query` sees.
+// Of these keys those that `query` sees.
 DS_DEVICE uint64_t seen_by(const AttentionArgs& a, int64_t query, int64_t first, uint64_t keys) {
   const int64_t last = a.causal ? query - first : kSide - 1,
                 least = a.window == 0 ? 0 : query - a.window + 1 - first;
@@ -134,6 +148,35 @@ template <int32_t type>
 DS_DEVICE Words4 left_side(const Floats4& a, const Floats4& b) {
   return {{pack<type>(a.v[0], a.v[1]), pack<type>(a.v[2], a.v[3]), pack<type>(b.v[0], b.v[1]),
            pack<type>(b.v[2], b.v[3])}};
+}
+
+// Scores from products.
+template <int count>
+DS_DEVICE void make_scores(const AttentionArgs& a, Floats4 (&s)[count]) {
+#pragma unroll
+  for (int n = 0; n < count; ++n) {
+#pragma unroll
+    for (float& x : s[n].v) x = scaled(a, x);
+  }
+  if (a.cap == 0) return;
+#pragma unroll
+  for (int n = 0; n < count; ++n) {
+#pragma unroll
+    for (float& x : s[n].v) x = bent(a, x);
+  }
+}
+// Which pairs dropout keeps, of those at columns 0, 1, 8, 9, ... from pair `number` on: a bit each.
+DS_DEVICE uint64_t kept_of(const AttentionArgs& a, const Stream& stream, uint64_t number, int matrices) {
+  uint64_t bits = 0;
+#pragma unroll 1
+  for (int n = 0; n < matrices; ++n, number += 8) {
+    Words four = words_of(stream, number / 4);
+    const uint64_t first = keeps(a, four, number) ? 1 : 0;
+    if (number % 4 == 3) four = words_of(stream, number / 4 + 1);
+    const uint64_t second = keeps(a, four, number + 1) ? 2 : 0;
+    bits |= (first | second) << (8 * n);
+  }
+  return bits;
 }
 
 // A thread's place: rows `row` and `row` + 8 of its block's tile, columns `column` and `column` + 1 of each
@@ -213,47 +256,54 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   const Place own = place();
   const Query mine[2] = {Query::at(a, first + own.row), Query::at(a, first + own.row + 8)};
   const bool dropped = drops(a);
+  const Stream stream = stream_of(a);
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   Floats4 y[depth / 8] = {};
-  load_tile<depth>(a, a.q, first, head, q);
+  load_tile<depth>(a, a.q, first, head, rows_of_tile(a, first), q);
   each_key_tile<kSide>(a, first, [&](int64_t begin, int64_t key) {
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.k, key, key_head, k);
-    load_tile<depth>(a, a.v, key, key_head, v);
-    __syncthreads();
     const uint64_t keys = keys_of_tile(a, begin, key);
+    __syncthreads();  // the last tile has been read
+    load_tile<depth>(a, a.k, key, key_head, keys, k);
+    load_tile<depth>(a, a.v, key, key_head, keys, v);
+    __syncthreads();
     const Sight sight = Sight::of_queries(a, mine, begin, key, keys);
     if (!any_of_warp(sight.seen[0] | sight.seen[1])) return;
     Floats4 s[kMatrices];
     products<type, depth>(q, first_of_warp(), k, 0, s);
+    make_scores(a, s);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Query& query = mine[half];
-      const uint64_t seen = sight.seen[half];
+      const uint64_t seen = sight.seen[half] >> own.column;
       float best = -INFINITY;
 #pragma unroll
       for (int n = 0; n < kMatrices; ++n) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& x = s[n].v[2 * half + c];
-          x = seen >> (8 * n + own.column + c) & 1 ? score(a, x) : -INFINITY;
-          best = x > best ? x : best;
+          x = seen >> (8 * n + c) & 1 ? x : -INFINITY;
+          best = fmaxf(best, x);
         }
       }
-      best = row_largest(best);
-      const float next = best > top[half] ? best : top[half];
-      const bool nothing = next == -INFINITY;
-      const float kept_share = nothing ? 1.0f : expf(top[half] - next);
+      const float next = fmaxf(row_largest(best), top[half]);
+      const bool nothing = sight.seen[half] == 0 && next == -INFINITY;  // not where scores are NaN
+      const float base = nothing ? 0.0f : next, kept_share = nothing ? 1.0f : expf(top[half] - next);
       float added = 0;
 #pragma unroll
       for (int n = 0; n < kMatrices; ++n) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& weight = s[n].v[2 * half + c];
-          weight = nothing ? 0.0f : expf(weight - next);
+          weight = expf(weight - base);
           added += weight;
-          if (dropped && weight > 0)
-            weight *= kept(a, query.row, begin, key + 8 * n + own.column + c, head);
+        }
+      }
+      if (dropped) {
+        const uint64_t number = number_of(a, mine[half].row, begin, key + own.column, head);
+        const uint64_t bits = kept_of(a, stream, number, kMatrices);
+#pragma unroll
+        for (int n = 0; n < kMatrices; ++n) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) s[n].v[2 * half + c] *= bits >> (8 * n + c) & 1 ? a.factor : 0.0f;
         }
       }
       sum[half] = sum[half] * kept_share + row_sum(added);
@@ -275,26 +325,31 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   }
 }
 
-// From products of q and k, and of dy and v, for the thread's row `half` of `count` matrices from key `first`
-// on: s becomes the gradient of those of q and k, and dp the weights that dv is made of.
+// What one half of a thread's rows has to do with `count` matrices from key `first` on: from scores, and
+// products of dy and v, s becomes the gradient of the products of q and k, and dp the weights that dv is made
+// of.
 template <int count>
 DS_DEVICE void pair_gradients(const AttentionArgs& a, const Query& query, uint64_t seen, int64_t first,
-                              int64_t head, int half, bool dropped, Floats4 (&s)[count], Floats4 (&dp)[count]) {
+                              int64_t head, int half, bool dropped, const Stream& stream,
+                              Floats4 (&s)[count], Floats4 (&dp)[count]) {
+  const int column = place().column;
+  uint64_t kept = ~uint64_t{0};
+  if (dropped)
+    kept = kept_of(a, stream, number_of(a, query.row, query.begin, first + column, head), count);
+  const float factor = dropped ? a.factor : 1.0f;
+  seen >>= column;
 #pragma unroll
   for (int n = 0; n < count; ++n) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int j = 8 * n + place().column + c;
       float &x = s[n].v[2 * half + c], &weight = dp[n].v[2 * half + c];
-      if (!(seen >> j & 1)) {
-        x = 0, weight = 0;
-        continue;
-      }
-      x = score(a, x);
-      const float p = expf(x - query.lse),
-                  share = dropped ? kept(a, query.row, query.begin, first + j, head) : 1.0f;
-      x = score_gradient(a, x, p, weight, share, query.delta, query.alone);
-      weight = p * share;
+      const bool there = seen >> (8 * n + c) & 1;
+      const float share = kept >> (8 * n + c) & 1 ? factor : 0.0f;
+      const float p = expf(x - query.lse);
+      float gradient = a.scale * p * (share * weight - query.delta);
+      if (a.cap != 0) gradient *= slope_of(a, x);
+      x = there && !query.alone ? gradient : 0.0f;
+      weight = there ? p * share : 0.0f;
     }
   }
 }
@@ -311,15 +366,16 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   const Query mine[2] = {Query::for_gradient(a, first + row, head),
                          Query::for_gradient(a, first + row + 8, head)};
   const bool dropped = drops(a);
+  const Stream stream = stream_of(a);
   Floats4 dq[depth / 8] = {};
-  load_tile<depth>(a, a.q, first, head, q);
-  load_tile<depth>(a, a.dy, first, head, dy);
+  load_tile<depth>(a, a.q, first, head, rows_of_tile(a, first), q);
+  load_tile<depth>(a, a.dy, first, head, rows_of_tile(a, first), dy);
   each_key_tile<kSide>(a, first, [&](int64_t begin, int64_t key) {
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.k, key, key_head, k);
-    load_tile<depth>(a, a.v, key, key_head, v);
-    __syncthreads();
     const uint64_t keys = keys_of_tile(a, begin, key);
+    __syncthreads();  // the last tile has been read
+    load_tile<depth>(a, a.k, key, key_head, keys, k);
+    load_tile<depth>(a, a.v, key, key_head, keys, v);
+    __syncthreads();
     const Sight sight = Sight::of_queries(a, mine, begin, key, keys);
 #pragma unroll
     for (int part = 0; part < kSide; part += 8 * kHalf) {
@@ -327,9 +383,10 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
       Floats4 s[kHalf], dp[kHalf];
       products<type, depth>(q, first_of_warp(), k, part, s);
       products<type, depth>(dy, first_of_warp(), v, part, dp);
+      make_scores(a, s);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        pair_gradients(a, mine[half], of_part<kHalf>(sight, half, part), key + part, head, half, dropped, s, dp);
+        pair_gradients(a, mine[half], of_part<kHalf>(sight, half, part), key + part, head, half, dropped, stream, s, dp);
 #pragma unroll
       for (int n = 0; n < kHalf; n += 2)
         add_rows<type, depth>(dq, left_side<type>(s[n], s[n + 1]), k, part + 8 * n);
@@ -346,8 +403,7 @@ DS_DEVICE void each_query_tile(const AttentionArgs& a, int64_t first, int64_t ke
   const int64_t end = smaller(first + kSide, a.rows);
   for (int64_t row = first; row < end;) {
     const int64_t begin = begin_of(a, row);
-    int64_t behind = row + 1;  // the first row of the next sequence
-    while (behind < end && begin_of(a, behind) == begin) ++behind;
+    const int64_t behind = behind_of(a, row, begin, end);
     const int64_t low = a.causal ? row : begin;
     int64_t high = smaller(begin + a.seq, a.rows);
     if (a.window != 0) high = smaller(high, behind - 1 + a.window);
@@ -369,17 +425,18 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSide, key_head = blockIdx.y;
   const Place own = place();
   const bool dropped = drops(a);
+  const Stream stream = stream_of(a);
   Floats4 dk[depth / 8] = {}, dv[depth / 8] = {};
-  load_tile<depth>(a, a.k, first, key_head, k);
-  load_tile<depth>(a, a.v, first, key_head, v);
+  load_tile<depth>(a, a.k, first, key_head, rows_of_tile(a, first), k);
+  load_tile<depth>(a, a.v, first, key_head, rows_of_tile(a, first), v);
   each_query_tile(a, first, key_head, [&](int64_t begin, int64_t head, int64_t tile) {
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.q, tile, head, q);
-    load_tile<depth>(a, a.dy, tile, head, dy);
-    __syncthreads();
-    const uint64_t keys = keys_of_tile(a, begin, first);
+    const uint64_t keys = keys_of_tile(a, begin, first), queries = rows_of_tile(a, tile);
     const Query mine[2] = {Query::for_gradient(a, tile + own.row, head),
                            Query::for_gradient(a, tile + own.row + 8, head)};
+    __syncthreads();  // the last tile has been read
+    load_tile<depth>(a, a.q, tile, head, queries, q);
+    load_tile<depth>(a, a.dy, tile, head, queries, dy);
+    __syncthreads();
     const Sight sight = Sight::of_queries(a, mine, begin, first, keys);
 #pragma unroll 1
     for (int part = 0; part < kSide; part += 8 * kFew) {
@@ -388,12 +445,13 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       if (any) {
         products<type, depth>(q, first_of_warp(), k, part, s);
         products<type, depth>(dy, first_of_warp(), v, part, dp);
+        make_scores(a, s);
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = own.row + 8 * half;
         if (any)
-          pair_gradients(a, mine[half], of_part<kFew>(sight, half, part), first + part, head, half, dropped, s, dp);
+          pair_gradients(a, mine[half], of_part<kFew>(sight, half, part), first + part, head, half, dropped, stream, s, dp);
 #pragma unroll
         for (int n = 0; n < kFew; ++n) {
           const int at = row * kPitch + part + 8 * n + own.column;
@@ -418,13 +476,17 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-#define DS_ATTENTION_KERNELS(name, type, depth)                                                           \
-  DS_BLOCK_KERNEL(attention_##name, AttentionArgs, kAttentionThreads) { forward<type, depth>(a); }        \
-  DS_BLOCK_KERNEL(attention_dq_##name, AttentionArgs, kAttentionThreads) { backward_queries<type, depth>(a); } \
-  DS_BLOCK_KERNEL(attention_dkv_##name, AttentionArgs, kAttentionThreads) { backward_keys<type, depth>(a); }
-DS_ATTENTION_KERNELS(bf16_64, DS_DTYPE_BF16, 64)
-DS_ATTENTION_KERNELS(bf16_128, DS_DTYPE_BF16, 128)
-DS_ATTENTION_KERNELS(f16_64, DS_DTYPE_F16, 64)
-DS_ATTENTION_KERNELS(f16_128, DS_DTYPE_F16, 128)
+DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_BF16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dkv_bf16_64, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_BF16, 64>(a); }
+DS_BLOCK_KERNEL(attention_bf16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dq_bf16_128, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_BF16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dkv_bf16_128, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_BF16, 128>(a); }
+DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dq_f16_64, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_F16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dkv_f16_64, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_F16, 64>(a); }
+DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dq_f16_128, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_F16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dkv_f16_128, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_F16, 128>(a); }
 
 }  // namespace ds::cuda

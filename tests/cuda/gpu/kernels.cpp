@@ -190,6 +190,10 @@ void sequences(Session& session, Report& report) {
         report.equal(differs.empty(), differs);
       });
     }
+    report.attempt("sequences", [&] {
+      const std::string differs = bounds_of_nan(run, dtype);
+      report.equal(differs.empty(), differs);
+    });
   }
 }
 

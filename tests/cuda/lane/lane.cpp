@@ -56,6 +56,7 @@ struct Fiber {
 // What the threads of a warp have given at this meeting and at the one before.
 struct Warp {
   Given given[2][kWarp];
+  const char* what = nullptr;  // is done at this meeting
   unsigned arrived = 0;
 };
 
@@ -118,15 +119,15 @@ class Block {
     fiber.in_block = true;
     leave();
   }
-  const Given* meet(const Given& given) {
-    const unsigned turn = give(given);
+  const Given* meet(const char* what, const Given& given) {
+    const unsigned turn = give(what, given);
     return warps_[current_ / kWarp].given[turn];
   }
   uint64_t exchange(uint64_t given, int of) {
-    return meet(Given{given})[static_cast<unsigned>(of) % kWarp].v[0];
+    return meet("a shuffle", Given{given})[static_cast<unsigned>(of) % kWarp].v[0];
   }
   uint32_t vote(bool given) {
-    const Given* const votes = meet(Given{given});
+    const Given* const votes = meet("a ballot", Given{given});
     uint32_t all = 0;
     for (unsigned t = 0; t < kWarp; ++t) all |= static_cast<uint32_t>(votes[t].v[0] & 1) << t;
     return all;
@@ -171,9 +172,12 @@ class Block {
     ready_.pop_back();
     return t;
   }
-  unsigned give(const Given& given) {
+  unsigned give(const char* what, const Given& given) {
     Fiber& fiber = fibers_[current_];
     Warp& warp = warps_[current_ / kWarp];
+    if (warp.arrived == 0) warp.what = what;
+    if (std::strcmp(warp.what, what) != 0 && error_.empty())
+      error_ = std::string(name_) + ": threads of a warp meet for " + warp.what + " and for " + what;
     const unsigned turn = fiber.meetings++ % 2;
     warp.given[turn][current_ % kWarp] = given;
     if (++warp.arrived == kWarp) {
@@ -259,7 +263,7 @@ void* shared_memory() { return meeting().shared(); }
 void meet_block(const char* file, int line) { meeting().meet(file, line); }
 uint64_t exchange(uint64_t given, int of) { return meeting().exchange(given, of); }
 uint32_t vote(bool given) { return meeting().vote(given); }
-const Given* meet_warp(const Given& given) { return meeting().meet(given); }
+const Given* meet_warp(const char* what, const Given& given) { return meeting().meet(what, given); }
 
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed) {
   if (block.x > 256 || block.y != 1 || block.z != 1)

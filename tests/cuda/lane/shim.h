@@ -34,8 +34,8 @@ uint32_t vote(bool given);
 struct Given {
   uint64_t v[3];
 };
-// Of all threads of the warp, until the warp has met twice again.
-const Given* meet_warp(const Given& given);
+// Of all threads of the warp, until the warp has met twice again. All must meet for the same `what`.
+const Given* meet_warp(const char* what, const Given& given);
 
 using Body = void (*)(const void* args);
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed);
@@ -82,6 +82,7 @@ inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 // Not fused here: it would be a call for each of many products, and only tolerances rest on it.
 inline float __fmaf_rn(float a, float b, float c) { return a * b + c; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 #define __syncwarp() ((void)::lane::vote(true))
 inline void sincospi(double x, double* sine, double* cosine) {
   *sine = std::sin(x * 3.14159265358979323846);
@@ -112,7 +113,7 @@ namespace ds::cuda {
 
 template <bool transposed>
 Words4 load_matrices(const uint16_t* row) {
-  const ::lane::Given* const all = ::lane::meet_warp({reinterpret_cast<uint64_t>(row)});
+  const ::lane::Given* const all = ::lane::meet_warp("load_matrices", {reinterpret_cast<uint64_t>(row)});
   const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const auto at = [&](unsigned matrix, unsigned r, unsigned c) {
     return uint32_t{reinterpret_cast<const uint16_t*>(all[8 * matrix + r].v[0])[c]};
@@ -127,7 +128,8 @@ Words4 load_matrices(const uint16_t* row) {
 template <int32_t type>
 void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
   const auto two = [](uint32_t low, uint32_t high) { return low | uint64_t{high} << 32; };
-  const ::lane::Given* const all = ::lane::meet_warp({two(a.v[0], a.v[1]), two(a.v[2], a.v[3]), two(b0, b1)});
+  const ::lane::Given* const all =
+      ::lane::meet_warp("add_product", {two(a.v[0], a.v[1]), two(a.v[2], a.v[3]), two(b0, b1)});
   const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const auto number = [](uint32_t half) {
     return type == DS_DTYPE_BF16 ? __uint_as_float(half << 16) : widen_half(static_cast<uint16_t>(half));

@@ -16,30 +16,48 @@ DS_DEVICE int64_t begin_of(const AttentionArgs& a, int64_t row) {
   if (!a.first) return row / a.seq * a.seq;
   return smaller(larger(a.first[row], larger(0, row - a.seq + 1)), row);
 }
+// The first row behind `row` that is not of its sequence, which begins at `begin`, or `end`.
+DS_DEVICE int64_t behind_of(const AttentionArgs& a, int64_t row, int64_t begin, int64_t end) {
+  if (!a.first) return smaller(begin + a.seq, end);
+  if (begin_of(a, end - 1) == begin) return end;
+  int64_t behind = row + 1;
+  while (begin_of(a, behind) == begin) ++behind;
+  return behind;
+}
+
 DS_DEVICE bool drops(const AttentionArgs& a) { return a.share > 0 && a.scalars->train != 0; }
-// What dropout multiplies a weight by.
-DS_DEVICE float kept(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
-  const Stream stream{a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
-                      a.op};
-  const auto number = static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
-  return uniform01(word(words_of(stream, number / 4), static_cast<uint32_t>(number % 4))) >= a.share
-             ? a.factor
-             : 0.0f;
+DS_DEVICE Stream stream_of(const AttentionArgs& a) {
+  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf), a.op};
+}
+// The number of a pair's word in the stream, four of which are made at a time.
+DS_DEVICE uint64_t number_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
+                             int64_t head) {
+  return static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
+}
+// Whether dropout keeps pair `number`, which `four` is made for; its weight is then multiplied by a.factor.
+DS_DEVICE bool keeps(const AttentionArgs& a, const Words& four, uint64_t number) {
+  return uniform01(word(four, static_cast<uint32_t>(number % 4))) >= a.share;
+}
+
+// A score from the product of q and k. Neither product is fused with what is done with a score: a weight of
+// backward has the bits of forward's.
+template <typename Args>
+DS_DEVICE float scaled(const Args& a, float product) {
+  return __fmul_rn(a.scale, product);
+}
+template <typename Args>
+DS_DEVICE float bent(const Args& a, float s) {
+  return __fmul_rn(a.cap, tanhf(s / a.cap));
 }
 template <typename Args>
 DS_DEVICE float score(const Args& a, float product) {
-  const float s = a.scale * product;
-  return a.cap == 0 ? s : a.cap * tanhf(s / a.cap);
+  const float s = scaled(a, product);
+  return a.cap == 0 ? s : bent(a, s);
 }
-// The gradient of a pair's product of q and k: `product` is that of dy and v.
-DS_DEVICE float score_gradient(const AttentionArgs& a, float s, float p, float product, float share,
-                               float delta, bool alone) {
-  float slope = 1;
-  if (a.cap != 0) {
-    const float bent = s / a.cap;
-    slope = 1 - bent * bent;
-  }
-  return alone ? 0.0f : a.scale * p * (share * product - delta) * slope;
+// What the gradient of a score is multiplied by for what bent() did.
+DS_DEVICE float slope_of(const AttentionArgs& a, float s) {
+  const float share = s / a.cap;
+  return 1 - share * share;
 }
 
 // Over the four threads of a row.
@@ -49,6 +67,7 @@ DS_DEVICE float row_largest(float x) {
   other = __shfl_xor_sync(kAll, x, 2);
   return other > x ? other : x;
 }
+DS_DEVICE bool row_any(bool x) { return row_largest(x ? 1.0f : 0.0f) > 0; }
 DS_DEVICE float row_sum(float x) {
   x += __shfl_xor_sync(kAll, x, 1);
   return x + __shfl_xor_sync(kAll, x, 2);
@@ -61,8 +80,7 @@ DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) 
   const int64_t end = smaller(first + tile, a.rows);
   for (int64_t row = first; row < end;) {
     const int64_t begin = begin_of(a, row);
-    int64_t behind = row + 1;  // the first row of the next sequence
-    while (behind < end && begin_of(a, behind) == begin) ++behind;
+    const int64_t behind = behind_of(a, row, begin, end);
     const int64_t last = a.causal ? behind : smaller(begin + a.seq, a.rows);
     const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
     for (int64_t key = begin + (low - begin) / tile * tile; key < last; key += tile) f(begin, key);
