@@ -110,6 +110,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       options_(std::move(options)),
       placed_(placed),
       device_(device_for(config_, options_)) {
+  groups_.set_timeout(config_.comm_timeout_ms);
   if (!device_->shared()) config_.emulate_tiers = true;
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
   linked_ = collectives.linked;
@@ -124,7 +125,6 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
     });
     logged_operations(config_.comms_logger.operations);
   });
-  groups_.set_timeout(config_.comm_timeout_ms);
   const CommsLoggerConfig& logger = config_.comms_logger;
   if (logger.enabled && (logger.all || !logger.operations.empty()))
     comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);

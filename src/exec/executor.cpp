@@ -27,7 +27,7 @@ class QueueExecutor final : public Executor {
         syncs_(program.instrs.size()),
         ranges_(context_.queues->device().has_ranges()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
-    if (inline_ || context_.trace) return;
+    if (inline_) return;
     captures_ =
         std::make_unique<Captures>(program, *context_.queues, extents_,
                                    [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
@@ -45,6 +45,7 @@ class QueueExecutor final : public Executor {
       marks_.begin();
       whole_.fill(Position(InstrId()));
       if (captures_) captures_->begin_run();
+      traced_ = context_.trace && context_.trace->on();
       if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
       go_to(end);
       fetch_scalars();
@@ -183,7 +184,7 @@ class QueueExecutor final : public Executor {
   // A piece that ends before `behind` is given whole, with its first instruction.
   void perform(const Position& at, InstrId behind, DeviceQueue& queue) {
     if (queue.marks()) return give_marked(at, behind, queue);
-    if (!context_.trace || !queue.immediate()) return give(at, queue);
+    if (!traced_ || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
     give(at, queue);
     const Launch& launch = launches_[at.instr];
@@ -211,7 +212,7 @@ class QueueExecutor final : public Executor {
 
   // Null: what it begins, if anything, has no graph in this run.
   const Captures::Piece* piece_at(const Position& at, InstrId behind) const {
-    if (!captures_ || check_ || context_.scalars->absent != 0) return nullptr;
+    if (!captures_ || traced_ || check_ || context_.scalars->absent != 0) return nullptr;
     const Captures::Piece* piece = captures_->begins(at.instr);
     return piece && piece->last < behind ? piece : nullptr;
   }
@@ -303,6 +304,7 @@ class QueueExecutor final : public Executor {
   std::unique_ptr<Captures> captures_;  // null: a run never has graphs
   PerQueue<Position> whole_;            // the end of the piece that the queue was given last
   bool odd_ = false;                    // changes with every run
+  bool traced_ = false;                 // this run
   Tickets last_;                        // of the lanes
   std::unique_ptr<Event> comm_tail_;
 };

@@ -28,6 +28,7 @@ std::string why_absent(const std::string& name) {
 
 void settle_device(Config& config, Communicator& comm) {
   if (!cuda_number(config.device)) return;
+  comm.set_timeout(config.comm_timeout_ms);  // a device that is not well hangs when it is opened
   std::string mine;
   agree(comm, "device", [&] { mine = why_absent(config.device); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");

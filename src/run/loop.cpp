@@ -19,6 +19,7 @@
 #include "core/base/stop.h"
 #include "core/base/trace.h"
 #include "core/config/loss_scaler.h"
+#include "engine/module_monitor.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
 #include "run/run_sample.h"
@@ -313,6 +314,8 @@ void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
     spans_ = std::move(spans);  // a run too short to reach a steady pace still has a trace
   }
   if (made == kTraceBegin) spans_.clear();
+  const bool wanted = made < 2 || (made >= kTraceBegin && made < kTraceEnd);
+  if (!ModuleMonitor::wanted(engine_.runtime().config())) engine_.runtime().trace()->turn(wanted);
 }
 
 }  // namespace ds

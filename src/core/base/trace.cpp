@@ -19,6 +19,7 @@ int64_t now_ns() {
 
 void Trace::span(std::string_view track, std::string_view name, int64_t begin_ns, int64_t end_ns,
                  int64_t bytes) {
+  if (!on_) return;
   std::lock_guard lock(mutex_);
   if (spans_.size() >= capacity_) {
     ++dropped_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -22,6 +23,8 @@ class Trace {
     std::string track, name;
     int64_t begin_ns, end_ns, bytes;
   };
+  void turn(bool on) { on_ = on; }  // off: spans are not kept
+  bool on() const { return on_; }
   std::vector<Span> take();              // moves the spans out
   size_t count();                        // of spans now
   std::vector<Span> from(size_t first);  // a copy of those from number `first` on
@@ -32,6 +35,7 @@ class Trace {
   int rank_;
   size_t capacity_;
   int64_t dropped_ = 0;
+  std::atomic<bool> on_{true};
   std::mutex mutex_;
   std::vector<Span> spans_;
 };

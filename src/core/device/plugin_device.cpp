@@ -406,21 +406,30 @@ class PluginDevice::Link final : public DeviceLink {
   ~Link() override { device_.table_.link_close(link_); }
   bool settled() override {
     int32_t idle = 0;
-    device_.check(device_.table_.link_poll(link_, &idle), "its link");
+    done(device_.table_.link_poll(link_, &idle));
     return idle != 0;
   }
   void gather(DeviceQueue& queue, const void* in, void* out, int64_t bytes) override {
     auto& own = static_cast<Queue&>(queue);
-    own.give(device_.table_.link_gather(link_, own.get(), in, out, bytes), "its link");
+    own.check_faults();
+    done(device_.table_.link_gather(link_, own.get(), in, out, bytes));
   }
   void swap(DeviceQueue& queue, std::span<const ds_plugin_part> sends,
             std::span<const ds_plugin_part> receives) override {
     auto& own = static_cast<Queue&>(queue);
-    own.give(device_.table_.link_swap(link_, own.get(), sends.data(), receives.data()), "its link");
+    own.check_faults();
+    done(device_.table_.link_swap(link_, own.get(), sends.data(), receives.data()));
   }
   void abort() noexcept override { device_.table_.link_abort(link_); }
 
  private:
+  // What a link refuses is an error of the collective that asks, not of what the device has yet to do.
+  void done(int32_t status) const {
+    if (status == DS_PLUGIN_OK || status == DS_PLUGIN_LOST) return device_.check(status, "its link");
+    throw Error(DS_ERROR_COMM,
+                one_line(fmt::format("device '{}', its link: {}", device_.name_, device_.table_.message())));
+  }
+
   const PluginDevice& device_;
   ds_plugin_device_link* const link_;
 };

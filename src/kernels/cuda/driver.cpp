@@ -286,7 +286,7 @@ std::string Device::arch() const { return fmt::format("sm_{}{}", major_, minor_)
 
 void Device::leave() {
   {
-    Scope scope(*this);
+    Scope scope(*this, For::ending);
     part_.reset();
     for (CUmodule module : modules_) driver().cuModuleUnload.function(module);
   }
@@ -301,9 +301,14 @@ void Device::load_modules() {
   }
 }
 
-Device::Scope::Scope(const Device& device) { driver().cuCtxPushCurrent(device.context_); }
+Device::Scope::Scope(const Device& device, For purpose) {
+  const CUresult result = driver().cuCtxPushCurrent.function(device.context_);
+  if (purpose == For::use) check(result, "cuCtxPushCurrent");
+  entered_ = result == CUDA_SUCCESS;
+}
 
 Device::Scope::~Scope() {
+  if (!entered_) return;
   CUcontext context = nullptr;
   driver().cuCtxPopCurrent.function(&context);
 }
@@ -347,7 +352,7 @@ Arena::Arena(std::shared_ptr<Device> device, int64_t bytes) : device_(std::move(
 }
 
 Arena::~Arena() {
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   for (const Piece& piece : pieces_) {
     driver().cuMemUnmap.function(address_ + static_cast<CUdeviceptr>(piece.begin),
                                  static_cast<size_t>(piece.bytes));
@@ -417,7 +422,7 @@ Stream::Stream(std::shared_ptr<Device> device, bool tf32)
 }
 
 Stream::~Stream() {
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   driver().cuStreamSynchronize.function(stream_);
   driver().cuStreamDestroy.function(stream_);
   driver().cuMemFreeHost.function(marked_);
@@ -488,7 +493,7 @@ Graph::Graph(Stream& stream) : device_(stream.device()) {
 
 Graph::~Graph() {
   if (!graph_) return;
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   driver().cuGraphExecDestroy.function(graph_);
 }
 
@@ -503,7 +508,7 @@ Event::Event(std::shared_ptr<Device> device) : device_(std::move(device)) {
 }
 
 Event::~Event() {
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   driver().cuEventDestroy.function(event_);
 }
 

@@ -34,13 +34,18 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // The context is the current one of the thread, until the end of a scope.
+  // The context is the current one of the thread, until the end of a scope. To end things with, it throws
+  // nothing: where it cannot be made current, what is called fails by itself, and nobody is told.
+  enum class For { use, ending };
   class Scope {
    public:
-    explicit Scope(const Device& device);
+    explicit Scope(const Device& device, For purpose = For::use);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+
+   private:
+    bool entered_ = true;
   };
 
   const std::string& product() const { return product_; }

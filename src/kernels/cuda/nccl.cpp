@@ -139,7 +139,7 @@ Link::Link(std::shared_ptr<Device> device, const NcclId& id, int rank, int size)
 // Its work has finished, or it was ended.
 Link::~Link() {
   if (!communicator_) return;
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   library().ncclCommDestroy.function(communicator_);
 }
 
@@ -203,7 +203,7 @@ void Link::swap(const Stream& stream, const ds_plugin_part* sends, const ds_plug
 void Link::abort() {
   std::lock_guard lock(mutex_);
   if (!communicator_) return;
-  Device::Scope scope(*device_);
+  Device::Scope scope(*device_, Device::For::ending);
   library().ncclCommAbort.function(std::exchange(communicator_, nullptr));
 }
 

@@ -69,6 +69,8 @@ struct Injected {
   std::string kind;
   int64_t at = 0;
   std::atomic<int64_t> creates{0}, launches{0}, calls{0}, captured{0}, graphs{0}, replays{0}, marks{0};
+  std::atomic<int64_t> enters{0};
+  std::atomic<bool> outside{false};
   std::atomic<int> sticky{CUDA_SUCCESS};  // CUresult
 };
 Injected& injected() {
@@ -284,6 +286,8 @@ void fake_cuda_fail(const char* error) {
   in.at = colon == std::string::npos ? 0 : std::atoll(text.c_str() + colon + 1);
   in.creates = in.launches = in.calls = in.captured = in.graphs = in.replays = in.marks = 0;
   in.sticky = CUDA_SUCCESS;
+  in.enters = 0;
+  in.outside = false;
 }
 
 void fake_cuda_jitter(int64_t us) { jitter_us = us; }
@@ -395,6 +399,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice) {
 }
 
 CUresult cuCtxPushCurrent(CUcontext context) {
+  Injected& in = injected();
+  if (injected_now("enter", ++in.enters)) in.outside = true;
+  if (in.outside) return CUDA_ERROR_INVALID_CONTEXT;
   contexts.push_back(context);
   return CUDA_SUCCESS;
 }

@@ -9,7 +9,8 @@ extern "C" {
 // "launch:K": the K-th launch fails when its stream comes to it, and with it everything later. "lost:K": from
 // the K-th call of any function on, the device is gone. "capture:K": the K-th work that a stream captures is
 // refused, and with it the capture. "instantiate:K": the K-th graph has no memory. "replay:K": the K-th
-// launch of a graph fails. "": none, and what failed works again.
+// launch of a graph fails. "enter:K": from the K-th time on no context becomes current. "": none, and what
+// failed works again.
 void fake_cuda_fail(const char* error);
 // Calls of cuMemCreate, launches (those of graphs too), calls of any function but cuEventQuery, works that
 // were captured, graphs made, launches of graphs, and marks since then; and graphs that there are.

@@ -58,9 +58,10 @@ struct Bits {                           // what a run leaves behind
   bool operator==(const Bits&) const = default;
 };
 
+enum class Traced { no, yes, no_longer };
 struct Options {
   int64_t bound = 2 * kSeq;
-  bool trace = false;
+  Traced trace = Traced::no;
   std::function<void(Engine&, size_t step)> behind;                 // each step, on rank 0
   std::function<void(size_t step, size_t instr)> before = nullptr;  // each instruction, on rank 0
 };
@@ -96,13 +97,14 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
     config.device = "cuda:0";
     size_t number = 0;
     EngineOptions given;
-    given.trace = options.trace;
+    given.trace = options.trace != Traced::no;
     given.programs.written_out = p.written_out;
     if (options.before && comm.rank() == 0)
       given.before_instr = [&](size_t instr) { options.before(number, instr); };
     Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm,
                   given);
     Bits& own = ranks[static_cast<size_t>(comm.rank())];
+    if (options.trace == Traced::no_longer) engine.runtime().trace()->turn(false);
     for (const Step& step : steps) {
       const StepResult result = make_step(p, engine, step, number);
       own.losses.push_back(std::bit_cast<uint64_t>(result.loss));
@@ -282,9 +284,13 @@ TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
 // Traced steps, a rerun that names a NaN, and launches that end before their call have no graphs.
 TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
   Options traced;
-  traced.trace = true;
+  traced.trace = Traced::yes;
   train(one_rank(), std::vector<Step>(3), traced);
   EXPECT_EQ(fake().counts().graphs, 0);
+  traced.trace = Traced::no_longer;
+  train(one_rank(), std::vector<Step>(3), traced);
+  EXPECT_GT(fake().counts().graphs, 0);
+  fake().fail("");
   {
     const Variable blocking("DS_CUDA_BLOCKING", "1");
     train(one_rank(), std::vector<Step>(3));

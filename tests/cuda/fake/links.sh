@@ -32,3 +32,9 @@ if DS_FAKE_NCCL_FAIL=hang:1:9 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\
   fail "trained over a link that hangs"
 fi
 grep -q "rank [01] in [a-z_]* '.*': rank [01] has made no progress for 2000 ms" err || fail "$(cat err)"
+
+# A call that NCCL refuses is the collective's error, on the rank where it is refused.
+if DS_FAKE_NCCL_FAIL=call:0:5 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\$RANK exec $libds train --config cuda.json --data text.txt --steps 2 --dir refused" > out 2> err; then
+  fail "trained over a link that refuses"
+fi
+grep -q "rank 0, [a-z]* instruction [0-9]* (\(all_\|reduce_\)[a-z_]* .*): device 'cuda:0', its link: nccl[A-Za-z]*: " err || fail "$(cat err)"

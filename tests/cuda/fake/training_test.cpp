@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -293,6 +295,29 @@ TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
     }
   }
   EXPECT_EQ(train(p, "cuda:0", 1).losses.size(), 1U) << "the next engine trains";
+}
+
+// A context that cannot be entered, not even to give things back, ends no process. It leaves pinned pages
+// behind, so each is a process of its own.
+TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto error_of = [](int64_t at) {
+    FakeCuda::find()->fail("enter:" + std::to_string(at));
+    try {
+      train(small(), "cuda:0", 1);
+    } catch (const std::exception& caught) {
+      return std::string(caught.what());
+    }
+    return std::string("no error");
+  };
+  for (int64_t at : {1, 2, 20, 60}) {
+    const auto told = [&] {
+      const std::string text = error_of(at);
+      std::fprintf(stderr, "%s\n", text.c_str());
+      std::exit(text.find("cuCtxPushCurrent") == std::string::npos ? 1 : 0);
+    };
+    EXPECT_EXIT(told(), testing::ExitedWithCode(0), "cuCtxPushCurrent") << at;
+  }
 }
 
 }  // namespace
