@@ -208,6 +208,29 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   }
 }
 
+// Rows of a batch of millions do not go where a grid has a limit.
+TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
+  class Limits final : public cuda::Launcher {
+   public:
+    void launch(const cuda::Launch& l) override {
+      EXPECT_LE(l.grid.y, 65535u) << l.entry;
+      EXPECT_LE(l.grid.z, 65535u) << l.entry;
+      ++launches;
+    }
+    int launches = 0;
+  } limits;
+  TensorView dy, db;
+  dy.dtype = db.dtype = DS_DTYPE_F32;
+  dy.rank = 2, dy.dims[0] = 20'000'000, dy.dims[1] = 4;
+  db.rank = 1, db.dims[0] = 4;
+  const std::vector<TensorView> in{dy}, out{db};
+  std::string refusal;
+  const auto kernel = cuda::make_kernel({"linear_db", in, out, Attrs()}, &refusal);
+  ASSERT_NE(kernel, nullptr) << refusal;
+  kernel->run(limits, {in, out});
+  EXPECT_GT(limits.launches, 0);
+}
+
 // Every __syncthreads of every entry, one at a time: with it left out, some case of the operation goes wrong
 // in some order of threads.
 TEST_F(Lanes, NoBarrierCanBeLeftOut) {

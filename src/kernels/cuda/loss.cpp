@@ -297,7 +297,7 @@ void own_multiply(Launcher& launcher, const MatrixProduct& p) {
                 s.transpose_b,
                 s.store == Store::added,
                 0};
-  start(launcher, "product", {blocks(s.n, kProductTile), blocks(s.m, kProductTile)}, {64}, a,
+  start(launcher, "product", {blocks(s.m, kProductTile), blocks(s.n, kProductTile)}, {64}, a,
         2 * kProductTile * (kProductTile + 1) * sizeof(float));
 }
 

@@ -185,8 +185,8 @@ DS_BLOCK_KERNEL(product, ProductArgs, 64) {
   DS_SHARED(float, tile_a);
   constexpr int kPitch = kProductTile + 1;
   float* tile_b = tile_a + kProductTile * kPitch;
-  const int64_t row = static_cast<int64_t>(blockIdx.y) * kProductTile,
-                column = static_cast<int64_t>(blockIdx.x) * kProductTile;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kProductTile,
+                column = static_cast<int64_t>(blockIdx.y) * kProductTile;
   const int tr = static_cast<int>(threadIdx.x / 8) * 4, tc = static_cast<int>(threadIdx.x % 8) * 4;
   float sum[4][4] = {};
   for (int64_t begin = 0; begin < a.k; begin += kProductTile) {

@@ -86,7 +86,7 @@ void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
   a.partial = static_cast<float*>(scratch);
   a.chunks = ceil_div(a.rows, kChunk);
   const uint32_t columns = blocks(a.width, kThreads);
-  start(launcher, "column_chunks", {columns, static_cast<uint32_t>(a.chunks)}, {kThreads}, a);
+  start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), columns}, {kThreads}, a);
   start(launcher, "column_sums", {columns}, {kThreads}, a);
 }
 int64_t bytes_of_columns(int64_t rows, int64_t width, int64_t sums) {

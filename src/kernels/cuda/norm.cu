@@ -84,7 +84,8 @@ DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
 }
 
 DS_LOOP_KERNEL(column_chunks, ColumnArgs) {
-  const int64_t column = thread_number(), chunk = blockIdx.y;
+  // Chunks of rows are in x, which has no limit of 65,535.
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x, chunk = blockIdx.x;
   if (column >= a.width) return;
   const int64_t end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
   float sum_w = 0, sum_b = 0;
