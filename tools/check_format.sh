@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then
   # shellcheck disable=SC2046
-  set -- $(git ls-files '*.h' '*.c' '*.cpp' ':!tests/tools/fixtures')
+  set -- $(git ls-files '*.h' '*.c' '*.cpp' '*.cu' ':!tests/tools/fixtures')
 fi
 if output=$(clang-format-16 --dry-run -Werror "$@" 2>&1); then
   echo "format: ok ($# files)"

@@ -11,8 +11,8 @@
 //
 // Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row, wherever
 // the sequence lies in the batch, so that a product always adds up the same 16 keys, or queries, at a time;
-// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Masked keys are 0 in
-// a tile, whatever they are in memory. Nothing is added atomically.
+// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Masked keys are 0
+// in a tile, whatever they are in memory. Nothing is added atomically.
 //
 // Where a row sees one key its weight is 1 to the bit, because backward makes the score by the same products
 // in the same order as forward; that its gradient is 0 is said (`alone`), because dy . y is a sum of another
@@ -330,12 +330,11 @@ DS_DEVICE void forward(const AttentionArgs& a) {
 // of.
 template <int count>
 DS_DEVICE void pair_gradients(const AttentionArgs& a, const Query& query, uint64_t seen, int64_t first,
-                              int64_t head, int half, bool dropped, const Stream& stream,
-                              Floats4 (&s)[count], Floats4 (&dp)[count]) {
+                              int64_t head, int half, bool dropped, const Stream& stream, Floats4 (&s)[count],
+                              Floats4 (&dp)[count]) {
   const int column = place().column;
   uint64_t kept = ~uint64_t{0};
-  if (dropped)
-    kept = kept_of(a, stream, number_of(a, query.row, query.begin, first + column, head), count);
+  if (dropped) kept = kept_of(a, stream, number_of(a, query.row, query.begin, first + column, head), count);
   const float factor = dropped ? a.factor : 1.0f;
   seen >>= column;
 #pragma unroll
@@ -386,7 +385,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
       make_scores(a, s);
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        pair_gradients(a, mine[half], of_part<kHalf>(sight, half, part), key + part, head, half, dropped, stream, s, dp);
+        pair_gradients(a, mine[half], of_part<kHalf>(sight, half, part), key + part, head, half, dropped,
+                       stream, s, dp);
 #pragma unroll
       for (int n = 0; n < kHalf; n += 2)
         add_rows<type, depth>(dq, left_side<type>(s[n], s[n + 1]), k, part + 8 * n);
@@ -451,7 +451,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       for (int half = 0; half < 2; ++half) {
         const int row = own.row + 8 * half;
         if (any)
-          pair_gradients(a, mine[half], of_part<kFew>(sight, half, part), first + part, head, half, dropped, stream, s, dp);
+          pair_gradients(a, mine[half], of_part<kFew>(sight, half, part), first + part, head, half, dropped,
+                         stream, s, dp);
 #pragma unroll
         for (int n = 0; n < kFew; ++n) {
           const int at = row * kPitch + part + 8 * n + own.column;
@@ -477,16 +478,32 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 }  // namespace
 
 DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64>(a); }
-DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_BF16, 64>(a); }
-DS_BLOCK_KERNEL(attention_dkv_bf16_64, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_BF16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_BF16, 64>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_bf16_64, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_BF16, 64>(a);
+}
 DS_BLOCK_KERNEL(attention_bf16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 128>(a); }
-DS_BLOCK_KERNEL(attention_dq_bf16_128, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_BF16, 128>(a); }
-DS_BLOCK_KERNEL(attention_dkv_bf16_128, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_BF16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dq_bf16_128, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_BF16, 128>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_bf16_128, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_BF16, 128>(a);
+}
 DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 64>(a); }
-DS_BLOCK_KERNEL(attention_dq_f16_64, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_F16, 64>(a); }
-DS_BLOCK_KERNEL(attention_dkv_f16_64, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_F16, 64>(a); }
+DS_BLOCK_KERNEL(attention_dq_f16_64, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_F16, 64>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_f16_64, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_F16, 64>(a);
+}
 DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 128>(a); }
-DS_BLOCK_KERNEL(attention_dq_f16_128, AttentionArgs, kAttentionThreads) { backward_queries<DS_DTYPE_F16, 128>(a); }
-DS_BLOCK_KERNEL(attention_dkv_f16_128, AttentionArgs, kAttentionThreads) { backward_keys<DS_DTYPE_F16, 128>(a); }
+DS_BLOCK_KERNEL(attention_dq_f16_128, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_F16, 128>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_f16_128, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_F16, 128>(a);
+}
 
 }  // namespace ds::cuda
