@@ -67,7 +67,6 @@ DS_DEVICE float row_largest(float x) {
   other = __shfl_xor_sync(kAll, x, 2);
   return other > x ? other : x;
 }
-DS_DEVICE bool row_any(bool x) { return row_largest(x ? 1.0f : 0.0f) > 0; }
 DS_DEVICE float row_sum(float x) {
   x += __shfl_xor_sync(kAll, x, 1);
   return x + __shfl_xor_sync(kAll, x, 2);

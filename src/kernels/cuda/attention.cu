@@ -110,18 +110,16 @@ DS_DEVICE void forward(const AttentionArgs& a) {
     load_tile(a, a.v, key, key_head, v, a.mask);
     __syncthreads();
     float s[kEach], best = -INFINITY;
-    bool any = false;
 #pragma unroll
     for (int c = 0; c < kEach; ++c) {
       const int j = quarter + 4 * c;
       const bool seen = mine == begin && sees(a, query, mine, key + j);
-      any |= seen;
       s[c] = seen ? score(a, dot(q + own * pitch, k + j * pitch, a.depth)) : -INFINITY;
-      best = s[c] > best ? s[c] : best;
+      best = s[c] > best || s[c] != s[c] ? s[c] : best;  // a NaN stays
     }
     best = row_largest(best);
-    const float next = best > top ? best : top;
-    const bool nothing = !row_any(any) && next == -INFINITY;  // not where scores are NaN
+    const float next = top > best ? top : best;
+    const bool nothing = next == -INFINITY;
     const float kept_share = nothing ? 1.0f : expf(top - next);
     float added = 0;
 #pragma unroll
@@ -150,8 +148,8 @@ struct PairGradient {
 DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k, const float* dy,
                                      const float* v, float lse, float delta, float share, bool alone) {
   const float s = score(a, dot(q, k, a.depth)), p = expf(s - lse);
-  const float gradient = a.scale * p * (share * dot(dy, v, a.depth) - delta);
-  return {p, alone ? 0.0f : a.cap == 0 ? gradient : gradient * slope_of(a, s)};
+  const float slope = a.cap == 0 ? 1.0f : slope_of(a, s);
+  return {p, alone ? 0.0f : a.scale * p * (share * dot(dy, v, a.depth) - delta) * slope};
 }
 
 template <int most>

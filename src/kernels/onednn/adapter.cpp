@@ -140,6 +140,20 @@ void warm_gemm(MatrixShape key) {
   });
 }
 
+// Products on AMX: what sets up its tiles, and releases them, is made at the first run in the process.
+bool uses_tiles(const Matmul& matmul) { return matmul.implementation().find("amx") != std::string::npos; }
+
+void warm_tiles(MatrixShape key) {
+  static std::once_flag warm;
+  std::call_once(warm, [&] {
+    constexpr int64_t kSide = 64;
+    key.m = key.n = key.k = key.lda = key.ldb = key.ldc = kSide;
+    const Matmul small(key);
+    std::vector<float> zeros(static_cast<size_t>(kSide * kSide)), out(zeros.size());
+    small.run(zeros.data(), zeros.data(), zeros.data(), out.data(), nullptr, 0);
+  });
+}
+
 // oneDNN's code generator does not look whether the system gave it memory for its code, and writes to address
 // 0 when it did not. So the memory is asked for here first and given back at once.
 void require_code_memory() {
@@ -188,6 +202,7 @@ void Matmul::reserve(int threads, size_t available) const {
   }
   for (std::unique_ptr<Context>& context : contexts) impl_->give(std::move(context));
   if (is_gemm(*this)) warm_gemm(impl_->key);
+  if (uses_tiles(*this)) warm_tiles(impl_->key);
 }
 
 // Blocks of a and b, packed: [M] 2.6.3, AVX-512, bf16 and f32, m 16 to 384, n 128 to 3072, k 48 to 2048,
