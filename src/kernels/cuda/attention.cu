@@ -12,8 +12,8 @@
 // queries may hold the ends of several sequences; it walks through each of them.
 //
 // Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all dot products
-// are one function with one order, so the backward score equals lse; that the gradient is 0 is said
-// (`alone`), because dropout rounds y.
+// are one function with one order, so the backward score equals lse, and dy . v equals dy . y because y is v.
+// Dropout rounds y; there it is said (`alone`).
 //
 // Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context inference",
 // 2023): the keys of a row are cut into parts by their place in the cache, a block takes one part, a warp
@@ -165,7 +165,7 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   const int64_t mine = there ? begin_of(a, query) : -1;
   const float lse = there ? a.lse[head * a.rows + query] : 0,
               delta = there ? a.delta[head * a.rows + query] : 0;
-  const bool alone = there && a.alone[query] != 0;
+  const bool alone = dropped && there && a.alone[query] != 0;
   float dq[most] = {};
   load_tile(a, a.q, first, head, q);
   load_tile(a, a.dy, first, head, dy);
@@ -225,7 +225,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
             const float share = dropped ? kept_of(a, row, begin, key, head) : 1.0f;
             g = pair_gradient(a, q + i * pitch, k + own * pitch, dy + i * pitch, v + own * pitch,
                               a.lse[head * a.rows + row], a.delta[head * a.rows + row], share,
-                              a.alone[row] != 0);
+                              dropped && a.alone[row] != 0);
             g.p *= share;
           }
         }
