@@ -307,15 +307,18 @@ void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (!engine_.runtime().trace()) return;
   std::vector<Trace::Span> spans = engine_.runtime().trace()->take();
   spans.push_back({kStepTrack, fmt::format("step {}", step), begin, end, 0});
+  const auto steady = [](int64_t n) { return n > kTraceBegin && n <= kTraceEnd; };
+  const auto first = [](int64_t n) { return n <= 2; };
   int64_t made = step - first_;
-  if (made > kTraceBegin && made <= kTraceEnd) {
+  if (steady(made)) {
     std::move(spans.begin(), spans.end(), std::back_inserter(spans_));
-  } else if (made <= 2) {
+  } else if (first(made)) {
     spans_ = std::move(spans);  // a run too short to reach a steady pace still has a trace
   }
   if (made == kTraceBegin) spans_.clear();
-  const bool wanted = made < 2 || (made >= kTraceBegin && made < kTraceEnd);
-  if (!ModuleMonitor::wanted(engine_.runtime().config())) engine_.runtime().trace()->turn(wanted);
+  // Traced steps have no graphs, so the others are not traced.
+  if (!ModuleMonitor::wanted(engine_.runtime().config()))
+    engine_.runtime().trace()->turn(first(made + 1) || steady(made + 1));
 }
 
 }  // namespace ds

@@ -109,26 +109,6 @@ std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family
   return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
 }
 
-// Rows [first, first + count) of a tensor.
-Tensor rows_of(const Tensor& from, int64_t first, int64_t count) {
-  int64_t columns = from.numel() / from.dims()[0];
-  Tensor out(from.dtype(), {count, columns});
-  for (int64_t e = 0; e < count * columns; ++e) out.set(e, from.at(first * columns + e));
-  return out;
-}
-
-// Whether row `first + r` of `all` is row r of `alone`, to the bit; of lse, columns.
-bool same_rows(const Tensor& all, const Tensor& alone, int64_t first, int64_t rows, bool columns) {
-  int64_t count = alone.numel() / rows;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t e = 0; e < count; ++e) {
-      int64_t there = columns ? e * all.dims()[1] + first + r : (first + r) * count + e;
-      if (all.at(there) != alone.at(columns ? e * rows + r : r * count + e)) return false;
-    }
-  }
-  return true;
-}
-
 // A packed document has the bits that it has as a sequence of its own, in both directions, wherever it lies,
 // and nothing of other documents is read.
 TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
@@ -151,9 +131,9 @@ TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
         std::vector<Tensor> own = run_case(cpu("attention"), alone, dtype, one_);
         std::vector<Tensor> own_dx = gradients(cpu_, "cpu", alone, rows_of(dy, first, length), dtype, one_);
         std::string where = packed.label() + " " + dtype_name(dtype) + " " + std::to_string(first);
-        EXPECT_TRUE(same_rows(y[0], own[0], first, length, false)) << where;
-        EXPECT_TRUE(same_rows(y[1], own[1], first, length, true)) << where;
-        EXPECT_TRUE(same_rows(dx[0], own_dx[0], first, length, false)) << where;
+        EXPECT_TRUE(rows_of(y[0], first, length) == own[0]) << where;
+        EXPECT_TRUE(columns_of(y[1], first, length) == own[1]) << where;
+        EXPECT_TRUE(rows_of(dx[0], first, length) == own_dx[0]) << where;
         first += length;
       }
     }

@@ -107,24 +107,6 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   return both;
 }
 
-namespace {
-
-// Rows [first, first + count) of a matrix, or its columns.
-Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
-  const int64_t columns = all.dims()[1];
-  Tensor part(all.dtype(), {count, columns});
-  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(first * columns + e));
-  return part;
-}
-Tensor columns_of(const Tensor& all, int64_t first, int64_t count) {
-  const int64_t rows = all.dims()[0], columns = all.dims()[1];
-  Tensor part(all.dtype(), {rows, count});
-  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(e / count * columns + first + e % count));
-  return part;
-}
-
-}  // namespace
-
 std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal) {
   constexpr int64_t kSeq = 90, kWidth = 80, kBatch = 3;
   const Attrs attrs{{"heads", int64_t{2}}, {"seq", kSeq}, {"causal", int64_t{causal}}};

@@ -110,6 +110,20 @@ Tensor random_ids(int64_t count, int64_t end, uint64_t seed) {
   return out;
 }
 
+Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
+  const int64_t columns = all.dims()[1];
+  Tensor part(all.dtype(), {count, columns});
+  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(first * columns + e));
+  return part;
+}
+
+Tensor columns_of(const Tensor& all, int64_t first, int64_t count) {
+  const int64_t rows = all.dims()[0], columns = all.dims()[1];
+  Tensor part(all.dtype(), {rows, count});
+  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(e / count * columns + first + e % count));
+  return part;
+}
+
 void launch(const KernelImpl& impl, const Attrs& attrs, std::span<const TensorView> in,
             std::span<const TensorView> out, ThreadTeam& team, const StepScalars& scalars, int64_t leaf) {
   impl.run(KernelContext{in, out, attrs, scalars, leaf, team});

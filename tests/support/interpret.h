@@ -45,6 +45,10 @@ Tensor random_tensor(DType dtype, std::vector<int64_t> dims, uint64_t seed);
 // i32 in [0, end).
 Tensor random_ids(int64_t count, int64_t end, uint64_t seed);
 
+// Rows [first, first + count) of a matrix, or its columns.
+Tensor rows_of(const Tensor& all, int64_t first, int64_t count);
+Tensor columns_of(const Tensor& all, int64_t first, int64_t count);
+
 // Runs one kernel on operands that exist already.
 void launch(const KernelImpl& impl, const Attrs& attrs, std::span<const TensorView> in,
             std::span<const TensorView> out, ThreadTeam& team, const StepScalars& scalars = {},

@@ -57,6 +57,10 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
+std::string too_wide(int64_t depth) {
+  return fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
+}
+
 // The first that takes heads of this depth whose operands, masks aside, all have one type; null and a reason
 // where none does.
 const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, std::string* refusal) {
@@ -66,7 +70,7 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, s
   for (const Entries& e : kEntries) {
     if (depth <= e.depth && (e.type == DS_DTYPE_F32 || (one && e.type == type))) return &e;
   }
-  *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
+  *refusal = too_wide(depth);
   return nullptr;
 }
 
@@ -200,7 +204,7 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
   const CachedAttention bound(query.in, query.attrs);
   const auto* const entry = std::ranges::lower_bound(kDepths, bound.depth);
   if (entry == std::end(kDepths)) {
-    *refusal = fmt::format("heads have {} columns, attention of the device takes at most 256", bound.depth);
+    *refusal = too_wide(bound.depth);
     return nullptr;
   }
   const char* const part_entry = kParts[entry - std::begin(kDepths)];

@@ -126,32 +126,28 @@ namespace {
 // own.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
 
-void warm_gemm(MatrixShape key) {
-  static std::once_flag warm[2];
-  std::call_once(warm[key.dtype == DS_DTYPE_BF16], [&] {
-    constexpr int64_t kSide = 64,
-                      kLead = 2 * kSide;  // rows apart, which oneDNN leaves to the general product
-    key.m = key.n = key.k = kSide;
-    key.lda = key.ldb = key.ldc = kLead;
-    Matmul small(key);
-    if (!is_gemm(small)) return;
-    std::vector<float> zeros(static_cast<size_t>(kSide * kLead)), out(zeros.size());
-    small.run(zeros.data(), zeros.data(), zeros.data(), out.data(), nullptr, 0);
-  });
-}
-
 // Products on AMX: what sets up its tiles, and releases them, is made at the first run in the process.
 bool uses_tiles(const Matmul& matmul) { return matmul.implementation().find("amx") != std::string::npos; }
 
-void warm_tiles(MatrixShape key) {
+// Runs a small product of this form, whose rows are `lead` apart, if it is one of the `kind` that is meant.
+constexpr int64_t kSmallSide = 64;
+void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
+  key.m = key.n = key.k = kSmallSide;
+  key.lda = key.ldb = key.ldc = lead;
+  const Matmul small(key);
+  if (!kind(small)) return;
+  std::vector<float> zeros(static_cast<size_t>(kSmallSide * lead)), out(zeros.size());
+  small.run(zeros.data(), zeros.data(), zeros.data(), out.data(), nullptr, 0);
+}
+
+void warm_gemm(const MatrixShape& key) {
+  static std::once_flag warm[2];
+  // Rows apart are left to the general product.
+  std::call_once(warm[key.dtype == DS_DTYPE_BF16], [&] { run_small(key, 2 * kSmallSide, is_gemm); });
+}
+void warm_tiles(const MatrixShape& key) {
   static std::once_flag warm;
-  std::call_once(warm, [&] {
-    constexpr int64_t kSide = 64;
-    key.m = key.n = key.k = key.lda = key.ldb = key.ldc = kSide;
-    const Matmul small(key);
-    std::vector<float> zeros(static_cast<size_t>(kSide * kSide)), out(zeros.size());
-    small.run(zeros.data(), zeros.data(), zeros.data(), out.data(), nullptr, 0);
-  });
+  std::call_once(warm, [&] { run_small(key, kSmallSide, uses_tiles); });
 }
 
 // oneDNN's code generator does not look whether the system gave it memory for its code, and writes to address
