@@ -1,6 +1,8 @@
 #include "diagnostics/peak.h"
 
 #include <emmintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +18,7 @@ namespace ds {
 namespace {
 
 constexpr long kTurns = 2'000'000;
+constexpr long kTileTurns = 100'000;  // a product of tiles takes 16 cycles
 constexpr int kChains = 12;  // more than latency times instructions per cycle
 constexpr int kRepeats = 10;
 constexpr int64_t kNumbers = int64_t{16} << 20;  // doubles of one array of the triad
@@ -33,9 +36,9 @@ double seconds_of(const F& f) {
   return best;
 }
 
-// kTurns times kChains independent instructions of one kind, on zeros: what the registers held before may be
+// `turns` times kChains independent instructions of one kind, on zeros: what the registers held before may be
 // subnormal, with which an Intel core takes a hundred times as long.
-void f32_256() {
+void f32_256(long turns) {
   asm volatile(
       "vzeroall\n mov %0, %%rcx\n1:\n"
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm0\n vfmadd231ps %%ymm14, %%ymm15, %%ymm1\n"
@@ -44,12 +47,12 @@ void f32_256() {
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm6\n vfmadd231ps %%ymm14, %%ymm15, %%ymm7\n"
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm8\n vfmadd231ps %%ymm14, %%ymm15, %%ymm9\n"
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm10\n vfmadd231ps %%ymm14, %%ymm15, %%ymm11\n"
-      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(kTurns)
+      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
       : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
         "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
-void f32_512() {
+void f32_512(long turns) {
   asm volatile(
       "vzeroall\n mov %0, %%rcx\n1:\n"
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm0\n vfmadd231ps %%zmm14, %%zmm15, %%zmm1\n"
@@ -58,12 +61,12 @@ void f32_512() {
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm6\n vfmadd231ps %%zmm14, %%zmm15, %%zmm7\n"
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm8\n vfmadd231ps %%zmm14, %%zmm15, %%zmm9\n"
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm10\n vfmadd231ps %%zmm14, %%zmm15, %%zmm11\n"
-      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(kTurns)
+      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
       : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
         "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
-void bf16_512() {
+void bf16_512(long turns) {
   asm volatile(
       "vzeroall\n mov %0, %%rcx\n1:\n"
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm0\n vdpbf16ps %%zmm14, %%zmm15, %%zmm1\n"
@@ -72,20 +75,57 @@ void bf16_512() {
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm6\n vdpbf16ps %%zmm14, %%zmm15, %%zmm7\n"
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm8\n vdpbf16ps %%zmm14, %%zmm15, %%zmm9\n"
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm10\n vdpbf16ps %%zmm14, %%zmm15, %%zmm11\n"
-      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(kTurns)
+      "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
       : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
         "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
+// AMX: products of 16 x 32 by 32 x 16 numbers, on six tiles of sums in turns.
+void bf16_tiles(long turns) {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const config;
+  asm volatile(
+      "ldtilecfg %1\n mov %0, %%rcx\n1:\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n"
+      "dec %%rcx\n jnz 1b\n tilerelease\n" ::"r"(turns),
+      "m"(config)
+      : "rcx", "cc");
+}
+
+// Linux lets a process use tiles once it has asked to.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 // Flops a second of `f` on every thread at once; its instructions do `flops` each.
-double rate(ThreadTeam& team, void (*f)(), int flops) {
-  double work = static_cast<double>(kTurns) * kChains * flops * team.size();
-  return work / seconds_of([&] { team.parallel_for(team.size(), [&](int64_t, int) { f(); }); });
+double rate(ThreadTeam& team, void (*f)(long), int flops, long turns = kTurns) {
+  double work = static_cast<double>(turns) * kChains * flops * team.size();
+  return work / seconds_of([&] { team.parallel_for(team.size(), [&](int64_t, int) { f(turns); }); });
 }
 
 double f32_rate(ThreadTeam& team, Isa isa) {
   if (isa == Isa::sse4) return 0;
   return isa == Isa::avx2 ? rate(team, f32_256, 16) : rate(team, f32_512, 32);
+}
+
+// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many flops a second
+// with vectors of bf16 as with those of f32.
+double bf16_rate(ThreadTeam& team, Isa isa, double f32_flops) {
+  double best = f32_flops;
+  if (isa >= Isa::avx512_bf16) best = std::max(best, rate(team, bf16_512, 64));
+  if (isa == Isa::amx && may_use_tiles()) {
+    best = std::max(best, rate(team, bf16_tiles, 2 * 16 * 16 * 32, kTileTurns));
+  }
+  return best;
 }
 
 struct FreeDeleter {
@@ -141,7 +181,7 @@ Peak measure_peak(ThreadTeam& team) {
   Isa isa = machine_isa();
   Peak peak;
   peak.f32_flops = f32_rate(team, isa);
-  peak.bf16_flops = isa < Isa::avx512_bf16 ? peak.f32_flops : rate(team, bf16_512, 64);
+  peak.bf16_flops = bf16_rate(team, isa, peak.f32_flops);
   peak.bytes = triad_rate(team);
   return peak;
 }

@@ -9,7 +9,7 @@ namespace ds {
 // registers, and bytes a second of STREAM's triad (a = b + s c) on arrays of 128 MiB, stored past the caches.
 struct Peak {
   double f32_flops = 0;   // 0: not measured (no fused multiply-add)
-  double bf16_flops = 0;  // as f32 where there is no bf16 product of vectors; AMX is not measured
+  double bf16_flops = 0;  // of the fastest way: by tiles (AMX), by vectors of bf16 or by those of f32
   double bytes = 0;       // 0: not measured (another device)
 
   double flops(DType arithmetic) const;
