@@ -1,8 +1,6 @@
 #include "diagnostics/peak.h"
 
 #include <emmintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +17,7 @@ namespace {
 
 constexpr long kTurns = 2'000'000;
 constexpr long kTileTurns = 100'000;  // a product of tiles takes 16 cycles
-constexpr int kChains = 12;  // more than latency times instructions per cycle
+constexpr int kChains = 12;           // more than latency times instructions per cycle
 constexpr int kRepeats = 10;
 constexpr int64_t kNumbers = int64_t{16} << 20;  // doubles of one array of the triad
 constexpr int64_t kBlock = int64_t{1} << 16;     // of them, one task
@@ -100,12 +98,6 @@ void bf16_tiles(long turns) {
       : "rcx", "cc");
 }
 
-// Linux lets a process use tiles once it has asked to.
-bool may_use_tiles() {
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 // Flops a second of `f` on every thread at once; its instructions do `flops` each.
 double rate(ThreadTeam& team, void (*f)(long), int flops, long turns = kTurns) {
   double work = static_cast<double>(turns) * kChains * flops * team.size();
@@ -117,14 +109,12 @@ double f32_rate(ThreadTeam& team, Isa isa) {
   return isa == Isa::avx2 ? rate(team, f32_256, 16) : rate(team, f32_512, 32);
 }
 
-// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many flops a second
-// with vectors of bf16 as with those of f32.
+// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many flops a
+// second with vectors of bf16 as with those of f32.
 double bf16_rate(ThreadTeam& team, Isa isa, double f32_flops) {
   double best = f32_flops;
   if (isa >= Isa::avx512_bf16) best = std::max(best, rate(team, bf16_512, 64));
-  if (isa == Isa::amx && may_use_tiles()) {
-    best = std::max(best, rate(team, bf16_tiles, 2 * 16 * 16 * 32, kTileTurns));
-  }
+  if (isa == Isa::amx) best = std::max(best, rate(team, bf16_tiles, 2 * 16 * 16 * 32, kTileTurns));
   return best;
 }
 

@@ -1,4 +1,5 @@
-// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in order.
+// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in order, with
+// the instructions of every set that the machine has.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -12,12 +13,14 @@
 namespace ds::test {
 namespace {
 
-class Gemm : public testing::Test {
+class Gemm : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    if (machine_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this machine has no AVX512_BF16";
+    if (machine_isa() < GetParam()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
   }
 };
+INSTANTIATE_TEST_SUITE_P(On, Gemm, testing::Values(Isa::avx512_bf16, Isa::amx),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
 
 std::vector<bf16> random_values(int64_t count, uint32_t seed) {
   std::vector<bf16> out(static_cast<size_t>(count));
@@ -32,17 +35,27 @@ struct Problem {
   MatrixShape shape;
   std::vector<bf16> a, b, bias, c;
 
-  Problem(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, bool with_bias)
-      : shape{m, n,           k,           transpose_a ? m : k, transpose_b ? k : n,
-              n, transpose_a, transpose_b, with_bias,           DS_DTYPE_BF16},
-        a(random_values(m * k, 1)),
-        b(random_values(n * k, 2)),
+  // `apart`: elements between the rows of each matrix.
+  Problem(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, bool with_bias,
+          int64_t apart = 0)
+      : shape{m,
+              n,
+              k,
+              (transpose_a ? m : k) + apart,
+              (transpose_b ? k : n) + apart,
+              n + apart,
+              transpose_a,
+              transpose_b,
+              with_bias,
+              DS_DTYPE_BF16},
+        a(random_values((transpose_a ? k : m) * shape.lda, 1)),
+        b(random_values((transpose_b ? n : k) * shape.ldb, 2)),
         bias(random_values(n, 3)),
-        c(static_cast<size_t>(m * n)) {}
+        c(static_cast<size_t>(m * shape.ldc)) {}
 
-  std::vector<uint16_t> run(ThreadTeam& team) {
+  std::vector<uint16_t> run(ThreadTeam& team, Isa isa) {
     std::fill(c.begin(), c.end(), bf16(std::nanf("")));
-    gemm::multiply({shape, a.data(), b.data(), shape.bias ? bias.data() : nullptr, c.data()}, team);
+    gemm::multiply({shape, a.data(), b.data(), shape.bias ? bias.data() : nullptr, c.data()}, team, isa);
     std::vector<uint16_t> bits(c.size());
     std::memcpy(bits.data(), c.data(), bits.size() * 2);
     return bits;
@@ -68,7 +81,7 @@ struct Problem {
           sum += term;
           size += std::abs(term);
         }
-        double got = static_cast<float>(c[static_cast<size_t>(i * shape.n + j)]);
+        double got = static_cast<float>(c[static_cast<size_t>(i * shape.ldc + j)]);
         double allowed = std::abs(sum) * 0x1p-8 + size * std::sqrt(static_cast<double>(shape.k)) * 0x1p-23;
         double off = std::abs(got - sum) / allowed;
         most = std::max(most, std::isnan(off) ? INFINITY : off);
@@ -76,55 +89,66 @@ struct Problem {
     }
     return most;
   }
+
+  // run() fills c with NaN, and no sum of these values is one.
+  bool between_rows_untouched() const {
+    for (int64_t e = 0; e < shape.m * shape.ldc; ++e) {
+      if (e % shape.ldc >= shape.n && !std::isnan(static_cast<float>(c[static_cast<size_t>(e)])))
+        return false;
+    }
+    return true;
+  }
 };
 
-TEST_F(Gemm, EveryLayoutAndEdge) {
+TEST_P(Gemm, EveryLayoutAndEdge) {
   ThreadTeam team(2);
   struct Size {
     int64_t m, n, k;
   };
   for (Size s : {Size{1, 1, 1}, Size{8, 48, 2}, Size{9, 49, 3}, Size{37, 101, 70}, Size{70, 47, 1025},
-                 Size{33, 130, 2051}, Size{7, 500, 33}, Size{257, 17, 64}}) {
+                 Size{33, 130, 2051}, Size{7, 500, 33}, Size{257, 17, 64}, Size{64, 64, 512},
+                 Size{48, 80, 96}, Size{40, 33, 545}, Size{16, 16, 32}}) {
     for (int layout = 0; layout < 8; ++layout) {
       Problem p(s.m, s.n, s.k, layout & 1, layout & 2, layout & 4);
-      p.run(team);
+      p.run(team, GetParam());
       EXPECT_LT(p.worst(), 1) << s.m << " x " << s.n << " x " << s.k << " layout " << layout;
     }
   }
 }
 
-TEST_F(Gemm, BitsDoNotDependOnTheCut) {
+TEST_P(Gemm, BitsDoNotDependOnTheCut) {
   ThreadTeam one(1), many(5), tight(3, 64 << 10), tighter(2, 16 << 10);
   for (bool turned : {false, true}) {
     Problem p(203, 391, 2307, turned, !turned, true);
-    const std::vector<uint16_t> want = p.run(one);
-    EXPECT_EQ(p.run(many), want);
-    EXPECT_EQ(p.run(tight), want);
-    EXPECT_EQ(p.run(tighter), want);
+    const std::vector<uint16_t> want = p.run(one, GetParam());
+    EXPECT_EQ(p.run(many, GetParam()), want);
+    EXPECT_EQ(p.run(tight, GetParam()), want);
+    EXPECT_EQ(p.run(tighter, GetParam()), want);
   }
 }
 
-// f32 results, and sums that go on from what c holds: in two halves along k the bits of the whole.
-TEST_F(Gemm, WideSumsGoOn) {
+// f32 results, and sums that go on from what c holds: in two parts along k, each whole steps of every
+// instruction set, the bits of the whole.
+TEST_P(Gemm, WideSumsGoOn) {
   ThreadTeam team(2), tight(3, 16 << 10);
   for (bool turned : {false, true}) {
     Problem p(37, 101, 2306, turned, !turned, false);
     std::vector<float> whole(37 * 101, NAN), halves(whole);
     MatrixShape shape = p.shape;
     shape.store = Store::wide;
-    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, whole.data()}, team);
-    shape.k = 1100;
-    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, halves.data()}, team);
-    const bf16* a = p.a.data() + 1100 * (turned ? shape.lda : 1);
-    const bf16* b = p.b.data() + 1100 * (turned ? shape.ldb : 1);
-    shape.k = 2306 - 1100;
+    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, whole.data()}, team, GetParam());
+    shape.k = 1088;
+    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, halves.data()}, team, GetParam());
+    const bf16* a = p.a.data() + 1088 * (turned ? shape.lda : 1);
+    const bf16* b = p.b.data() + 1088 * (turned ? shape.ldb : 1);
+    shape.k = 2306 - 1088;
     shape.store = Store::added;
     std::vector<float> tightly = halves;
-    gemm::multiply({shape, a, b, nullptr, halves.data()}, team);
-    gemm::multiply({shape, a, b, nullptr, tightly.data()}, tight);
+    gemm::multiply({shape, a, b, nullptr, halves.data()}, team, GetParam());
+    gemm::multiply({shape, a, b, nullptr, tightly.data()}, tight, GetParam());
     EXPECT_EQ(halves, whole);
     EXPECT_EQ(tightly, whole);
-    std::vector<uint16_t> rounded = p.run(team);
+    std::vector<uint16_t> rounded = p.run(team, GetParam());
     for (size_t e = 0; e < whole.size(); ++e) {
       bf16 once(whole[e]);
       ASSERT_EQ(std::memcmp(&once, &rounded[e], 2), 0) << e;
@@ -132,23 +156,47 @@ TEST_F(Gemm, WideSumsGoOn) {
   }
 }
 
-TEST_F(Gemm, BitsOfARowDoNotDependOnTheOthers) {
+TEST_P(Gemm, BitsOfARowDoNotDependOnTheOthers) {
   ThreadTeam team(2);
   Problem whole(100, 96, 77, false, true, false), first(3, 96, 77, false, true, false);
-  std::vector<uint16_t> all = whole.run(team), some = first.run(team);
+  std::vector<uint16_t> all = whole.run(team, GetParam()), some = first.run(team, GetParam());
   EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
 }
 
-TEST(GemmCut, FitsTheScratch) {
-  for (size_t scratch : {size_t{8} << 10, size_t{64} << 10, size_t{2} << 20}) {
+// Shapes, layouts, distances of rows, scratch and threads at random: all are the same sum.
+TEST_P(Gemm, RandomProducts) {
+  RandomStream stream{20261126, 0, 0, 0};
+  uint64_t drawn = 0;
+  auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(stream.block(drawn++)[0] % static_cast<uint64_t>(below));
+  };
+  for (int turn = 0; turn < 60; ++turn) {
+    int64_t m = 1 + draw(140), n = 1 + draw(200), k = 1 + (draw(4) == 0 ? draw(2200) : draw(300));
+    Problem p(m, n, k, draw(2) == 0, draw(2) == 0, draw(2) == 0, draw(40));
+    ThreadTeam one(1), some(1 + static_cast<int>(draw(4)), size_t{16} << 10 << draw(8));
+    const std::vector<uint16_t> want = p.run(one, GetParam());
+    ASSERT_LT(p.worst(), 1) << "turn " << turn << ": " << m << " x " << n << " x " << k;
+    ASSERT_EQ(p.run(some, GetParam()), want) << "turn " << turn << ": " << m << " x " << n << " x " << k;
+    ASSERT_TRUE(p.between_rows_untouched()) << "turn " << turn << ": " << m << " x " << n << " x " << k;
+  }
+}
+
+class GemmCut : public testing::TestWithParam<Isa> {};
+INSTANTIATE_TEST_SUITE_P(On, GemmCut, testing::Values(Isa::avx512_bf16, Isa::amx),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+TEST_P(GemmCut, FitsTheScratch) {
+  const bool tiles = GetParam() == Isa::amx;
+  const int64_t step = tiles ? 32 : 2, columns = tiles ? 32 : 48;
+  for (size_t scratch : {size_t{16} << 10, size_t{64} << 10, size_t{2} << 20}) {
     for (int64_t k : {1, 768, 3072, 50257}) {
       MatrixShape shape{2048, 768, k, k, k, 768, false, true, false, DS_DTYPE_BF16};
-      gemm::Cut cut = gemm::cut_product(shape, 2, scratch);
+      gemm::Cut cut = gemm::cut_product(shape, 2, scratch, GetParam());
       int64_t bytes =
           cut.width * cut.depth * 2 + 32 * cut.depth * 2 + (k > cut.depth ? cut.rows * cut.width * 4 : 0);
       EXPECT_LE(bytes, static_cast<int64_t>(scratch)) << k;
-      EXPECT_EQ(cut.depth % 2, 0);
-      EXPECT_EQ(cut.width % 48, 0);
+      EXPECT_EQ(cut.depth % step, 0);
+      EXPECT_EQ(cut.width % columns, 0);
       EXPECT_EQ(cut.rows % 32, 0);
     }
   }

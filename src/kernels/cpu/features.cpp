@@ -5,6 +5,8 @@
 #include <gnu/libc-version.h>
 #include <hwy/highway.h>
 #include <hwy/targets.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,9 +25,16 @@ namespace {
 constexpr std::array<const char*, 5> kNames{"sse4", "avx2", "avx512", "avx512_bf16", "amx"};
 constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
 
+// Linux lets a process use tiles once it has asked to.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+
 bool has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBf16) != 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBf16) != 0 && may_use_tiles();
 }
 
 Isa parse_isa(std::string_view name) {

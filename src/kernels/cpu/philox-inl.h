@@ -11,6 +11,7 @@
 
 #include "core/base/random.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/gemm/pack.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {

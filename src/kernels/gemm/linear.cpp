@@ -1,4 +1,4 @@
-// Registers the products of bf16 on machines with AVX512_BF16 and without AMX.
+// Registers the products of bf16 on machines with AVX512_BF16 or AMX.
 #include <string>
 
 #include "core/base/dtype.h"
@@ -16,8 +16,7 @@ namespace {
 std::string refuse_type(DType dtype) {
   if (dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
   static const Isa isa = effective_isa();
-  if (isa == Isa::amx) return "AMX is faster, and oneDNN has it";
-  return isa == Isa::avx512_bf16 ? "" : std::string(isa_name(isa)) + " has no bf16 dot product";
+  return isa >= Isa::avx512_bf16 ? "" : std::string(isa_name(isa)) + " has no bf16 dot product";
 }
 
 std::string refuse(const KernelQuery& query) {
