@@ -142,7 +142,7 @@ STD_NAME = re.compile(r"\bstd::(\w+)")
 TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:struct|class|enum class|enum|union)\s+(?:\w+_API\s+)?(?:alignas\(\w+\)\s+)?(\w+)\b(?![^\n{;]*;)", re.M)
 ALIAS = re.compile(r"^using (\w+) =", re.M)
 CONSTANT = re.compile(r"^(?:inline )?(?:constexpr|const|extern const)\b[^\n=({;]*?\b(k[A-Z]\w*)\b", re.M)
-FUNCTION = re.compile(r"^(?:\[\[\w+\]\] )?(?:inline |constexpr |extern )*[A-Za-z_][\w:<>,*& ]*?[ *&](\w+_\w+)\(", re.M)
+FUNCTION = re.compile(r"^(?:\[\[\w+\]\] )?(?:inline |constexpr |extern )*[A-Za-z_][\w:<>,*& ]*?[ *&]((?!__)\w+_\w+)\(", re.M)
 DECLARED = re.compile(r"\b(?:struct|class|enum class|enum|using|namespace|typename|concept)\s+(\w+)")
 
 

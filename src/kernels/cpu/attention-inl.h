@@ -15,6 +15,7 @@
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -24,6 +25,19 @@ static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
 // Whether products of bf16 operands run in pairs: exact ones of q, k, v and dy, as in f32, and those of
 // weights and their gradients rounded to bf16. Sums and all else are f32.
 inline bool takes_pairs(const HeadsShape& s) { return runs_pairs() && s.depth % 2 == 0 && !s.mask; }
+
+// Products of pairs in strips of rows, by tiles where the machine has them.
+class PairProducts {
+ public:
+  // c[rows, columns] = a b scale, rows <= kStrip; rows of a and c, and of b, are words apart.
+  HWY_INLINE void multiply(const TileProduct& p) {
+    if (runs_tiles()) return tiles_.multiply(p);
+    gemm(p.rows, p.columns, p.pairs, {p.a, p.a_row, 1}, p.b, p.b_row, p.c, p.c_row, p.add, Pairs{p.scale});
+  }
+
+ private:
+  TileProducts tiles_;
+};
 
 // -infinity in the columns of `all` (multiples of kStrip) that are not in `seen`.
 HWY_INLINE void hide_outside(float* row, Range all, Range seen) {

@@ -38,6 +38,7 @@ struct AttentionChunk {
   int64_t padded, ld;           // row distances of v and o, and of scores
   const float* hidden = nullptr;
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
+  PairProducts products;
 
   AttentionChunk(const HeadsShape& shape, const AttentionDropout& dropout, std::span<const TensorView> in,
                  std::span<std::byte> scratch, Range sequence, int64_t at_head)
@@ -104,8 +105,8 @@ struct AttentionChunk {
   HWY_INLINE void multiply_keys(int64_t first, int64_t r, int64_t rows, Range all) {
     int64_t columns = all.end - all.begin;
     if constexpr (kPairs) {
-      Operand a{words(q_in.at(begin + first, head)), q_in.row / 2, 1};
-      gemm(rows, columns, s.depth / 2, a, kt + all.begin, ld, scores + all.begin, ld, false, Pairs{s.factor});
+      products.multiply({words(q_in.at(begin + first, head)), q_in.row / 2, kt + all.begin, ld,
+                         scores + all.begin, ld, rows, columns, s.depth / 2, false, s.factor});
     } else {
       gemm(rows, columns, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld, scores + all.begin, ld,
            false);
@@ -144,8 +145,8 @@ struct AttentionChunk {
       Operand p{scores + all.begin, ld, 1};
       int64_t count = used.end - all.begin;
       if constexpr (kPairs) {
-        gemm(rows, padded, ceil_div(count, 2), p, v + all.begin / 2 * padded, padded, o + r * padded, padded,
-             true, Pairs());
+        products.multiply({p.data, ld, v + all.begin / 2 * padded, padded, o + r * padded, padded, rows,
+                           padded, ceil_div(count, 2), true});
       } else {
         gemm(rows, padded, count, p, v + all.begin * padded, padded, o + r * padded, padded, true);
       }

@@ -59,7 +59,10 @@ struct GradientBlock {
   // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
   // as [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *room, *dq;
-  float *dyt, *yt;           // dy and y of a strip, transposed
+  float *dyt, *yt;          // dy and y of a strip, transposed
+  float* square = nullptr;  // dy y^T of a strip
+  float* turned = nullptr;  // ds or p of a strip of keys as rows of pairs of queries, block / 2 words apart
+  PairProducts products;
   float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
   bool whole;                // dq has room for all query heads of the sequence, else for one block
 
@@ -84,6 +87,10 @@ struct GradientBlock {
     for (float** strip : {&dyt, &yt}) *strip = carve.floats(std::min(s.depth, kChunk) / kUnit * kStrip);
     room = carve.floats(drop.on() ? kept_room(s) : 0);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
+    if (kPairs && runs_tiles()) {
+      square = carve.floats(kStrip * kStrip);
+      turned = carve.floats(kStrip * block / 2);
+    }
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
   }
@@ -131,6 +138,7 @@ struct GradientBlock {
     const Product product;
     constexpr int64_t kUnit = kPairs ? 2 : 1;
     if constexpr (kPairs) {
+      if (runs_tiles()) return multiply_strip_by_tiles(dy_at, y_at, rows, columns, out, add);
       pack_transposed(words(dy_at), g.dy.row / 2, rows, columns / 2, dyt, kStrip, kStrip);
       pack_transposed(words(y_at), g.y.row / 2, rows, columns / 2, yt, kStrip, kStrip);
     } else {
@@ -144,6 +152,15 @@ struct GradientBlock {
       }
       store(product.finish(sum), out + j);
     }
+  }
+
+  // The same: a tile makes all products of rows, of which the diagonal is taken.
+  HWY_INLINE void multiply_strip_by_tiles(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
+                                          float* out, bool add) {
+    pack_transposed(words(y_at), g.y.row / 2, rows, columns / 2, yt, kStrip, kStrip);
+    products.multiply(
+        {words(dy_at), g.dy.row / 2, yt, kStrip, square, kStrip, rows, kStrip, columns / 2, add});
+    for (int64_t i = 0; i < rows; ++i) out[i] = square[i * kStrip + i];
   }
 
   HWY_NOINLINE void pack_keys(int64_t k0, int64_t keys) {
@@ -236,10 +253,10 @@ struct GradientBlock {
       float *p_at = p + r * ld + all.begin, *ds_at = ds + r * ld + all.begin;
       if constexpr (kPairs) {
         int64_t row = begin + q0 + r, pairs = s.depth / 2;
-        Operand q_at{words(g.q.at(row, head)), g.q.row / 2, 1},
-            dy_at{words(g.dy.at(row, head)), g.dy.row / 2, 1};
-        gemm(rows, columns, pairs, q_at, kt + all.begin, ld, p_at, ld, false, Pairs{s.factor});
-        gemm(rows, columns, pairs, dy_at, vt + all.begin, ld, ds_at, ld, false, Pairs());
+        products.multiply({words(g.q.at(row, head)), g.q.row / 2, kt + all.begin, ld, p_at, ld, rows, columns,
+                           pairs, false, s.factor});
+        products.multiply(
+            {words(g.dy.at(row, head)), g.dy.row / 2, vt + all.begin, ld, ds_at, ld, rows, columns, pairs});
       } else {
         gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld, false);
         gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld, false);
@@ -268,8 +285,8 @@ struct GradientBlock {
       if (used.empty()) continue;
       int64_t from = round_out(used).begin;
       if constexpr (kPairs) {
-        gemm(rows, padded, ceil_div(used.end - from, 2), {ds_rows + (r * ld + from) / 2, ld / 2, 1},
-             k + from / 2 * padded, padded, sum + r * padded, padded, true, Pairs());
+        products.multiply({ds_rows + (r * ld + from) / 2, ld / 2, k + from / 2 * padded, padded,
+                           sum + r * padded, padded, rows, padded, ceil_div(used.end - from, 2), true});
       } else {
         gemm(rows, padded, used.end - from, {ds + r * ld + from, ld, 1}, k + from * padded, padded,
              sum + r * padded, padded, true);
@@ -281,8 +298,12 @@ struct GradientBlock {
   HWY_INLINE void add_products(int64_t from, int64_t count, Operand a, const float* b, int64_t rows,
                                float* sum) {
     if constexpr (kPairs) {
+      const int64_t pairs = ceil_div(count, 2);
       a.data += from / 2 * ld;
-      gemm(rows, padded, ceil_div(count, 2), a, b + from / 2 * padded, padded, sum, padded, true, Pairs());
+      b += from / 2 * padded;
+      if (!runs_tiles()) return gemm(rows, padded, pairs, a, b, padded, sum, padded, true, Pairs());
+      pack_transposed(a.data, ld, pairs, rows, turned, round_up(pairs, 4), block / 2);
+      products.multiply({turned, block / 2, b, padded, sum, padded, rows, padded, pairs, true});
     } else {
       a.data += from * ld;
       gemm(rows, padded, count, a, b + from * padded, padded, sum, padded, true);

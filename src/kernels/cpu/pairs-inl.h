@@ -43,6 +43,12 @@ inline bool runs_pairs() {
   return kHasPairs && yes;
 }
 
+// Whether it multiplies them by tiles, too.
+inline bool runs_tiles() {
+  static const bool yes = effective_isa() == Isa::amx;
+  return kHasPairs && yes;
+}
+
 // For gemm: k counts words, the result is times `scale`.
 struct Pairs {
   float scale = 1;

@@ -4,11 +4,9 @@
 
 #include "core/base/dtype.h"
 
-// Functions that carry one of these attributes use AVX512_BF16, or AMX, and run only after gemm::refuse() has
-// accepted the machine.
+// Functions that carry this attribute use AVX512_BF16 and run only after gemm::refuse() has accepted the
+// machine.
 #define DS_TARGET_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
-#define DS_TARGET_AMX \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 
 namespace ds::gemm {
 

@@ -78,7 +78,7 @@ DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i) {
         v[i] = j + i < s.count ? _mm512_maskz_loadu_epi16(mask, s.from + (j + i) * s.ld + 2 * p)
-                             : _mm512_setzero_si512();
+                               : _mm512_setzero_si512();
       }
       transpose_16x16(v);
       int64_t rows = std::min<int64_t>(16, pairs - p);

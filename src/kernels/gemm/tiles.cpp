@@ -1,30 +1,33 @@
-// The micro-kernel of AMX: 32 x 32 elements of c in four tiles of 16 x 16 sums. A step is 32 numbers along k: two
-// tiles of a (16 rows of 32 numbers) and two of b (16 pairs of 16 columns) feed four products of 16 cycles each.
+// The micro-kernel of AMX: 32 x 32 elements of c in four tiles of 16 x 16 sums. A step is 32 numbers along k:
+// two tiles of a (16 rows of 32 numbers) and two of b (16 pairs of 16 columns) feed four products of 16
+// cycles each.
 //
-// The four loads of a step are 64 bytes a cycle, which the first-level cache gives and the second hardly does. So
-// rows of a are packed even where k is contiguous: their loads are one stream then, which the hardware sees come, as
-// it does that of b. (From stored rows the products of a GPT-2 step took 1.4 times as long.) Packing costs more
-// beside products that are this fast, so tasks are larger than those of vectors.
+// The four loads of a step are 64 bytes a cycle, which the first-level cache gives and the second hardly
+// does. So rows of a are packed even where k is contiguous: their loads are one stream then, which the
+// hardware sees come, as it does that of b. (From stored rows the products of a GPT-2 step took 1.4 times as
+// long.) Packing costs more beside products that are this fast, so tasks are larger than those of vectors.
 #include "kernels/gemm/tiles.h"
 
 #include <immintrin.h>
 
-#include <cstdint>
-#include <cstddef>
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "core/base/round.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/gemm/pack.h"
 
 namespace ds::gemm {
 namespace {
 
-constexpr int64_t kSide = 16;                 // rows of a tile, and its words in a row
-constexpr int64_t kTile = 2 * kSide;          // rows and columns of c that are made together
-constexpr int64_t kStep = 2 * kSide;          // numbers along k
-constexpr int64_t kLine = 64;                 // bytes of a tile's row
-constexpr int64_t kPartialRow = kTile * 4;    // bytes
+using amx::kLine;
+using amx::kSide;
+
+constexpr int64_t kTile = 2 * kSide;             // rows and columns of c that are made together
+constexpr int64_t kStep = 2 * kSide;             // numbers along k
+constexpr int64_t kPartialRow = kTile * 4;       // bytes
 constexpr int64_t kPartialHalf = kSide * kTile;  // elements
 
 int64_t padded(int64_t depth) { return round_up(depth, kStep); }
@@ -98,64 +101,61 @@ DS_TARGET_AVX512_BF16 void store_rounded(const TileJob& job, const float* sums) 
 DS_TARGET_AVX512_BF16 void store_wide(const TileJob& job, const float* sums) {
   for (int64_t j = 0; j < job.columns; j += kSide) {
     for (int64_t i = 0; i < job.rows; ++i) {
-      _mm512_mask_storeu_ps(job.wide + i * job.ldc + j, lanes16(job.columns - j), _mm512_load_ps(sums + i * kTile + j));
+      _mm512_mask_storeu_ps(job.wide + i * job.ldc + j, lanes16(job.columns - j),
+                            _mm512_load_ps(sums + i * kTile + j));
     }
   }
 }
 
-// g++ 12 does not know that a load of a tile reads memory.
-inline void finish_stores() { asm volatile("" ::: "memory"); }
-
 // Tiles 0 to 3 are the sums: (rows, columns) first and first, first and second, second and first, second and
-// second. Without a second half of rows or of columns its products are left out. A tile is loaded for the next step
-// as soon as its last product is issued.
+// second. Without a second half of rows or of columns its products are left out. A tile is loaded for the
+// next step as soon as its last product is issued.
 template <bool kSecondRows, bool kSecondColumns>
-DS_TARGET_AMX inline __attribute__((always_inline)) void multiply_steps(const TileJob& job) {
+DS_AMX_INLINE void multiply_steps(const TileJob& job) {
   const std::byte* a = job.a;
   const uint32_t* b = job.b;
   const uint32_t* b2 = b + job.pairs * kSide;
-  _tile_loadd(4, a, kLine);
-  _tile_loadd(6, b, kLine);
-  if constexpr (kSecondColumns) _tile_loadd(7, b2, kLine);
-  if constexpr (kSecondRows) _tile_loadd(5, a + kSide * kLine, kLine);
+  amx::load<4>(a, kLine);
+  amx::load<6>(b, kLine);
+  if constexpr (kSecondColumns) amx::load<7>(b2, kLine);
+  if constexpr (kSecondRows) amx::load<5>(a + kSide * kLine, kLine);
   for (int64_t left = job.pairs - kSide; left > 0; left -= kSide) {
     a += kTile * kLine;
     b += kSide * kSide;
     b2 += kSide * kSide;
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kSecondColumns) _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(4, a, kLine);
-    if constexpr (kSecondRows) _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(6, b, kLine);
-    if constexpr (kSecondRows && kSecondColumns) _tile_dpbf16ps(3, 5, 7);
-    if constexpr (kSecondColumns) _tile_loadd(7, b2, kLine);
-    if constexpr (kSecondRows) _tile_loadd(5, a + kSide * kLine, kLine);
+    amx::multiply<0, 4, 6>();
+    if constexpr (kSecondColumns) amx::multiply<1, 4, 7>();
+    amx::load<4>(a, kLine);
+    if constexpr (kSecondRows) amx::multiply<2, 5, 6>();
+    amx::load<6>(b, kLine);
+    if constexpr (kSecondRows && kSecondColumns) amx::multiply<3, 5, 7>();
+    if constexpr (kSecondColumns) amx::load<7>(b2, kLine);
+    if constexpr (kSecondRows) amx::load<5>(a + kSide * kLine, kLine);
   }
-  _tile_dpbf16ps(0, 4, 6);
-  if constexpr (kSecondColumns) _tile_dpbf16ps(1, 4, 7);
-  if constexpr (kSecondRows) _tile_dpbf16ps(2, 5, 6);
-  if constexpr (kSecondRows && kSecondColumns) _tile_dpbf16ps(3, 5, 7);
+  amx::multiply<0, 4, 6>();
+  if constexpr (kSecondColumns) amx::multiply<1, 4, 7>();
+  if constexpr (kSecondRows) amx::multiply<2, 5, 6>();
+  if constexpr (kSecondRows && kSecondColumns) amx::multiply<3, 5, 7>();
 }
 
 DS_TARGET_AMX void store_sums(float* to, int64_t row) {
-  _tile_stored(0, to, row);
-  _tile_stored(1, to + kSide, row);
-  _tile_stored(2, to + row / 4 * kSide, row);
-  _tile_stored(3, to + row / 4 * kSide + kSide, row);
+  amx::store<0>(to, row);
+  amx::store<1>(to + kSide, row);
+  amx::store<2>(to + row / 4 * kSide, row);
+  amx::store<3>(to + row / 4 * kSide + kSide, row);
 }
 
 DS_TARGET_AMX void run(const TileJob& job) {
-  finish_stores();
   if (job.first) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    amx::zero<0>();
+    amx::zero<1>();
+    amx::zero<2>();
+    amx::zero<3>();
   } else {
-    _tile_loadd(0, job.partial, kPartialRow);
-    _tile_loadd(1, job.partial + kSide, kPartialRow);
-    _tile_loadd(2, job.partial + kPartialHalf, kPartialRow);
-    _tile_loadd(3, job.partial + kPartialHalf + kSide, kPartialRow);
+    amx::load<0>(job.partial, kPartialRow);
+    amx::load<1>(job.partial + kSide, kPartialRow);
+    amx::load<2>(job.partial + kPartialHalf, kPartialRow);
+    amx::load<3>(job.partial + kPartialHalf + kSide, kPartialRow);
   }
   if (job.rows > kSide) {
     job.columns > kSide ? multiply_steps<true, true>(job) : multiply_steps<true, false>(job);
@@ -169,17 +169,11 @@ DS_TARGET_AMX void run(const TileJob& job) {
   job.wide ? store_wide(job, sums) : store_rounded(job, sums);
 }
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {kLine, kLine, kLine, kLine, kLine, kLine, kLine, kLine};
-  uint8_t rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide, kSide, kSide};
-};
-
 DS_TARGET_AMX void begin() {
-  static constexpr TileConfig config;
-  _tile_loadconfig(&config);
+  static constexpr amx::Config config;
+  amx::configure(config);
 }
-DS_TARGET_AMX void end() { _tile_release(); }
+DS_TARGET_AMX void end() { amx::release(); }
 
 }  // namespace
 

@@ -1,0 +1,90 @@
+// Small products by AMX's tiles: each number is what the instruction's definition gives, to the bit, for every number
+// of rows, columns and pairs, and nothing beyond them is read or written.
+#include "kernels/cpu/tile_product.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/random.h"
+#include "kernels/cpu/features.h"
+
+namespace ds::test {
+namespace {
+
+constexpr float kGuard = -77.0f;
+
+class TileProductTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (machine_isa() != Isa::amx) GTEST_SKIP() << "this machine has no AMX";
+  }
+  int64_t draw(int64_t below) {
+    return static_cast<int64_t>(stream_.block(drawn_++)[0] % static_cast<uint64_t>(below));
+  }
+  // A word of two bf16 between -1 and 1.
+  float word() {
+    auto half = [&] { return std::bit_cast<uint32_t>(static_cast<float>(draw(2001)) / 1000.0f - 1.0f) >> 16; };
+    uint32_t low = half();
+    return std::bit_cast<float>(low | half() << 16);
+  }
+
+ private:
+  RandomStream stream_{20261126, 0, 0, 0};
+  uint64_t drawn_ = 0;
+};
+
+float number_of(float word, bool odd) {
+  auto bits = std::bit_cast<uint32_t>(word);
+  return std::bit_cast<float>(odd ? bits & 0xffff0000u : bits << 16);
+}
+
+// What TDPBF16PS is defined to be: even and odd numbers summed apart, then together, then added.
+float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
+  float sum = p.add ? before : 0;
+  for (int64_t k = 0; k < p.pairs; k += 16) {
+    float halves[2] = {0, 0};
+    for (int64_t pair = k; pair < std::min(k + 16, p.pairs); ++pair) {
+      for (bool odd : {false, true}) {
+        halves[odd] = std::fma(number_of(p.a[i * p.a_row + pair], odd), number_of(p.b[pair * p.b_row + j], odd),
+                               halves[odd]);
+      }
+    }
+    sum += halves[0] + halves[1];
+  }
+  return p.scale == 1 ? sum : sum * p.scale;
+}
+
+TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
+  cpu::TileProducts products;
+  for (int turn = 0; turn < 400; ++turn) {
+    int64_t rows = 1 + draw(16), columns = 16 * (1 + draw(9)), pairs = 1 + draw(70);
+    int64_t a_row = pairs + draw(5), b_row = columns + draw(20), c_row = columns + draw(20);
+    std::vector<float> a(static_cast<size_t>((rows - 1) * a_row + pairs));  // ends where the last row does
+    std::vector<float> b(static_cast<size_t>((pairs - 1) * b_row + columns));
+    std::vector<float> c(static_cast<size_t>(16 * c_row), kGuard);
+    for (float& x : a) x = word();
+    for (float& x : b) x = word();
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) c[static_cast<size_t>(i * c_row + j)] = static_cast<float>(draw(100));
+    }
+    const std::vector<float> before = c;
+    bool add = draw(2) == 0;
+    cpu::TileProduct p{a.data(), a_row, b.data(), b_row, c.data(), c_row,
+                       rows,     columns, pairs,  add,   add || draw(2) == 0 ? 1.0f : 0.125f};
+    products.multiply(p);
+    for (int64_t e = 0; e < 16 * c_row; ++e) {
+      int64_t i = e / c_row, j = e % c_row;
+      float was = before[static_cast<size_t>(e)];
+      float want = i < rows && j < columns ? expected(p, i, j, was) : kGuard;
+      ASSERT_EQ(c[static_cast<size_t>(e)], want)
+          << "turn " << turn << ", element " << i << " " << j << " of " << rows << " x " << columns << " x " << pairs;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
