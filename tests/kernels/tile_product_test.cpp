@@ -1,5 +1,5 @@
-// Small products by AMX's tiles: each number is what the instruction's definition gives, to the bit, for every number
-// of rows, columns and pairs, and nothing beyond them is read or written.
+// Small products by AMX's tiles: each number is what the instruction's definition gives, to the bit, for
+// every number of rows, columns and pairs, and nothing beyond them is read or written.
 #include "kernels/cpu/tile_product.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,9 @@ class TileProductTest : public testing::Test {
   }
   // A word of two bf16 between -1 and 1.
   float word() {
-    auto half = [&] { return std::bit_cast<uint32_t>(static_cast<float>(draw(2001)) / 1000.0f - 1.0f) >> 16; };
+    auto half = [&] {
+      return std::bit_cast<uint32_t>(static_cast<float>(draw(2001)) / 1000.0f - 1.0f) >> 16;
+    };
     uint32_t low = half();
     return std::bit_cast<float>(low | half() << 16);
   }
@@ -49,8 +51,8 @@ float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
     float halves[2] = {0, 0};
     for (int64_t pair = k; pair < std::min(k + 16, p.pairs); ++pair) {
       for (bool odd : {false, true}) {
-        halves[odd] = std::fma(number_of(p.a[i * p.a_row + pair], odd), number_of(p.b[pair * p.b_row + j], odd),
-                               halves[odd]);
+        halves[odd] = std::fma(number_of(p.a[i * p.a_row + pair], odd),
+                               number_of(p.b[pair * p.b_row + j], odd), halves[odd]);
       }
     }
     sum += halves[0] + halves[1];
@@ -69,19 +71,29 @@ TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
     for (float& x : a) x = word();
     for (float& x : b) x = word();
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) c[static_cast<size_t>(i * c_row + j)] = static_cast<float>(draw(100));
+      for (int64_t j = 0; j < columns; ++j)
+        c[static_cast<size_t>(i * c_row + j)] = static_cast<float>(draw(100));
     }
     const std::vector<float> before = c;
     bool add = draw(2) == 0;
-    cpu::TileProduct p{a.data(), a_row, b.data(), b_row, c.data(), c_row,
-                       rows,     columns, pairs,  add,   add || draw(2) == 0 ? 1.0f : 0.125f};
+    cpu::TileProduct p{a.data(),
+                       a_row,
+                       b.data(),
+                       b_row,
+                       c.data(),
+                       c_row,
+                       rows,
+                       columns,
+                       pairs,
+                       add,
+                       add || draw(2) == 0 ? 1.0f : 0.125f};
     products.multiply(p);
     for (int64_t e = 0; e < 16 * c_row; ++e) {
       int64_t i = e / c_row, j = e % c_row;
       float was = before[static_cast<size_t>(e)];
       float want = i < rows && j < columns ? expected(p, i, j, was) : kGuard;
-      ASSERT_EQ(c[static_cast<size_t>(e)], want)
-          << "turn " << turn << ", element " << i << " " << j << " of " << rows << " x " << columns << " x " << pairs;
+      ASSERT_EQ(c[static_cast<size_t>(e)], want) << "turn " << turn << ", element " << i << " " << j << " of "
+                                                 << rows << " x " << columns << " x " << pairs;
     }
   }
 }
