@@ -919,7 +919,7 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
  * "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0), "dtype"
  * ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0), "stage" (default:
- * that of the run, 0 for a model folder), "device" ("cpu"; "cuda:0"), "ignore_eos" (false)
+ * that of the run, 0 for a model folder), "device" ("cpu"; "cuda", "cuda:0"), "ignore_eos" (false)
  * @param text [nullable] called on every rank */
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                                  ds_run_text_fn* text, void* user_data, char** out_text);

@@ -174,7 +174,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   options.trace = true;
   options.programs.infer = false;  // a run has none either
   // What the threads reach is no limit of another device, of which nothing is measured.
-  const bool host = !cuda_number(config.device);
+  const bool host = !names_cuda(config.device);
   Peak peak = host ? peak_of(comm, options.threads) : Peak{};
   Engine engine(config, model.graph, comm, options);
   GoldenBatch batch = random_batch(config, vocabulary(model.graph), comm.rank());

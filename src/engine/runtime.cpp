@@ -40,9 +40,9 @@ constexpr const char* kProgramsPart = "programs";  // of the overhead
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
-std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options) {
+std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options, int local_rank) {
   std::shared_ptr<Device> device =
-      options.device ? options.device() : make_device(config.device, config.tf32);
+      options.device ? options.device() : make_device(config.device, config.tf32, local_rank);
   ensure(!options.chaos_seed || device->shared(), "chaos is an order on the host, not on device '{}'",
          device->name());
   return device;
@@ -109,7 +109,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       groups_(comm),
       options_(std::move(options)),
       placed_(placed),
-      device_(device_for(config_, options_)) {
+      device_(device_for(config_, options_, comm.local_rank())) {
   groups_.set_timeout(config_.comm_timeout_ms);
   if (!device_->shared()) config_.emulate_tiers = true;
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);

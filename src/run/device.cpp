@@ -14,9 +14,9 @@ namespace ds {
 namespace {
 
 // Why this machine has no such device; "" when it has.
-std::string why_absent(const std::string& name) {
+std::string why_absent(const std::string& name, int local_rank) {
   try {
-    make_device(name);
+    make_device(name, false, local_rank);
     return "";
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_UNSUPPORTED) throw;
@@ -27,10 +27,10 @@ std::string why_absent(const std::string& name) {
 }  // namespace
 
 void settle_device(Config& config, Communicator& comm) {
-  if (!cuda_number(config.device)) return;
+  if (!names_cuda(config.device)) return;
   comm.set_timeout(config.comm_timeout_ms);  // a device that is not well hangs when it is opened
   std::string mine;
-  agree(comm, "device", [&] { mine = why_absent(config.device); });
+  agree(comm, "device", [&] { mine = why_absent(config.device, comm.local_rank()); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");
   auto absent =
       std::find_if(all.begin(), all.end(), [](const std::string& reason) { return !reason.empty(); });

@@ -1220,7 +1220,8 @@ text.
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
   (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
-  (default: that of the run, 0 for a model folder), \"device\" (\"cpu\"; \"cuda:0\"), \"ignore_eos\" (false)
+  (default: that of the run, 0 for a model folder), \"device\" (\"cpu\"; \"cuda\", \"cuda:0\"), \"ignore_eos\"
+  (false)
 - `text`: [nullable] called on every rank
 """
 function ds_run_generate(comm, model, prompt, options, text, user_data, out_text)

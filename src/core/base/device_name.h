@@ -18,4 +18,8 @@ inline std::optional<int32_t> cuda_number(std::string_view name) {
   return whole ? std::optional(number) : std::nullopt;
 }
 
+// Of a device named "cuda": which GPU that is depends on the rank.
+constexpr std::string_view kOwnCuda = "cuda";
+inline bool names_cuda(std::string_view name) { return name == kOwnCuda || cuda_number(name).has_value(); }
+
 }  // namespace ds

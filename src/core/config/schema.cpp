@@ -36,11 +36,12 @@ Key device_key() {
   auto set = [](Config& c, const Json& given) {
     std::string name;
     read_value("device", given, {}, name);
-    if (cuda_number(name)) {
+    if (names_cuda(name)) {
       c.device = name;
       return;
     }
     std::vector<std::string> supported(std::begin(kDevices), std::end(kDevices));
+    supported.push_back(std::string(kOwnCuda));
     supported.push_back("cuda:N");
     c.device = choose("device", given, supported, {});
     if (c.device == supported.back()) {

@@ -534,6 +534,13 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
   return std::make_unique<PluginDevice>(*table, index, tf32);
 }
 
+int32_t own_plugin_device(const std::string& name, int32_t local_rank) {
+  const ds_plugin_device_table* table = load_device(name);
+  int32_t count = 0;
+  if (!table || table->count(&count) != DS_PLUGIN_OK || count == 0) return local_rank;
+  return local_rank % count;
+}
+
 namespace {
 
 std::string described_links(const Device& device) {

@@ -76,6 +76,10 @@ class PluginDevice final : public Device {
 // Opens device `index` of libds_NAME.so.
 std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32);
 
+// The number of the device of libds_NAME.so that is the local rank's own: the rank modulo the devices there
+// are. Where there is none, the rank, for which make_plugin_device() says why.
+int32_t own_plugin_device(const std::string& name, int32_t local_rank);
+
 // What there is of libds_NAME.so on this machine, in a line: the devices, or why there is none.
 std::string describe_plugin_devices(const std::string& name);
 

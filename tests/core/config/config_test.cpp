@@ -631,9 +631,10 @@ TEST(Config, a_device_is_named) {
   EXPECT_EQ(with(R"("device": "separate")").device, "separate");
   EXPECT_EQ(with(R"("device": "CPU")").device, "cpu");
   EXPECT_EQ(with(R"("device": "cuda:1")").device, "cuda:1");
-  for (const char* name : {"gpu", "cuda", "cuda:", "cuda:-1", "cuda:1x"}) {
+  EXPECT_EQ(with(R"("device": "cuda")").device, "cuda");
+  for (const char* name : {"gpu", "cuda:", "cuda:-1", "cuda:1x"}) {
     EXPECT_EQ(refusal_with(fmt::format("\"device\": \"{}\"", name)),
-              fmt::format("device: \"{}\" is unknown; supported: cpu, separate, cuda:N", name));
+              fmt::format("device: \"{}\" is unknown; supported: cpu, separate, cuda, cuda:N", name));
   }
   EXPECT_EQ(refusal_with(R"("device": "cuda:N")"),
             "device: \"cuda:N\" must have the number of a device, as in \"cuda:0\"");

@@ -45,5 +45,21 @@ done
 "$libds" launch -n 2 "$libds" profile --config cuda.json --steps 1 --threads 1 --by-instr --json > out 2> err || fail "$(cat err)"
 grep -q '"peak_bytes": *0' out || fail "$(head -c 600 out)"
 
+# "cuda" is the rank's own GPU: ranks of a launcher spread over those there are, and the run is the same.
+sed 's|"cuda:0"|"cuda"|' cuda.json > own.json
+own() {
+  DS_NCCL=/nowhere/libnccl.so DS_FAKE_CUDA_DEVICES=$2 "$libds" launch -n 2 "$libds" train --config own.json --data text.txt \
+    --steps 2 --dir "$1" > "$1.out" 2> "$1.err" || fail "no training of $1: $(cat "$1.err")"
+  cut -d , -f 2 "$1/metrics.csv" > "$1.losses"
+}
+own one 1
+grep -q "because ranks 0 and 1 share a GPU" one.err || fail "$(cat one.err)"
+own two 2
+grep -q "because rank 0: there is no NCCL" two.err || fail "$(cat two.err)"
+cmp one.losses two.losses
+DS_CUDA_DRIVER=/nowhere/libcuda.so "$libds" train --config own.json --data text.txt --steps 1 --dir none > out 2> err ||
+  fail "no run without a driver: $(cat err)"
+grep -q "there is no CUDA driver.*; the run goes on with the CPU" err || fail "$(cat err)"
+
 "$libds" env --json > out || fail "no env"
 grep -q 'cuda:0 fake GPU (sm_90)' out || fail "$(cat out)"

@@ -75,6 +75,15 @@ std::vector<std::string> errors_of(int world, const std::function<void(GroupRank
   return texts;
 }
 
+TEST_F(FakeLinks, TheOwnGpuOfARankIsItsNumberModuloTheirs) {
+  std::vector<std::string> names(7);
+  run_ranks(7, [&](Communicator& comm) {
+    names[static_cast<size_t>(comm.rank())] = make_device("cuda", false, comm.local_rank())->name();
+  });
+  constexpr int kGpus = FakeCuda::kGpus;
+  for (int r = 0; r < 7; ++r) EXPECT_EQ(names[static_cast<size_t>(r)], "cuda:" + std::to_string(r % kGpus));
+}
+
 TEST_F(FakeLinks, RanksOnOneGpuAreRefused) {
   const std::string text = message_of([] {
     run_ranks(3, [](Communicator& comm) {

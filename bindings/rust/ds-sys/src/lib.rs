@@ -1015,8 +1015,8 @@ extern "C" {
     /// - `options`: \[nullable\] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
     ///   "dtype" ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0),
-    ///   "stage" (default: that of the run, 0 for a model folder), "device" ("cpu"; "cuda:0"), "ignore_eos"
-    ///   (false)
+    ///   "stage" (default: that of the run, 0 for a model folder), "device" ("cpu"; "cuda", "cuda:0"),
+    ///   "ignore_eos" (false)
     ///
     /// - `text`: \[nullable\] called on every rank
     pub fn ds_run_generate(comm: *mut ds_comm, model: *const c_char, prompt: *const c_char, options: *const c_char, text: ds_run_text_fn, user_data: *mut c_void, out_text: *mut *mut c_char) -> ds_status;
