@@ -397,7 +397,7 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
 }
 
 // Walks a block's keys from `first` on through the queries of each of their sequences that may see one:
-// f(begin of the sequence, query head, first query of a tile).
+// f(begin of the sequence, which of the keys are its own, query head, first query of a tile).
 template <typename F>
 DS_DEVICE void each_query_tile(const AttentionArgs& a, int64_t first, int64_t key_head, const F& f) {
   const int64_t end = smaller(first + kSide, a.rows);
@@ -407,9 +407,10 @@ DS_DEVICE void each_query_tile(const AttentionArgs& a, int64_t first, int64_t ke
     const int64_t low = a.causal ? row : begin;
     int64_t high = smaller(begin + a.seq, a.rows);
     if (a.window != 0) high = smaller(high, behind - 1 + a.window);
+    const uint64_t keys = keys_of_tile(a, begin, first);
     for (int64_t head = key_head * a.group; head < (key_head + 1) * a.group; ++head) {
       int64_t query = begin + (low - begin) / kSide * kSide;
-      for (; query < high && begin_of(a, query) == begin; query += kSide) f(begin, head, query);
+      for (; query < high && begin_of(a, query) == begin; query += kSide) f(begin, keys, head, query);
     }
     row = behind;
   }
@@ -429,8 +430,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   Floats4 dk[depth / 8] = {}, dv[depth / 8] = {};
   load_tile<depth>(a, a.k, first, key_head, rows_of_tile(a, first), k);
   load_tile<depth>(a, a.v, first, key_head, rows_of_tile(a, first), v);
-  each_query_tile(a, first, key_head, [&](int64_t begin, int64_t head, int64_t tile) {
-    const uint64_t keys = keys_of_tile(a, begin, first), queries = rows_of_tile(a, tile);
+  each_query_tile(a, first, key_head, [&](int64_t begin, uint64_t keys, int64_t head, int64_t tile) {
+    const uint64_t queries = rows_of_tile(a, tile);
     const Query mine[2] = {Query::for_gradient(a, tile + own.row, head),
                            Query::for_gradient(a, tile + own.row + 8, head)};
     __syncthreads();  // the last tile has been read
