@@ -219,16 +219,29 @@ TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
     }
     int launches = 0;
   } limits;
-  TensorView dy, db;
-  dy.dtype = db.dtype = DS_DTYPE_F32;
-  dy.rank = 2, dy.dims[0] = 20'000'000, dy.dims[1] = 4;
-  db.rank = 1, db.dims[0] = 4;
-  const std::vector<TensorView> in{dy}, out{db};
-  std::string refusal;
-  const auto kernel = cuda::make_kernel({"linear_db", in, out, Attrs()}, &refusal);
-  ASSERT_NE(kernel, nullptr) << refusal;
-  kernel->run(limits, {in, out});
-  EXPECT_GT(limits.launches, 0);
+  const auto of = [](const std::vector<int64_t>& dims) {
+    TensorView v;
+    v.dtype = DS_DTYPE_F32;
+    v.rank = static_cast<int>(dims.size());
+    std::copy(dims.begin(), dims.end(), std::begin(v.dims));
+    return v;
+  };
+  const TensorView rows = of({20'000'000, 4}), vector = of({4}), square = of({4, 4});
+  struct Case {
+    const char* op;
+    std::vector<TensorView> in, out;
+  };
+  for (const Case& c :
+       {Case{"linear_db", {rows}, {vector}}, Case{"linear", {rows, square}, {rows}},
+        Case{"linear_dw", {rows, rows}, {square}}, Case{"softmax_dx", {rows, rows}, {rows}}}) {
+    std::string refusal;
+    const Attrs none;
+    const auto kernel = cuda::make_kernel({c.op, c.in, c.out, none}, &refusal);
+    ASSERT_NE(kernel, nullptr) << refusal;
+    const int before = limits.launches;
+    kernel->run(limits, {c.in, c.out});
+    EXPECT_GT(limits.launches, before) << c.op;
+  }
 }
 
 // Every __syncthreads of every entry, one at a time: with it left out, some case of the operation goes wrong
