@@ -2,6 +2,7 @@
 // step, and what becomes of a capture or a launch that fails. And the names of errors that show late
 // (exec/marks).
 #include <dlfcn.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,21 +17,27 @@
 #include <utility>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "engine/engine.h"
+#include "io/file.h"
+#include "run/train.h"
 #include "support/dice.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
+#include "support/temp_folder.h"
 
 namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 8;
+constexpr int64_t kRepeated = 7;  // micro-steps of a step, of which the compiler repeats some
 
 // A variable of the environment until the end of a scope.
 class Variable {
@@ -49,6 +56,7 @@ struct Step {
   int64_t rows = 2 * kSeq;  // of a micro-step
   double lr = 0;            // 0: as it was
   bool in_pieces = false;   // forward, backward and step are called one by one
+  int64_t odd_rows = 0;     // in pieces, of every other micro-step; 0: as many
 };
 
 struct Bits {                           // what a run leaves behind
@@ -64,6 +72,7 @@ struct Options {
   Traced trace = Traced::no;
   std::function<void(Engine&, size_t step)> behind;                 // each step, on rank 0
   std::function<void(size_t step, size_t instr)> before = nullptr;  // each instruction, on rank 0
+  std::vector<size_t> data = {};  // of each rank, the step at which it waits for those with more data
 };
 
 StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t number) {
@@ -82,8 +91,9 @@ StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t nu
     return engine.train_batch(inputs);
   }
   for (int64_t m = 0; m < micros; ++m) {
-    InputView inputs[] = {{tokens.data() + m * step.rows, DS_DTYPE_I32, step.rows},
-                          {targets.data() + m * step.rows, DS_DTYPE_I32, step.rows}};
+    const int64_t rows = m % 2 == 1 && step.odd_rows > 0 ? step.odd_rows : step.rows;
+    InputView inputs[] = {{tokens.data() + m * step.rows, DS_DTYPE_I32, rows},
+                          {targets.data() + m * step.rows, DS_DTYPE_I32, rows}};
     engine.forward(inputs);
     engine.backward();
   }
@@ -104,18 +114,22 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
     Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm,
                   given);
     Bits& own = ranks[static_cast<size_t>(comm.rank())];
-    if (options.trace == Traced::no_longer) engine.runtime().trace()->turn(false);
-    for (const Step& step : steps) {
-      const StepResult result = make_step(p, engine, step, number);
+    if (options.trace == Traced::no_longer) {
+      engine.runtime().trace()->turn(false);
+      engine.runtime().trace()->take();
+    }
+    for (; number < steps.size(); ++number) {
+      if (!options.data.empty() && number == options.data[static_cast<size_t>(comm.rank())])
+        number += static_cast<size_t>(engine.join());
+      const StepResult result = make_step(p, engine, steps[number], number);
       own.losses.push_back(std::bit_cast<uint64_t>(result.loss));
       own.norms.push_back(std::bit_cast<uint64_t>(result.grad_norm));
       own.reasons.push_back(result.reason);
       if (options.behind && comm.rank() == 0) options.behind(engine, number);
-      ++number;
     }
     own.hash = state_hash(engine.store());
   });
-  for (const Bits& rank : ranks) EXPECT_EQ(rank.losses, ranks[0].losses);
+  for (const Bits& rank : ranks) EXPECT_TRUE(rank.losses == ranks[0].losses || !options.data.empty());
   return ranks[0];
 }
 
@@ -187,7 +201,9 @@ RandomRun random_run(uint64_t seed) {
   p.world = dice.pick({1, 2, 4});
   p.tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
   if (p.stage == 0) p.tier = Tier::device;
-  p.leaves = p.world * dice.pick({1, 1, 2});
+  p.written_out = dice.one_in(4) ? 1 : 16;
+  if (p.written_out == 1) p.world = 1;
+  p.leaves = p.world * (p.written_out == 1 ? kRepeated : dice.pick({1, 1, 2}));
   p.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
   p.optimizer = dice.pick({"AdamW", "SGD"});
   p.groups = dice.one_in(3);
@@ -197,7 +213,6 @@ RandomRun random_run(uint64_t seed) {
   p.tied = dice.one_in(2);
   p.overlap = dice.one_in(2);
   p.bucket_size = dice.pick({int64_t{2000}, int64_t{500000000}});
-  p.written_out = dice.one_in(3) ? 1 : 16;  // micro-steps are repeated
   for (int s = 0; s < 5; ++s) {
     Step& step = run.steps.emplace_back();
     if (dice.one_in(4)) step.rows = kSeq;
@@ -240,6 +255,45 @@ TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
   }
 }
 
+// A micro-step that is repeated has other masks of dropout, adds gradients up in a tree, and may have another
+// extent each time. Gathers bound pieces, so that some lie within a forward or a backward.
+TEST_F(FakeCudaGraphs, EachRoundHasItsOwn) {
+  Point p = one_rank();
+  p.stage = 3;
+  p.world = 2;
+  p.leaves = p.world * kRepeated;
+  p.dropout = 0.1;
+  p.reproducible = true;
+  p.written_out = 1;
+  Options options;
+  options.behind = [](Engine& engine, size_t) { EXPECT_GT(engine.program().repeat.rounds, 1); };
+  for (bool in_pieces : {false, true}) {
+    std::vector<Step> steps(5);
+    for (Step& step : steps) step.in_pieces = in_pieces;
+    for (size_t s : {3, 4}) steps[s].odd_rows = kSeq;
+    fake().fail("");
+    const Bits with = train(p, steps, options);
+    EXPECT_GT(fake().counts().replays, 0);
+    EXPECT_TRUE(with == plainly(p, steps)) << "in pieces " << in_pieces;
+  }
+}
+
+// Its work is another, which is not captured: the graphs of the others, and its own later ones, stay.
+TEST_F(FakeCudaGraphs, ARankWithoutDataHasNone) {
+  Point p = one_rank();
+  p.stage = 2;
+  p.world = 2;
+  p.leaves = 4;
+  const std::vector<Step> steps(8);
+  Options options;
+  options.data = {6, 3};
+  Lines lines;
+  fake().fail("");
+  const Bits with = train(p, steps, options);
+  EXPECT_EQ(lines.text(), "");
+  EXPECT_TRUE(with == plainly(p, steps, options));
+}
+
 // The first step of an extent is given one by one, the second is captured, and from there on nothing is.
 TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   std::vector<FakeCuda::Counts> seen;
@@ -267,18 +321,18 @@ TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
   };
   std::vector<Step> steps;
   for (int64_t sequences = 1; sequences <= 10; ++sequences) {
+    if (sequences == 9) steps.push_back({kSeq});
     for (int again = 0; again < 3; ++again) steps.push_back({sequences * kSeq});
   }
   const size_t all = steps.size();
-  steps.push_back({10 * kSeq});
-  for (int again = 0; again < 3; ++again) steps.push_back({kSeq});
+  for (int64_t sequences : {10, 1, 1, 2, 2}) steps.push_back({sequences * kSeq});
   train(one_rank(), steps, options);
   const int64_t of_extent = live[5] - live[2];  // the others have no extent
   EXPECT_GT(of_extent, 0);
   EXPECT_EQ(live[8 * 3 - 1], live[2] + 7 * of_extent);
   EXPECT_EQ(live[all - 1], live[8 * 3 - 1]) << "no more than those of 8";
-  EXPECT_EQ(graphs[all], graphs[all - 1]) << "the latest is kept";
-  EXPECT_GT(graphs.back(), graphs[all]) << "the first is made again";
+  EXPECT_EQ(graphs[all + 2], graphs[all - 1]) << "what was used later is kept";
+  EXPECT_GT(graphs.back(), graphs[all + 2]) << "the second is made again";
 }
 
 // Traced steps, a rerun that names a NaN, and launches that end before their call have no graphs.
@@ -288,7 +342,11 @@ TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
   train(one_rank(), std::vector<Step>(3), traced);
   EXPECT_EQ(fake().counts().graphs, 0);
   traced.trace = Traced::no_longer;
-  train(one_rank(), std::vector<Step>(3), traced);
+  traced.behind = [](Engine& engine, size_t) { EXPECT_EQ(engine.runtime().trace()->count(), 0U); };
+  Point with_files = one_rank();
+  with_files.stage = 2;
+  with_files.tier = Tier::nvme;
+  train(with_files, std::vector<Step>(3), traced);
   EXPECT_GT(fake().counts().graphs, 0);
   fake().fail("");
   {
@@ -301,6 +359,31 @@ TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
   const Bits with = train(one_rank(), steps), without = plainly(one_rank(), steps);
   EXPECT_EQ(with.reasons, without.reasons);
   EXPECT_NE(with.reasons[4], "") << "a step was skipped";
+}
+
+// `libds train` traces steps 1, 2 and 5 to 10.
+TEST_F(FakeCudaGraphs, ARunHasThemInStepsThatItDoesNotTrace) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += fmt::format("line {} of a text: {}\n", i, i * 7919 % 1000);
+  write_file_atomic(folder / "text.txt", text);
+  const Json config = Json::parse(fmt::format(R"({{"device": "cuda:0", "train_micro_batch_size_per_gpu": 2,
+      "optimizer": {{"type": "AdamW"}}, "model": {{"family": "gpt", "layers": 1, "hidden": 16, "heads": 2}},
+      "data": {{"paths": ["{}"]}},
+      "run": {{"dir": "{}", "steps": 13, "sequence": 16, "sample_tokens": 0, "threads": 1}}}})",
+                                              folder / "text.txt", folder / "run"));
+  std::vector<FakeCuda::Counts> seen(1);
+  TrainOptions options;
+  options.quiet = 2;
+  options.progress = [&](const RunProgress&) {
+    seen.push_back(fake().counts());
+    return true;
+  };
+  ds::train(config, *create_communicator("self", {}), options);
+  EXPECT_EQ(seen[3].graphs, 0) << "step 3 is the first of its extent";
+  EXPECT_GT(seen[4].graphs, 0);
+  EXPECT_EQ(seen[10].replays, seen[4].replays);
+  EXPECT_EQ(seen[12].replays, 3 * seen[4].replays);
 }
 
 // What cannot be captured is given one by one, with one line of warning for each rank.
