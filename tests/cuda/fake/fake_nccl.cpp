@@ -89,7 +89,11 @@ struct Injected {
   // Of a call of that rank: what happens to it, "" for nothing.
   std::string next(int of) {
     std::lock_guard lock(mutex);
-    return of == rank && ++seen == at ? kind : "";
+    return kind != "part" && of == rank && ++seen == at ? kind : "";
+  }
+  bool refuses_part(int of) {
+    std::lock_guard lock(mutex);
+    return kind == "part" && of == rank && ++seen == at;
   }
 };
 Injected& injected() {
@@ -125,7 +129,7 @@ struct State : std::enable_shared_from_this<State> {
   int rank = 0, size = 0;
   std::string name, last;
   Shared* shared = nullptr;
-  bool joined = false;
+  bool joined = false, late = false;
   int result = kInProgress;
   int polls = 0;
   std::unique_ptr<Batch> given;  // and not yet in its stream
@@ -134,6 +138,10 @@ struct State : std::enable_shared_from_this<State> {
   ~State() { munmap(shared, sizeof(Shared)); }
 
   void poll();
+  void lose() {
+    last = "a peer has closed its connection";
+    result = kRemoteError;
+  }
   void put_in_stream();
   void move(Batch& batch);
 };
@@ -146,7 +154,7 @@ struct Work {
 };
 
 thread_local std::string last_error;
-thread_local int depth = 0;
+thread_local int depth = 0, refused = kSuccess;  // in the group
 thread_local std::map<State*, Batch> group;
 
 int refuse(int result, const std::string& reason) {
@@ -155,6 +163,7 @@ int refuse(int result, const std::string& reason) {
 }
 
 void State::poll() {
+  if (late && result == kSuccess) lose();
   if (result != kInProgress) return;
   if (!joined) {
     if (shared->joined < size) return;
@@ -228,19 +237,20 @@ int give(State* state, Batch batch) {
   }
   const std::string error = injected().next(state->rank);
   if (error == "call") return refuse(kSystemError, "this call was to fail");
-  if (error == "async" || error == "hang")  // something that never comes
+  state->late = error == "late";
+  if (error == "async" || error == "hang" || state->late)  // something that never comes
     batch.transfers = {{false, state->rank, nullptr, 1, 0}}, batch.own = 0;
   state->given = std::make_unique<Batch>(std::move(batch));
   state->polls = 0;
   state->result = kInProgress;
   if (error != "async") return kInProgress;
   state->put_in_stream();
-  state->last = "a peer has closed its connection";
-  state->result = kRemoteError;
+  state->lose();
   return kInProgress;
 }
 
 int add(State* state, const Transfer& transfer, void* stream) {
+  if (injected().refuses_part(state->rank)) return refused = refuse(kSystemError, "this part was to fail");
   Batch& batch = group[state];
   batch.stream = stream;
   if (transfer.bytes > 0) batch.transfers.push_back(transfer);
@@ -333,6 +343,7 @@ int ncclCommGetAsyncError(Communicator* communicator, int* result) {
 }
 
 int end(Communicator* communicator) {
+  if (depth > 0) ++injected().misuses;
   shm_unlink(communicator->state->name.c_str());
   --injected().live;
   delete communicator;
@@ -357,8 +368,10 @@ int ncclGroupStart() {
 
 int ncclGroupEnd() {
   if (--depth > 0) return kSuccess;
+  auto given = std::exchange(group, {});
+  if (std::exchange(refused, kSuccess) != kSuccess) return kInvalidUsage;
   int result = kSuccess;
-  for (auto& [state, batch] : std::exchange(group, {})) result = give(state, std::move(batch));
+  for (auto& [state, batch] : given) result = give(state, std::move(batch));
   return result;
 }
 

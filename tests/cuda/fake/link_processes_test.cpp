@@ -1,12 +1,21 @@
 // Ranks that are processes with a GPU each, linked by a library. They are forked, so these come first in a
 // process that has run nothing else: suites of this name do.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/base/plugin.h"
+#include "cuda/fake/group_rank.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
 #include "support/processes.h"
@@ -21,6 +30,7 @@ Point of_processes(int stage, int world) {
   p.stage = stage;
   p.world = world;
   p.leaves = world == 3 ? 3 : 4;
+  if (world == 3) p.compute = DS_DTYPE_F32;  // of which three have another sum in another order
   p.device = "cuda:*";
   return p;
 }
@@ -63,6 +73,47 @@ TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
       EXPECT_LT(ranks[r].seconds, 60) << at;
       expect_names(ranks[r].text, {"rank 1 is dead"});
     }
+  }
+}
+
+// Behind the last call nobody meets: rank 0 waits for a queue, which waits for the part of rank 1, which has
+// died or ended the group.
+TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
+  const TempFolder folder;
+  const auto rank_of = [](const std::string& url, int rank, bool dies) {
+    FakeCuda::find()->fail_links("hang:1:1");
+    alarm(60);
+    CommOptions options;
+    options.rank = rank;
+    options.size = 2;
+    const std::unique_ptr<Communicator> comm = create_communicator(url, options);
+    GroupRank own(*comm, 1 << 20, Gpus::own);
+    own.run(Group::Op::all_gather, own.arena->address(), own.arena->address() + 4096, 100, DS_DTYPE_F32,
+            "wte");
+    if (rank == 1) {
+      if (dies) kill(getpid(), SIGKILL);
+      own.give_up("the disk is full");
+      for (;;) pause();
+    }
+    const std::string text = message_of([&] { own.finish(); });
+    own.give_up(text);
+    std::fprintf(stderr, "%s\n", text.c_str());
+    std::exit(0);
+  };
+  const std::string ended = "the group was ended by rank 1: the disk is full",
+                    shared = "shm://waits-" + std::to_string(getpid()), linked = "gloo://" + folder / "waits";
+  std::vector<std::pair<std::string, std::string>> cases{{shared, "rank 1 is dead"}, {shared + "e", ended}};
+  if (load_transport("gloo")) {
+    cases.emplace_back(linked, "rank 1 has left the group");
+    cases.emplace_back(linked + "e", ended);
+  }
+  for (const auto& [url, what] : cases) {
+    const pid_t other = fork();
+    ASSERT_GE(other, 0);
+    if (other == 0) rank_of(url, 1, what != ended);
+    EXPECT_EXIT(rank_of(url, 0, false), testing::ExitedWithCode(0), "rank 0 in all_gather 'wte': " + what);
+    kill(other, SIGKILL);
+    waitpid(other, nullptr, 0);
   }
 }
 

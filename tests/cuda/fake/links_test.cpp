@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -138,6 +139,34 @@ TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAll) {
       EXPECT_EQ(fake().link_counts().aborts, kWorld) << what;
     }
   }
+}
+
+// A group of the library that was begun is ended all the same, and the error is the first one.
+TEST_F(FakeLinks, ARefusedPartEndsAll) {
+  for (const auto& [number, name] : {std::pair{2, "ncclRecv"}, {3, "ncclSend"}}) {
+    fake().fail_links("part:1:" + std::to_string(number));
+    const std::vector<std::string> texts = errors_of(3, [](GroupRank& rank) { make_calls(rank); });
+    for (const std::string& text : texts)
+      expect_names(text,
+                   {"its link: " + std::string(name) + ": unhandled system error: this part was to fail"});
+    EXPECT_EQ(fake().link_counts().misuses, 0);
+  }
+}
+
+// Behind the last call nobody calls the library any more, but waits for the queue.
+TEST_F(FakeLinks, AnErrorBehindTheLastCallEndsAll) {
+  fake().fail_links("late:1:10");
+  for (const std::string& text : errors_of(3, [](GroupRank& rank) { make_calls(rank); }))
+    expect_names(text, {"rank 1 in all_to_all 'call 7'", "remote process exited"});
+}
+
+TEST_F(FakeLinks, ALinkThatWasEndedSaysSo) {
+  run_ranks(2, [](Communicator& comm) {
+    GroupRank rank(comm, 2 * kRoom, Gpus::own);
+    comm.barrier("linked");
+    rank.give_up("no more");
+    expect_names(message_of([&] { rank.groups.link_of(comm)->settled(); }), {"the link has been ended"});
+  });
 }
 
 // It has told nobody but by its abort, and its streams hold work of the others.
