@@ -388,6 +388,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(number_from("DS_FAKE_CUDA_OPEN_MS", 0)));
   *context = reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1);
   ++objects;
   return CUDA_SUCCESS;
@@ -406,8 +407,12 @@ CUresult cuCtxPushCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
+// One that is not its own would be taken from who has it.
 CUresult cuCtxPopCurrent(CUcontext* context) {
-  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (contexts.empty()) {
+    std::fprintf(stderr, "fake_cuda: a context is left that was not entered\n");
+    std::abort();
+  }
   *context = contexts.back();
   contexts.pop_back();
   return CUDA_SUCCESS;

@@ -38,3 +38,14 @@ if DS_FAKE_NCCL_FAIL=call:0:5 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\
   fail "trained over a link that refuses"
 fi
 grep -q "rank 0, [a-z]* instruction [0-9]* (\(all_\|reduce_\)[a-z_]* .*): device 'cuda:0', its link: nccl[A-Za-z]*: " err || fail "$(cat err)"
+
+# A GPU that does not open is the other rank's error: before a run, and where an engine is made.
+sed 's|2000|1000|' cuda.json > shorter.json
+waits() {
+  if "$libds" launch -n 2 sh -c "DS_FAKE_CUDA_OPEN_MS=\$((RANK * 4000)) CUDA_VISIBLE_DEVICES=\$RANK exec $libds $2 --config shorter.json" > out 2> err; then
+    fail "no error of a GPU that does not open: $2"
+  fi
+  grep -q "rank 0 in [a-z_]* '$1': rank 1 has made no progress for 1000 ms" err || fail "$(cat err)"
+}
+waits device "train --data text.txt --steps 2 --dir slow"
+waits "devices of ranks" "profile --steps 1"

@@ -15,6 +15,8 @@
 
 #include "comm/comm_counts.h"
 #include "core/base/error.h"
+#include "core/device/device.h"
+#include "core/device/named_device.h"
 #include "engine/engine.h"
 #include "engine/numerics.h"
 #include "support/errors.h"
@@ -318,6 +320,39 @@ TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
     };
     EXPECT_EXIT(told(), testing::ExitedWithCode(0), "cuCtxPushCurrent") << at;
   }
+  const auto end_outside = [] {  // with graphs and links
+    Point p = three_ranks();
+    run_ranks(p.world, [&](Communicator& comm) {
+      Config config = config_of(p);
+      config.device = "cuda:" + std::to_string(comm.rank());
+      Engine engine(config, graph_of(p), comm, {});
+      for (int step = 0; step < 3; ++step) train_step(p, engine, step);
+      comm.barrier("trained");
+      if (comm.rank() == 0) FakeCuda::find()->fail("enter:1");
+      comm.barrier("outside");
+    });
+    std::exit(0);
+  };
+  EXPECT_EXIT(end_outside(), testing::ExitedWithCode(0), "");
+}
+
+// Of a device that fails while it is opened, nothing stays.
+TEST_F(FakeCudaTraining, AnErrorOfOpeningGivesBackWhatWasTaken) {
+  const FakeCuda& fake = *FakeCuda::find();
+  const FakeCuda::Live before = fake.live();
+  int64_t at = 0;
+  for (bool opened = false; !opened;) {
+    fake.fail("lost:" + std::to_string(++at));
+    try {
+      make_device("cuda:0");
+      opened = true;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("the device is unavailable"), std::string::npos);
+    }
+    fake.fail("");
+    EXPECT_EQ(fake.live(), before) << at;
+  }
+  EXPECT_GT(at, 10) << "a call for each module, at least";
 }
 
 }  // namespace
