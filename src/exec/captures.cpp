@@ -4,7 +4,9 @@
 // Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the first
 // waits for other queues and only the last is waited for. Between the two, nobody can tell when they are
 // given. So the whole piece is given at the place of its first instruction, even where those of other queues
-// stand between. Collectives, calls of a host program and file transfers belong to none.
+// stand between. Collectives, calls of a host program and file transfers belong to none. A piece ends with
+// its phase, because a host may call forward, backward and step one by one, each of which issues all that it
+// is.
 //
 // Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through the step's
 // scalars in the device's memory: seed, counts of steps and updates, learning rate, loss scale, skip. What
@@ -77,6 +79,11 @@ bool Captures::can_take(InstrId i) const {
          std::all_of(in.runs.begin(), in.runs.end(), [](const ElementRun& run) { return run.group == 0; });
 }
 
+bool Captures::begins_phase(const Own& piece, InstrId i) const {
+  return !piece.instrs.empty() &&
+         program_.phase(program_.instrs[piece.instrs.back()]) != program_.phase(program_.instrs[i]);
+}
+
 void Captures::find_pieces(InstrId begin, InstrId end) {
   std::map<DeviceQueue*, Own> open;
   for (InstrId i = begin; i < end; ++i) {
@@ -84,7 +91,7 @@ void Captures::find_pieces(InstrId begin, InstrId end) {
     if (!queue || !queue->captures()) continue;
     Own& piece = open[queue];
     const bool takes = can_take(i);
-    if (!takes || waits(i)) close(piece);
+    if (!takes || waits(i) || begins_phase(piece, i)) close(piece);
     if (!takes) continue;
     piece.queue = queue;
     piece.instrs.push_back(i);

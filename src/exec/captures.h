@@ -47,6 +47,7 @@ class Captures {
   void find_pieces(InstrId begin, InstrId end);
   bool can_take(InstrId i) const;
   bool waits(InstrId i) const;
+  bool begins_phase(const Own& piece, InstrId i) const;  // another than the piece's instructions are of
   DeviceQueue* queue_of(InstrId i) const { return queues_.of(program_.instrs[i].queue); }
   void close(Own& piece);
   Graph& graph_of(Own& piece, int32_t round, bool* known);

@@ -310,6 +310,21 @@ TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   EXPECT_LT(2 * (with[3].calls - with[2].calls), seen[3].calls - seen[2].calls) << "fewer calls";
 }
 
+// A host that calls forward, backward and step one by one has the graphs of one that calls train_batch.
+TEST_F(FakeCudaGraphs, CallsOfAStepHaveTheGraphsOfAWholeOne) {
+  std::vector<FakeCuda::Counts> seen;
+  Options options;
+  options.behind = [&](Engine&, size_t) { seen.push_back(fake().counts()); };
+  train(one_rank(), std::vector<Step>(4), options);
+  const FakeCuda::Counts whole = std::exchange(seen, {}).back();
+  fake().fail("");
+  std::vector<Step> steps(4);
+  for (Step& step : steps) step.in_pieces = true;
+  train(one_rank(), steps, options);
+  EXPECT_EQ(seen.back().graphs, whole.graphs);
+  EXPECT_EQ(seen.back().replays, whole.replays);
+}
+
 // Graphs of more extents than are kept end, and one that comes again is made again.
 TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
   Options options;
