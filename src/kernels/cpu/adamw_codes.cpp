@@ -19,7 +19,6 @@
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/update-inl.h"
-#include "kernels/gemm/pack.h"
 #include "kernels/rounding.h"
 #include "kernels/skipped.h"
 

@@ -25,7 +25,8 @@ namespace {
 constexpr std::array<const char*, 5> kNames{"sse4", "avx2", "avx512", "avx512_bf16", "amx"};
 constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
 
-// Linux lets a process use tiles once it has asked to.
+// Linux lets a process use tiles once it has asked to; from then on sigaltstack() refuses stacks that have no
+// room for them.
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -48,6 +49,15 @@ Isa parse_isa(std::string_view name) {
 Isa limit() {
   const char* name = std::getenv("DS_MAX_ISA");
   return name && *name ? parse_isa(name) : Isa::amx;
+}
+
+// The best one but tiles, for which the system is not asked.
+Isa vector_isa() {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::sse4;
+  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (!avx512) return Isa::avx2;
+  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
 }
 
 // Highway's targets above `isa`.
@@ -81,15 +91,14 @@ const char* highway_target() {
 const char* isa_name(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
 Isa machine_isa() {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::sse4;
-  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (!avx512) return Isa::avx2;
-  if (!__builtin_cpu_supports("avx512bf16")) return Isa::avx512;
-  return has_amx() ? Isa::amx : Isa::avx512_bf16;
+  const Isa vectors = vector_isa();
+  return vectors == Isa::avx512_bf16 && has_amx() ? Isa::amx : vectors;
 }
 
-Isa effective_isa() { return std::min(machine_isa(), limit()); }
+Isa effective_isa() {
+  const Isa most = limit();
+  return most == Isa::amx ? machine_isa() : std::min(vector_isa(), most);
+}
 
 void limit_isa_from_environment() {
   const std::string& refusal = limit_refusal();

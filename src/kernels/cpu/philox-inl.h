@@ -11,7 +11,6 @@
 
 #include "core/base/random.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/gemm/pack.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {

@@ -151,8 +151,9 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa
   set_width();
   auto tasks = [&] { return ceil_div(shape.m, cut.rows) * ceil_div(shape.n, cut.width); };
   // Half the columns packs nothing twice when a is read as it is stored; half the rows packs b twice.
+  const bool packs_a = shape.transpose_a || !micro.run_stored;
   while (tasks() < micro.tasks_per_thread * threads && (cut.rows > micro.fewest_rows || most > 1)) {
-    bool narrow = most > (shape.transpose_a ? 1 : 2) && (!shape.transpose_a || cut.rows <= micro.fewest_rows);
+    bool narrow = most > (packs_a ? 1 : 2) && (!packs_a || cut.rows <= micro.fewest_rows);
     if (narrow || cut.rows <= micro.fewest_rows) {
       most = (most + 1) / 2;
       set_width();
