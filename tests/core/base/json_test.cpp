@@ -5,6 +5,7 @@
 #include <bit>
 #include <clocale>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <string>
 #include <thread>
@@ -12,7 +13,6 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "core/base/trace.h"
 #include "core/base/utf8.h"
 #include "support/dice.h"
 
@@ -285,13 +285,13 @@ TEST(Json, LargeTextsAreReadOrRefusedSoon) {
     members += "\"name." + std::to_string(i) + "\": [" + std::to_string(i) + "], ";
   while (numbers.size() < 8u << 20) numbers += "1234567890.125e-7,";
   members += "\"name.0\": 0}";
-  int64_t begin = now_ns();
+  const std::clock_t begin = std::clock();  // of the processor, which others may share
   EXPECT_NE(error_of(members).find("duplicate key 'name.0'"), std::string::npos);
   EXPECT_EQ(Json::parse(numbers + "1]").array().size(), (8u << 20) / 18 + 2);
   EXPECT_NE(error_of(open), "");
   EXPECT_NE(error_of("\"" + std::string(8 << 20, '\\')), "");
   EXPECT_NE(error_of("[" + std::string(8 << 20, '9') + "]"), "");
-  EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 20.0);  // [M] 0.5 s, with sanitizers 4 s
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);  // [M] 0.5 s, with sanitizers 4 s
 }
 
 TEST(Json, ThreadsParseAtOnce) {
