@@ -10,6 +10,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/features.h"
 
 namespace ds {
@@ -79,23 +80,18 @@ void bf16_512(long turns) {
 }
 
 // AMX: products of 16 x 32 by 32 x 16 numbers, on six tiles of sums in turns.
-void bf16_tiles(long turns) {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } const config;
-  asm volatile(
-      "ldtilecfg %1\n mov %0, %%rcx\n1:\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n"
-      "dec %%rcx\n jnz 1b\n tilerelease\n" ::"r"(turns),
-      "m"(config)
-      : "rcx", "cc");
+DS_TARGET_AMX void bf16_tiles(long turns) {
+  static constexpr amx::Config config;
+  amx::configure(config);
+  for (long turn = 0; turn < turns * kChains / 6; ++turn) {
+    amx::multiply<0, 6, 7>();
+    amx::multiply<1, 6, 7>();
+    amx::multiply<2, 6, 7>();
+    amx::multiply<3, 6, 7>();
+    amx::multiply<4, 6, 7>();
+    amx::multiply<5, 6, 7>();
+  }
+  amx::release();
 }
 
 // Flops a second of `f` on every thread at once; its instructions do `flops` each.

@@ -9,6 +9,7 @@
 
 #include "core/base/random.h"
 #include "kernels/cpu/features.h"
+#include "support/dice.h"
 
 namespace ds::test {
 namespace {
@@ -19,8 +20,9 @@ class Gemm : public testing::TestWithParam<Isa> {
     if (machine_isa() < GetParam()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
   }
 };
-INSTANTIATE_TEST_SUITE_P(On, Gemm, testing::Values(Isa::avx512_bf16, Isa::amx),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+const auto kSets = testing::Values(Isa::avx512_bf16, Isa::amx);
+std::string name_of(const testing::TestParamInfo<Isa>& info) { return isa_name(info.param); }
+INSTANTIATE_TEST_SUITE_P(On, Gemm, kSets, name_of);
 
 std::vector<bf16> random_values(int64_t count, uint32_t seed) {
   std::vector<bf16> out(static_cast<size_t>(count));
@@ -177,15 +179,11 @@ TEST_P(Gemm, BitsOfARowDoNotDependOnTheOthers) {
 
 // Shapes, layouts, distances of rows, scratch and threads at random: all are the same sum.
 TEST_P(Gemm, RandomProducts) {
-  RandomStream stream{20261126, 0, 0, 0};
-  uint64_t drawn = 0;
-  auto draw = [&](int64_t below) {
-    return static_cast<int64_t>(stream.block(drawn++)[0] % static_cast<uint64_t>(below));
-  };
+  Dice dice(20261126);
   for (int turn = 0; turn < 60; ++turn) {
-    int64_t m = 1 + draw(140), n = 1 + draw(200), k = 1 + (draw(4) == 0 ? draw(2200) : draw(300));
-    Problem p(m, n, k, draw(2) == 0, draw(2) == 0, draw(2) == 0, draw(40));
-    ThreadTeam one(1), some(1 + static_cast<int>(draw(4)), size_t{16} << 10 << draw(8));
+    int64_t m = 1 + dice.below(140), n = 1 + dice.below(200), k = 1 + dice.below(dice.one_in(4) ? 2200 : 300);
+    Problem p(m, n, k, dice.one_in(2), dice.one_in(2), dice.one_in(2), dice.below(40));
+    ThreadTeam one(1), some(1 + static_cast<int>(dice.below(4)), size_t{16} << 10 << dice.below(8));
     const std::vector<uint16_t> want = p.run(one, GetParam());
     ASSERT_LT(p.worst(), 1) << "turn " << turn << ": " << m << " x " << n << " x " << k;
     ASSERT_EQ(p.run(some, GetParam()), want) << "turn " << turn << ": " << m << " x " << n << " x " << k;
@@ -196,13 +194,12 @@ TEST_P(Gemm, RandomProducts) {
 }
 
 class GemmCut : public testing::TestWithParam<Isa> {};
-INSTANTIATE_TEST_SUITE_P(On, GemmCut, testing::Values(Isa::avx512_bf16, Isa::amx),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(On, GemmCut, kSets, name_of);
 
 TEST_P(GemmCut, FitsTheScratch) {
   const bool tiles = GetParam() == Isa::amx;
   const int64_t step = tiles ? 32 : 2, columns = tiles ? 32 : 48;
-  for (size_t scratch : {size_t{16} << 10, size_t{64} << 10, size_t{2} << 20}) {
+  for (size_t scratch : {size_t{tiles ? 16u : 8u} << 10, size_t{64} << 10, size_t{2} << 20}) {
     for (int64_t k : {1, 768, 3072, 50257}) {
       MatrixShape shape{2048, 768, k, k, k, 768, false, true, false, DS_DTYPE_BF16};
       gemm::Cut cut = gemm::cut_product(shape, 2, scratch, GetParam());

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/random.h"
 #include "kernels/cpu/features.h"
+#include "support/dice.h"
 
 namespace ds::test {
 namespace {
@@ -23,21 +23,16 @@ class TileProductTest : public testing::Test {
   void SetUp() override {
     if (machine_isa() != Isa::amx) GTEST_SKIP() << "this machine has no AMX";
   }
-  int64_t draw(int64_t below) {
-    return static_cast<int64_t>(stream_.block(drawn_++)[0] % static_cast<uint64_t>(below));
-  }
   // A word of two bf16 between -1 and 1.
   float word() {
     auto half = [&] {
-      return std::bit_cast<uint32_t>(static_cast<float>(draw(2001)) / 1000.0f - 1.0f) >> 16;
+      return std::bit_cast<uint32_t>(static_cast<float>(dice_.below(2001)) / 1000.0f - 1.0f) >> 16;
     };
     uint32_t low = half();
     return std::bit_cast<float>(low | half() << 16);
   }
 
- private:
-  RandomStream stream_{20261126, 0, 0, 0};
-  uint64_t drawn_ = 0;
+  Dice dice_{20261126};
 };
 
 float number_of(float word, bool odd) {
@@ -64,8 +59,9 @@ float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
 TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
   cpu::TileProducts products;
   for (int turn = 0; turn < 400; ++turn) {
-    int64_t rows = 1 + draw(16), columns = 16 * (1 + draw(9)), pairs = 1 + draw(70);
-    int64_t a_row = pairs + draw(5), b_row = columns + draw(20), c_row = columns + draw(20);
+    int64_t rows = 1 + dice_.below(16), columns = 16 * (1 + dice_.below(9)), pairs = 1 + dice_.below(70);
+    int64_t a_row = pairs + dice_.below(5), b_row = columns + dice_.below(20),
+            c_row = columns + dice_.below(20);
     std::vector<float> a(static_cast<size_t>((rows - 1) * a_row + pairs));  // ends where the last row does
     std::vector<float> b(static_cast<size_t>((pairs - 1) * b_row + columns));
     std::vector<float> c(static_cast<size_t>(16 * c_row), kGuard);
@@ -73,10 +69,10 @@ TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
     for (float& x : b) x = word();
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j)
-        c[static_cast<size_t>(i * c_row + j)] = static_cast<float>(draw(100));
+        c[static_cast<size_t>(i * c_row + j)] = static_cast<float>(dice_.below(100));
     }
     const std::vector<float> before = c;
-    bool add = draw(2) == 0;
+    bool add = dice_.one_in(2);
     cpu::TileProduct p{a.data(),
                        a_row,
                        b.data(),
@@ -87,7 +83,7 @@ TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
                        columns,
                        pairs,
                        add,
-                       add || draw(2) == 0 ? 1.0f : 0.125f};
+                       add || dice_.one_in(2) ? 1.0f : 0.125f};
     products.multiply(p);
     for (int64_t e = 0; e < 16 * c_row; ++e) {
       int64_t i = e / c_row, j = e % c_row;

@@ -1,5 +1,4 @@
 #pragma once
-#include <cstddef>
 #include <cstdint>
 
 // Functions that carry this attribute use AMX and run only where machine_isa() is amx.

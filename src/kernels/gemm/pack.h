@@ -7,7 +7,7 @@
 #include "core/base/dtype.h"
 #include "kernels/gemm/micro.h"
 
-// What the packings of the instruction sets share. All of it needs AVX-512.
+// What the micro-kernels share: packing, and the bias. All of it needs AVX-512.
 namespace ds::gemm {
 
 // The first `count` of 16, or of 32, lanes.
@@ -49,9 +49,7 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16
   }
 }
 
-// Rows lie far apart, so the hardware does not see them come.
-constexpr int64_t kRowsAhead = 32;
-
+// A group's part of a row that lies across k. Rows lie far apart, so the hardware does not see them come.
 inline void prefetch_row(const bf16* row) {
   _mm_prefetch(row, _MM_HINT_T0);
   _mm_prefetch(row + kGroup - 1, _MM_HINT_T0);
@@ -66,6 +64,13 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across
   if (depth == 1) return low;
   __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vectors, from + ld));
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+// 16 of job.bias from column j on, 0 beyond the tile's columns and where there is none.
+DS_TARGET_AVX512_BF16 inline __m512 bias_at(const TileJob& job, int64_t j) {
+  if (!job.bias) return _mm512_setzero_ps();
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes16(job.columns - j), job.bias + j));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
 // [pair][width] words of `width` vectors, a multiple of 8.

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "core/base/round.h"
 #include "kernels/cpu/amx.h"
@@ -78,13 +77,6 @@ DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
       for (int i = 0; i < kSide; ++i, group += kLine) _mm512_store_si512(group, v[i]);
     }
   }
-}
-
-// 16 of job.bias from column j on.
-DS_TARGET_AVX512_BF16 __m512 bias_at(const TileJob& job, int64_t j) {
-  if (!job.bias) return _mm512_setzero_ps();
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes16(job.columns - j), job.bias + j));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
 // `sums` [32][32] rounded to c, a cache line of each row.

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kTileRows = 8, kTileColumns = 48;
 constexpr int kVectorsOfRow = kTileColumns / 16;
+constexpr int64_t kRowsAhead = 32;  // that are asked for, of those that lie across k
 
 DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {
   int pair;
@@ -38,20 +39,15 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void multiply_row(
 
 DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& sum) {
   for (int j = 0; j < kVectorsOfRow; ++j) {
-    int64_t left = job.columns - 16 * j;
-    if (left <= 0) return;
-    auto mask = static_cast<__mmask16>(left >= 16 ? 0xffff : (1u << left) - 1);
+    if (16 * j >= job.columns) return;
+    const __mmask16 mask = lanes16(job.columns - 16 * j);
     if (job.wide) {
       for (int i = 0; i < job.rows; ++i) {
         _mm512_mask_storeu_ps(job.wide + i * job.ldc + 16 * j, mask, sum.v[i][j]);
       }
       continue;
     }
-    __m512 bias = _mm512_setzero_ps();
-    if (job.bias) {
-      __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, job.bias + 16 * j));
-      bias = _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-    }
+    const __m512 bias = bias_at(job, 16 * j);
     for (int i = 0; i < job.rows; ++i) {
       __m256bh narrow = _mm512_cvtneps_pbh(_mm512_add_ps(sum.v[i][j], bias));
       _mm256_mask_storeu_epi16(job.c + i * job.ldc + 16 * j, mask, (__m256i)narrow);
