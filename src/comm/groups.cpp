@@ -16,6 +16,8 @@ namespace ds {
 
 namespace {
 
+constexpr const char* kAllRanks = "all ranks";
+
 std::string name_of(int ranks, int stride) { return fmt::format("groups {}x{}", ranks, stride); }
 
 }  // namespace
@@ -38,7 +40,7 @@ CommGroups::~CommGroups() = default;
 
 void CommGroups::link(const Device& device) {
   linked_ = &device;
-  open_link(world_, "all ranks");
+  open_link(world_, kAllRanks);
   for (auto& [key, group] : groups_) open_link(*group, name_of(key.first, key.second));
 }
 
@@ -47,11 +49,27 @@ void CommGroups::open_link(Communicator& group, const std::string& name) {
   if (group.size() == 1) return;
   LinkId id{};
   std::unique_ptr<DeviceLink>& link = links_[&group];
-  try {
+  aborting([&] {
     if (group.rank() == 0) id = linked_->make_link_id();
     group.broadcast(id.data(), id.size(), 0, "link " + name);
     link = linked_->open_link(id, group.rank(), group.size());
     settle(group, *link, "link", name);
+  });
+}
+
+void CommGroups::try_links(Device& device, DeviceQueue& queue) {
+  aborting([&] {
+    if (DeviceLink* link = link_of(world_)) try_link(world_, device, queue, *link, kAllRanks);
+    for (auto& [key, group] : groups_) {
+      if (DeviceLink* link = link_of(*group))
+        try_link(*group, device, queue, *link, name_of(key.first, key.second));
+    }
+  });
+}
+
+void CommGroups::aborting(const std::function<void()>& body) {
+  try {
+    body();
   } catch (const std::exception& error) {
     abort(error.what());
     throw;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ class CommGroups {
   // make the collectives (link_group.h). Collective. The device is borrowed until unlink(), which comes when
   // its queues are idle or after abort().
   void link(const Device& device);
+  // Has every link move bytes (try_link()); device: that which is linked, queue: one of it. Collective.
+  void try_links(Device& device, DeviceQueue& queue);
   void unlink() { links_.clear(); }
   // Of a group's ranks; null: they are not linked.
   DeviceLink* link_of(const Communicator& group) const;
@@ -51,6 +54,8 @@ class CommGroups {
 
  private:
   void open_link(Communicator& group, const std::string& name);
+  // Ends all groups behind an error of body.
+  void aborting(const std::function<void()>& body);
 
   Communicator& world_;
   const Device* linked_ = nullptr;  // null: collectives are the communicators'

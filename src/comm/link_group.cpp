@@ -43,18 +43,40 @@ namespace {
 
 using Part = ds_plugin_part;
 
-// Whether the link is settled. Where the library has an error and the other ranks have one, too, theirs is
-// the cause.
-bool look(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
-  bool settled = false;
+constexpr int64_t kTriedWords = 1 << 18;  // that a rank sends: parts of large groups are small
+
+// Does something with a link. Where the library has an error and the other ranks have one, too, theirs is the
+// cause.
+void use_link(Communicator& comm, std::string_view operation, std::string_view label,
+              const std::function<void()>& body) {
   std::string found;
   try {
-    settled = link.settled();
+    body();
   } catch (const std::exception& error) {
     found = error.what();
   }
   if (!found.empty()) comm.watch(operation, label, found);
+}
+
+// Whether the link is settled.
+bool look(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
+  bool settled = false;
+  use_link(comm, operation, label, [&] { settled = link.settled(); });
   return settled;
+}
+
+// Returns when `done` says so, and watches the other ranks meanwhile.
+void wait_until(const std::function<bool()>& done, Communicator& comm, std::string_view operation,
+                std::string_view label) {
+  constexpr std::chrono::microseconds kMost{500};
+  constexpr int64_t kLookNs = 20'000'000;  // between looks at the other ranks
+  int64_t looked_ns = now_ns();
+  for (std::chrono::microseconds pause{1}; !done(); pause = std::min(kMost, pause * 2)) {
+    std::this_thread::sleep_for(pause);
+    if (now_ns() - looked_ns < kLookNs) continue;
+    looked_ns = now_ns();
+    comm.watch(operation, label);
+  }
 }
 
 class LinkGroup final : public Group {
@@ -237,15 +259,58 @@ std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& qu
 }
 
 void settle(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
-  constexpr std::chrono::microseconds kMost{500};
-  constexpr int64_t kLookNs = 20'000'000;  // between looks at the other ranks
-  int64_t looked_ns = now_ns();
-  for (std::chrono::microseconds pause{1}; !look(comm, link, operation, label);
-       pause = std::min(kMost, pause * 2)) {
-    std::this_thread::sleep_for(pause);
-    if (now_ns() - looked_ns < kLookNs) continue;
-    looked_ns = now_ns();
-    comm.watch(operation, label);
+  wait_until([&] { return look(comm, link, operation, label); }, comm, operation, label);
+}
+
+void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
+              std::string_view label) {
+  constexpr const char* kOperation = "try link";
+  const int ranks = comm.size(), me = comm.rank();
+  const int64_t words = kTriedWords / ranks, bytes = words * static_cast<int64_t>(sizeof(uint32_t));
+  const std::shared_ptr<Arena> arena = device.make_arena(Device::Place::device, 2 * ranks * bytes);
+  std::byte *const sent = arena->address(), *const received = sent + ranks * bytes;
+  const auto word = [&](int from, int to, int64_t i) {
+    return static_cast<uint32_t>((int64_t{from} * ranks + to) * words + i) * 0x9e3779b9u;
+  };
+  std::vector<uint32_t> host(static_cast<size_t>(ranks * words));
+  const auto each = [&](const std::function<void(int, int64_t, uint32_t&)>& body) {
+    for (int r = 0; r < ranks; ++r) {
+      for (int64_t i = 0; i < words; ++i) body(r, i, host[static_cast<size_t>(r * words + i)]);
+    }
+  };
+  const std::unique_ptr<Event> ended = queue.make_event();
+  // Of rank r comes what it has for the rank to(r).
+  const auto compare = [&](const std::function<int(int)>& to) {
+    settle(comm, link, kOperation, label);
+    queue.record(*ended);
+    wait_until([&] { return look(comm, link, kOperation, label) && ended->done(); }, comm, kOperation, label);
+    comm.tick();
+    device.copy(host.data(), received, ranks * bytes);
+    each([&](int r, int64_t i, uint32_t at) {
+      if (r == me || at == word(r, to(r), i)) return;
+      raise(DS_ERROR_COMM,
+            "{} '{}': what rank {} of {} sent to rank {} arrived as other bytes: their devices or what lies "
+            "between them are faulty, or {} takes a way that does not work here",
+            kOperation, label, r, ranks, me, device.link_library());
+    });
+  };
+  try {
+    each([&](int to, int64_t i, uint32_t& at) { at = word(me, to, i); });
+    device.copy(sent, host.data(), ranks * bytes);
+    use_link(comm, kOperation, label, [&] { link.gather(queue, sent + me * bytes, received, bytes); });
+    compare([](int r) { return r; });
+    std::vector<Part> sends, receives;
+    for (int r = 0; r < ranks; ++r) {
+      sends.push_back({sent + r * bytes, static_cast<size_t>(bytes)});
+      receives.push_back({received + r * bytes, static_cast<size_t>(bytes)});
+    }
+    use_link(comm, kOperation, label, [&] { link.swap(queue, sends, receives); });
+    compare([me](int) { return me; });
+  } catch (const std::exception& error) {
+    comm.abort(error.what());
+    link.abort();
+    queue.finish();  // before the arena ends
+    throw;
   }
 }
 

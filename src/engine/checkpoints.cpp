@@ -195,7 +195,8 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
   if (!other.empty()) {
     log_line(LogLevel::warning,
              fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
-  } else if (std::string parts = numerics_difference(saved.numerics_key, numerics_key()); !parts.empty()) {
+  } else if (std::string parts = numerics_difference({saved.numerics_key, "there"}, {numerics_key(), "here"});
+             !parts.empty()) {
     log_line(LogLevel::warning,
              fmt::format("checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
                          "for bit",

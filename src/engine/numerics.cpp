@@ -44,8 +44,8 @@ std::string numerics_text(const NumericsParts& parts) {
   return text;
 }
 
-std::string numerics_difference(std::string_view there, std::string_view here) {
-  NumericsParts theirs = parts_of(there), ours = parts_of(here), all = ours;
+std::string numerics_difference(PlacedNumerics first, PlacedNumerics second) {
+  NumericsParts theirs = parts_of(first.key), ours = parts_of(second.key), all = ours;
   for (const auto& part : theirs) {
     if (value_of(ours, part.first) == "none") all.push_back(part);
   }
@@ -53,7 +53,8 @@ std::string numerics_difference(std::string_view there, std::string_view here) {
   for (const auto& [name, value] : all) {
     std::string before = value_of(theirs, name), now = value_of(ours, name);
     if (before == now) continue;
-    out += fmt::format("{}{} {} there, {} here", out.empty() ? "" : "; ", name, before, now);
+    out += fmt::format("{}{} {} {}, {} {}", out.empty() ? "" : "; ", name, before, first.place, now,
+                       second.place);
   }
   return out;
 }

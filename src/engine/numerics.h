@@ -13,8 +13,13 @@ using NumericsParts = std::vector<std::pair<std::string, std::string>>;
 
 std::string numerics_text(const NumericsParts& parts);
 
+// A key and where it is: "there", "on rank 3".
+struct PlacedNumerics {
+  std::string_view key, place;
+};
+
 // The parts in which two keys differ, with both values: "isa avx2 there, avx512 here; onednn none there, 3.1
-// here". "" for equal ones. `there` may come from another version, with other parts.
-std::string numerics_difference(std::string_view there, std::string_view here);
+// here". "" for equal ones. The first may come from another version, with other parts.
+std::string numerics_difference(PlacedNumerics first, PlacedNumerics second);
 
 }  // namespace ds

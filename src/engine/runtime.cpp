@@ -27,10 +27,12 @@
 #include "core/device/named_device.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
+#include "engine/numerics.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
+#include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -173,6 +175,20 @@ void Runtime::compare_plans() {
   }
 }
 
+// Ranks of other processors round otherwise: then which rank computes what shows in the bits.
+void Runtime::compare_numerics() {
+  const std::string own = numerics_text(numerics_of_kernels(kernels_, device_->kind()));
+  const std::vector<std::string> all = gather_texts(comm_, own, "numerics of ranks");
+  const size_t r = first_different(all);
+  if (r == 0 || comm_.rank() != 0) return;
+  const std::string place = fmt::format("on rank {}", r);
+  log_line(
+      LogLevel::warning,
+      fmt::format("ranks compute in different ways: {}: results agree, but their bits depend on which rank "
+                  "computes what",
+                  numerics_difference({all[0], "on rank 0"}, {all[r], place})));
+}
+
 // The first key of the configuration that a rank has otherwise than rank 0. Collective.
 std::string Runtime::first_difference() {
   std::vector<std::map<std::string, std::string>> ranks;
@@ -222,6 +238,7 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
 
 void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   compare_plans();
+  compare_numerics();
   RankGroup data = placed_.zero.mesh.data_group();
   groups_.add(data.size, data.stride);
   for (const ParamClass& c : placed_.zero.classes) {
@@ -229,7 +246,7 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
     for (int level = 0; level < c.levels.depth(); ++level)
       groups_.add(c.levels.group(level).size, c.levels.group(level).stride);
   }
-  if (linked_) groups_.link(*device_);
+  if (linked_) link_devices();
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;
@@ -238,6 +255,14 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
     memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path);
     if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });
   });
+}
+
+// What a library of links takes for itself is known when they have been used.
+void Runtime::link_devices() {
+  const int64_t before = device_->free_memory().value_or(0);
+  groups_.link(*device_);
+  groups_.try_links(*device_, *queues_->of(Queue::comm));
+  overhead_.add("links between devices", before - device_->free_memory().value_or(0));
 }
 
 void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {

@@ -139,6 +139,8 @@ class Runtime {
 
  private:
   void compare_plans();
+  void compare_numerics();
+  void link_devices();
   std::string first_difference();
   void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
   void start_lanes();

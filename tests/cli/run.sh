@@ -165,6 +165,14 @@ read -r trainer < killed/lock
 kill -KILL $pid
 wait_until "the end of rank 0, whose launcher is gone" has_ended "$trainer"
 
+# A rank that computes otherwise than its neighbours is named.
+if "$libds" env | grep -q avx2; then
+  "$libds" launch -n 3 sh -c '[ "$RANK" -ne 1 ] || export DS_MAX_ISA=sse4
+    exec "$0" train --config "$1" --data text.txt --steps 2 --dir mixed --quiet' "$libds" "$here/tiny.json" > out 2> err
+  grep -q "ranks compute in different ways: isa .* on rank 0, sse4 on rank 1; .*bits depend on which rank" err ||
+    fail "no word of a rank with other instructions: $(cat err)"
+fi
+
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
 "$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
 "$libds" env | grep -q O_DIRECT || fail "env without O_DIRECT"

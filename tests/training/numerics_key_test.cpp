@@ -77,17 +77,20 @@ TEST(NumericsKey, TestsRunOnTheDeviceOfTheEnvironment) {
 }
 
 TEST(NumericsKey, DifferencesAreNamedWithBothValues) {
-  std::string here = numerics_text({{"ranks", "2"}, {"isa", "avx512"}, {"libc", "2 36"}});
+  const std::string here = numerics_text({{"ranks", "2"}, {"isa", "avx512"}, {"libc", "2 36"}});
   EXPECT_EQ(here, "ranks 2 isa avx512 libc 2_36");
-  EXPECT_EQ(numerics_difference(here, here), "");
-  EXPECT_EQ(numerics_difference("ranks 4 isa avx2 libc 2_36", here),
+  const auto difference = [](const std::string& first, const std::string& second) {
+    return numerics_difference({first, "there"}, {second, "here"});
+  };
+  EXPECT_EQ(difference(here, here), "");
+  EXPECT_EQ(difference("ranks 4 isa avx2 libc 2_36", here),
             "ranks 4 there, 2 here; isa avx2 there, avx512 here");
   // Keys of versions that knew fewer parts, or more.
-  EXPECT_EQ(numerics_difference("ranks 2 isa avx512", here), "libc none there, 2_36 here");
-  EXPECT_EQ(numerics_difference(here + " device sm_90", here), "device sm_90 there, none here");
-  EXPECT_EQ(numerics_difference(here + " quantized weights int8 above 600", here),
+  EXPECT_EQ(difference("ranks 2 isa avx512", here), "libc none there, 2_36 here");
+  EXPECT_EQ(difference(here + " device sm_90", here), "device sm_90 there, none here");
+  EXPECT_EQ(difference(here + " quantized weights int8 above 600", here),
             "quantized weights int8 above 600 there, none here");
-  EXPECT_EQ(numerics_difference("", "isa avx2"), "isa none there, avx2 here");
+  EXPECT_EQ(difference("", "isa avx2"), "isa none there, avx2 here");
 }
 
 TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {

@@ -235,18 +235,28 @@ int device_count() {
   return count;
 }
 
+// A GPU may take seconds to open, or not answer at all: threads that open others do not wait for it.
 std::shared_ptr<Device> Device::open(int index) {
-  static std::mutex opening;
-  static std::map<int, std::weak_ptr<Device>> opened;
-  std::lock_guard lock(opening);
-  std::shared_ptr<Device> device = opened[index].lock();
-  if (device) return device;
-  int count = device_count();
+  struct Gpu {
+    std::mutex opening;
+    std::weak_ptr<Device> opened;
+  };
+  static std::mutex finding;
+  static std::map<int, Gpu> gpus;
+  const int count = device_count();
   if (index >= count) {
     throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no such device: {} has {}", driver_name(), count));
   }
+  Gpu* gpu = nullptr;
+  {
+    std::lock_guard lock(finding);
+    gpu = &gpus[index];
+  }
+  std::lock_guard lock(gpu->opening);
+  std::shared_ptr<Device> device = gpu->opened.lock();
+  if (device) return device;
   device.reset(new Device(index));
-  opened[index] = device;
+  gpu->opened = device;
   return device;
 }
 

@@ -315,6 +315,13 @@ void* fake_cuda_reach(void* address) {
   return at < begin + range.bytes ? range.alias + (at - begin) : address;
 }
 
+bool fake_cuda_take(int gpu, int64_t bytes) {
+  std::atomic<int64_t>& taken = bytes_taken[gpu];
+  if (taken + bytes > number_from("DS_FAKE_CUDA_MEMORY", int64_t{1} << 30)) return false;
+  taken += bytes;
+  return true;
+}
+
 int fake_cuda_gpu() { return device_now() < 0 ? -1 : gpus().at(static_cast<size_t>(device_now())); }
 
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data) {

@@ -23,6 +23,8 @@ void fake_cuda_jitter(int64_t us);
 // Where host code finds a byte of the device's memory, for fakes of libraries; the address itself where it is
 // of the host.
 void* fake_cuda_reach(void* address);
+// Takes bytes of a GPU for a fake of a library; fewer than none: gives them back. False: it has not so many.
+bool fake_cuda_take(int gpu, int64_t bytes);
 // The number of the GPU that the calling thread's context is of.
 int fake_cuda_gpu();
 // Runs body(data) at its place in the order of a stream, again and again where the stream is captured;

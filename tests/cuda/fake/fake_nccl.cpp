@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,6 +53,11 @@ std::byte* reach(const void* address) {
 int gpu_now() {
   static const auto function = of_driver<int (*)()>("fake_cuda_gpu");
   return function();
+}
+
+bool take(int gpu, int64_t bytes) {
+  static const auto function = of_driver<bool (*)(int, int64_t)>("fake_cuda_take");
+  return function(gpu, bytes);
 }
 
 void enqueue(void* stream, void (*body)(void*), void* data) {
@@ -123,6 +129,7 @@ struct Batch {
   std::byte* own_to = nullptr;
   size_t own = 0;
   void* stream = nullptr;
+  bool wrong = false;
 };
 
 struct State : std::enable_shared_from_this<State> {
@@ -130,6 +137,7 @@ struct State : std::enable_shared_from_this<State> {
   std::string name, last;
   Shared* shared = nullptr;
   bool joined = false, late = false;
+  int taken_of = -1;  // the GPU that its buffers are of; -1: it has none yet
   int result = kInProgress;
   int polls = 0;
   std::unique_ptr<Batch> given;  // and not yet in its stream
@@ -217,6 +225,7 @@ void State::move(Batch& batch) {
         ring.written += n;
       } else {
         std::memcpy(t.data + t.done, ring.data + at, n);
+        if (n > 0 && std::exchange(batch.wrong, false)) t.data[t.done] ^= std::byte{1};
         ring.read += n;
         injected().bytes += static_cast<int64_t>(n);
       }
@@ -235,9 +244,14 @@ int give(State* state, Batch batch) {
     ++injected().misuses;
     return refuse(kInvalidUsage, "a call while the communicator is in progress");
   }
+  if (state->taken_of < 0) {
+    if (!take(gpu_now(), kFakeNcclBytes)) return refuse(kSystemError, "Cuda failure 'out of memory'");
+    state->taken_of = gpu_now();
+  }
   const std::string error = injected().next(state->rank);
   if (error == "call") return refuse(kSystemError, "this call was to fail");
   state->late = error == "late";
+  batch.wrong = error == "wrong";
   if (error == "async" || error == "hang" || state->late)  // something that never comes
     batch.transfers = {{false, state->rank, nullptr, 1, 0}}, batch.own = 0;
   state->given = std::make_unique<Batch>(std::move(batch));
@@ -345,6 +359,7 @@ int ncclCommGetAsyncError(Communicator* communicator, int* result) {
 int end(Communicator* communicator) {
   if (depth > 0) ++injected().misuses;
   shm_unlink(communicator->state->name.c_str());
+  if (const int gpu = communicator->state->taken_of; gpu >= 0) take(gpu, -kFakeNcclBytes);
   --injected().live;
   delete communicator;
   return kSuccess;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <utility>
@@ -10,8 +11,10 @@
 
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "core/device/device.h"
 #include "core/device/named_device.h"
+#include "cuda/fake/fake_nccl.h"
 #include "cuda/fake/group_rank.h"
 #include "support/errors.h"
 #include "support/fake_cuda.h"
@@ -83,6 +86,14 @@ TEST_F(FakeLinks, TheOwnGpuOfARankIsItsNumberModuloTheirs) {
   });
   constexpr int kGpus = FakeCuda::kGpus;
   for (int r = 0; r < 7; ++r) EXPECT_EQ(names[static_cast<size_t>(r)], "cuda:" + std::to_string(r % kGpus));
+}
+
+TEST_F(FakeLinks, GpusAreOpenedBesideEachOther) {
+  setenv("DS_FAKE_CUDA_OPEN_MS", "500", 1);
+  const int64_t begin_ns = now_ns();
+  run_ranks(4, [](Communicator& comm) { make_device("cuda:" + std::to_string(comm.rank())); });
+  unsetenv("DS_FAKE_CUDA_OPEN_MS");
+  EXPECT_LT(now_ns() - begin_ns, 1'500'000'000) << "one behind the other they take 2 s";
 }
 
 TEST_F(FakeLinks, RanksOnOneGpuAreRefused) {
@@ -213,6 +224,48 @@ TEST_F(FakeLinks, ALostGpuEndsAll) {
     }
     for (const std::string& text : texts) expect_names(text, {"the device is unavailable"});
     fake().fail("");
+  }
+}
+
+// Links of all ranks and of parts, tried as an engine does: what they exchange is right, and each has its
+// buffers behind it.
+TEST_F(FakeLinks, LinksAreTriedBeforeTheyAreUsed) {
+  for (int world : {2, 3, 4}) {
+    run_ranks(world, [&](Communicator& comm) {
+      GroupRank rank(comm, 2 * kRoom, Gpus::own);
+      if (world == 4) rank.groups.add(2, 2);
+      const int64_t free = *rank.device->free_memory(), links = world == 4 ? 2 : 1;
+      rank.groups.try_links(*rank.device, *rank.queue);
+      EXPECT_EQ(free - *rank.device->free_memory(), links * kFakeNcclBytes);
+    });
+  }
+}
+
+TEST_F(FakeLinks, ALinkWithOtherBytesIsRefused) {
+  for (const char* injected : {"wrong:1:1", "wrong:0:2"}) {
+    fake().fail_links(injected);
+    const std::vector<std::string> texts = errors_of(3, [](GroupRank& rank) {
+      rank.groups.try_links(*rank.device, *rank.queue);
+      rank.comm.barrier("tried");
+    });
+    const std::string bad(1, injected[6]);
+    for (const std::string& text : texts)
+      expect_names(text, {"try link 'all ranks'", "of 3 sent to rank " + bad + " arrived as other bytes",
+                          "NCCL 2.28.9"});
+  }
+}
+
+TEST_F(FakeLinks, ALinkThatFailsWhenItIsTriedEndsAll) {
+  for (const char* kind : {"call", "async", "hang"}) {
+    for (int call : {1, 2}) {
+      fake().fail_links(std::string(kind) + ":1:" + std::to_string(call));
+      const bool hangs = std::string(kind) == "hang";
+      const std::vector<std::string> texts = errors_of(
+          3, [](GroupRank& rank) { rank.groups.try_links(*rank.device, *rank.queue); }, hangs ? 300 : 60'000);
+      for (const std::string& text : texts)
+        expect_names(text, {hangs ? "has made no progress for 300 ms" : "rank 1"});
+      EXPECT_EQ(fake().link_counts().aborts, 3) << kind << " at " << call;
+    }
   }
 }
 

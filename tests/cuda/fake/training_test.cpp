@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/device/named_device.h"
+#include "cuda/fake/fake_nccl.h"
 #include "engine/engine.h"
 #include "engine/numerics.h"
 #include "support/errors.h"
@@ -113,7 +114,7 @@ TEST_F(FakeCudaTraining, Tf32IsOfProductsOfF32AndInTheNumericsKey) {
     }
     EXPECT_EQ(losses[0] == losses[1], compute != DS_DTYPE_F32) << losses[0];
     EXPECT_NEAR(losses[0], losses[1], 1e-3 * losses[0]);
-    EXPECT_EQ(numerics_difference(keys[0], keys[1]),
+    EXPECT_EQ(numerics_difference({keys[0], "there"}, {keys[1], "here"}),
               "device sm_90/132/cuBLASLt-130002 there, sm_90/132/cuBLASLt-130002/tf32 here");
   }
 }
@@ -206,6 +207,17 @@ TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
     }
     EXPECT_EQ(fake.live(), before) << p.name();
   }
+}
+
+// What the library takes for itself is a row of its own beside the plan.
+TEST_F(FakeCudaTraining, BuffersOfLinksAreARowOfTheOverhead) {
+  const Point p = three_ranks();
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config config = config_of(p);
+    config.device = "cuda:" + std::to_string(comm.rank());
+    const Engine engine(config, graph_of(p), comm, {});
+    EXPECT_EQ(engine.runtime().overhead().bytes("links between devices"), kFakeNcclBytes);
+  });
 }
 
 // The library fails, or a stream never ends, at some call: who it is, in what, and nothing hangs or stays.
