@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/program/codes.h"
+#include "core/program/state_codes.h"
 
 namespace ds::test {
 
@@ -292,6 +293,38 @@ std::vector<InstructionCase> device_instruction_cases() {
       if (std::string_view(op) == "adamw") out.push_back(second.as(DS_DTYPE_BF16));
       out.push_back(poisoned(DS_DTYPE_F16, {2999}));
       all.push_back({op, attrs, {floats({2999}, 14).as(DS_DTYPE_BF16)}, out, own});
+    }
+  }
+  // Blocks of codes of all scales, of gradients that are large, zero, tiny and infinite; with 19 blocks the
+  // last block of threads is not full.
+  for (int64_t drawn : {0, 1}) {
+    constexpr int64_t kBlocks = 19, kCount = kBlocks * kStateBlock;
+    StepScalars own = step;
+    own.param = 3, own.element = 5 * kStateBlock, own.step = 17;
+    Tensor grad = floats({kCount}, 23),
+           scales[2] = {Tensor(DS_DTYPE_U8, {kBlocks}), Tensor(DS_DTYPE_U8, {kBlocks})};
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      const double factor = std::ldexp(1.0, static_cast<int>(14 * (b - 9)));
+      for (int64_t e = b * kStateBlock; e < (b + 1) * kStateBlock; ++e)
+        grad.set(e, b == 4 ? 0 : std::clamp(grad.at(e) * factor, -0x1p62, 0x1p62));
+      for (Tensor& s : scales)
+        s.bytes()[static_cast<size_t>(b)] = static_cast<std::byte>(b == 4 ? 0 : 14 * b);
+    }
+    grad.set(6 * kStateBlock + 70, -std::numeric_limits<double>::infinity());
+    Tensor codes[2];
+    for (Tensor& c : codes) {
+      c = Tensor(DS_DTYPE_U8, {kCount});
+      for (int64_t e = 0; e < kCount; ++e)
+        c.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>(e * 151 / 7);
+    }
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      Attrs attrs{{"stochastic", drawn}, {"l2", int64_t{0}}};
+      all.push_back({"adamw_codes",
+                     attrs,
+                     {grad.as(dtype)},
+                     {floats({kCount}, 24).as(dtype), codes[0], scales[0], codes[1], scales[1],
+                      poisoned(DS_DTYPE_F16, {kCount})},
+                     own});
     }
   }
   // Updates that most trainings never reach: b^t of a large t.

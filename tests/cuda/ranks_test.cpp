@@ -96,7 +96,7 @@ TEST(Refusals, NameTheOperationAndItsTypes) {
   const Attrs none;
   Tensor x(DS_DTYPE_F64, {4});
   std::vector<TensorView> views{x.view()};
-  EXPECT_FALSE(cuda::make_kernel({"adamw_codes", views, views, none}, &refusal));
+  EXPECT_FALSE(cuda::make_kernel({"pack_top", views, views, none}, &refusal));
   EXPECT_EQ(refusal, "the device has no kernel of it");
   EXPECT_FALSE(cuda::make_kernel({"relu", views, views, none}, &refusal));
   EXPECT_EQ(refusal, "operand 0 is f64, kernels of the device take f32, bf16 and f16");

@@ -18,7 +18,7 @@ import time
 FLAGS = ["-std=c++20", "-O3", "--fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false", "--expt-relaxed-constexpr",
          "-Werror", "all-warnings"]
 EXACT = {"elementwise", "quantize", "step", "table", "update"}
-WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "update": ["adamw", "sgd", "lion"],
+WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "update": ["adamw", "adamw_codes", "sgd", "lion"],
         "activation": ["activate", "activate_dx", "glu"], "step": ["tree_sum"], "table": ["lookup"]}
 INEXACT = re.compile(r"\b(fma|mad)\.r[nzmp]\S*|\S*\.approx\S*|\S*\.ftz\S*")
 ATOMIC = re.compile(r"\b(atom|red)\.\S*\.(f16|f16x2|bf16|bf16x2|f32|f64)\b")

@@ -35,7 +35,7 @@ struct StateScale {
   int32_t top;     // the largest code
 
   // `scale`: a byte of the block.
-  StateScale(StateCodes codes, uint8_t scale)
+  constexpr StateScale(StateCodes codes, uint8_t scale)
       : offset(8 * (std::max<int32_t>(scale, least(codes)) + 1) - count(codes)), top(count(codes) - 1) {}
 
   static constexpr int32_t count(StateCodes codes) { return codes == StateCodes::squares ? 256 : 128; }
@@ -49,13 +49,13 @@ inline constexpr uint32_t kInfinityBits = 0x7f800000u;  // of f32
 
 // The scale of a block whose largest |x| has these bits. What would be rounded to the next octave has it for
 // scale; 255 is that of a block with an infinity or a NaN.
-inline uint8_t state_scale(uint32_t largest) {
+constexpr uint8_t state_scale(uint32_t largest) {
   if (largest >= kInfinityBits) return 255;
   return static_cast<uint8_t>(std::min((largest + 0xfffffu) >> 23, 254u));
 }
 
 // `drawn`: 20 bits, or kToNearest.
-inline uint8_t encode_state(float x, StateCodes codes, const StateScale& scale, uint32_t drawn) {
+constexpr uint8_t encode_state(float x, StateCodes codes, const StateScale& scale, uint32_t drawn) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), size = bits & 0x7fffffffu;
   int32_t code = static_cast<int32_t>((size + drawn) >> kStateShift) - scale.offset;
   const int32_t low = codes == StateCodes::squares && size != 0 ? 1 : 0;
@@ -74,7 +74,7 @@ inline void encode_block(std::span<const float, kStateBlock> in, StateCodes code
   for (size_t e = 0; e < in.size(); ++e) out[e] = encode_state(in[e], codes, s, kToNearest);
 }
 
-inline float decode_state(uint8_t code, StateCodes codes, const StateScale& scale) {
+constexpr float decode_state(uint8_t code, StateCodes codes, const StateScale& scale) {
   const int32_t size = code & scale.top;
   if (size == 0) return 0;
   uint32_t bits = static_cast<uint32_t>(size + scale.offset) << kStateShift;

@@ -174,9 +174,14 @@ struct Larger {
   }
 };
 template <typename Op, typename T>
-DS_DEVICE T over_block(T x, T* room) {
+DS_DEVICE T over_warp(T x) {
 #pragma unroll
   for (unsigned step = kWarp / 2; step > 0; step /= 2) x = Op::of(x, __shfl_xor_sync(kAll, x, step));
+  return x;
+}
+template <typename Op, typename T>
+DS_DEVICE T over_block(T x, T* room) {
+  x = over_warp<Op>(x);
   const unsigned warps = blockDim.x / kWarp;
   if (warps == 1) return x;
   if (threadIdx.x % kWarp == 0) room[threadIdx.x / kWarp] = x;

@@ -6,6 +6,7 @@
 
 #include "core/base/attrs.h"
 #include "core/device/view.h"
+#include "core/program/state_codes.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
@@ -41,7 +42,7 @@ Rules rule_of(const Query& query) {
     return static_cast<int32_t>(attrs.integer_or(name, otherwise) != 0);
   };
   Rules r{};
-  if (query.op == "adamw") {
+  if (query.op == "adamw" || query.op == "adamw_codes") {
     r = {"adamw",
          {.rule = Rule::adamw, .flag = {flag("own_rate", 0), flag("l2", 0), flag("bias_correction", 1)}},
          0};
@@ -95,10 +96,39 @@ Made make_update(const Query& query, std::string* refusal) {
       sizeof(UpdateConstants));
 }
 
+// grad; master, codes and scales of the mean and of the mean of squares, param.
+Made make_codes_update(const Query& query, std::string* refusal) {
+  if (!takes_floats({query.op, query.in, query.out.first(1), query.attrs}, refusal) ||
+      !takes_floats({query.op, {}, query.out.last(1), query.attrs}, refusal))
+    return nullptr;
+  const Rules rules = rule_of(query);
+  const bool drawn = query.attrs.integer_or("stochastic", 0) != 0;
+  return made(
+      [=](Launcher& launcher, const Arguments& c) {
+        CodesUpdateArgs a{};
+        a.constants = start_constants(launcher, c, rules.constants);
+        a.grad = operand(c.in[0]);
+        a.master = operand(c.out[0]);
+        a.param = operand(c.out[5]);
+        a.mean_codes = c.out[1].as<uint8_t>();
+        a.mean_scales = c.out[2].as<uint8_t>();
+        a.square_codes = c.out[3].as<uint8_t>();
+        a.square_scales = c.out[4].as<uint8_t>();
+        a.blocks = c.out[2].numel();
+        a.wide = aligned(c.in[0].data);
+        for (size_t k : {0, 1, 3, 5}) a.wide = a.wide && aligned(c.out[k].data);
+        a.drawn = drawn;
+        a.same = c.out[0].data == c.out[5].data;
+        start(launcher, "adamw_codes", {blocks(a.blocks * kStateBlock, kShare * kCodesUpdateThreads)},
+              {kCodesUpdateThreads}, a);
+      },
+      sizeof(UpdateConstants));
+}
+
 constexpr KernelRow kRows[] = {
     {"adamw", make_update},   {"sgd", make_update},           {"lion", make_update},
     {"adagrad", make_update}, {"momentum", make_update},      {"own_gradient", make_update},
-    {"muon", make_update},    {"muon_momentum", make_update},
+    {"muon", make_update},    {"muon_momentum", make_update}, {"adamw_codes", make_codes_update},
 };
 
 }  // namespace

@@ -9,7 +9,9 @@
 // used.
 //
 // Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Eight neighbours a thread,
-// 16-byte accesses, nothing shared.
+// 16-byte accesses, nothing shared. Moments in codes (core/program/state_codes.h) are renewed a block of 256
+// elements at a time, by a warp whose threads have eight each and tell each other their largest.
+#include "core/program/state_codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/update.h"
 
@@ -66,6 +68,19 @@ DS_DEVICE uint32_t factor_of(uint32_t part) {
   const uint32_t low = part & 2 ? b : a, high = part & 2 ? d : c;
   return part & 4 ? high : low;
 }
+// The words of neighbours of a parameter, of which `e` is the next.
+struct Draws {
+  Stream stream;
+  Words words;
+};
+DS_DEVICE Draws draws_of(const UpdateConstants& c) {
+  return {{c.seed ^ 0x726f756e64696e67ull, c.step, c.param, 0}, {}};
+}
+DS_DEVICE uint32_t draw(Draws& draws, int64_t element, bool first) {
+  const uint64_t e = static_cast<uint64_t>(element), index = e / 512 * 64 + e % 64;
+  if (first || index % 4 == 0) draws.words = words_of(draws.stream, index / 4);
+  return word(draws.words, static_cast<uint32_t>(index % 4)) * factor_of(static_cast<uint32_t>(e % 512 / 64));
+}
 // What `o` keeps of x, as an f32.
 DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw draw) {
   if (o.dtype == DS_DTYPE_F32) return x;
@@ -85,17 +100,11 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
     }
     const Eight g = load(a.grad, i, n, a.wide);
     Eight s0 = load(a.state[0], i, n, a.wide), s1 = states == 2 ? load(a.state[1], i, n, a.wide) : Eight{};
-    Words words{};
-    const Stream stream{c.seed ^ 0x726f756e64696e67ull, c.step, c.param, 0};
+    Draws draws = draws_of(c);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       next(g.v[k], p.v[k], s0.v[k], s1.v[k]);
-      uint32_t w = 0;
-      if (drawn) {
-        const uint64_t e = static_cast<uint64_t>(c.element + i + k), index = e / 512 * 64 + e % 64;
-        if (k == 0 || index % 4 == 0) words = words_of(stream, index / 4);
-        w = word(words, static_cast<uint32_t>(index % 4)) * factor_of(static_cast<uint32_t>(e % 512 / 64));
-      }
+      const uint32_t w = drawn ? draw(draws, c.element + i + k, k == 0) : 0;
       p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
       s0.v[k] = kept(a.state[0], s0.v[k], drawn, w, Draw::low);
       if (states == 2) s1.v[k] = kept(a.state[1], s1.v[k], drawn, w, Draw::high);
@@ -105,6 +114,68 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
     if (states == 2) store(a.state[1], i, n, a.wide, s1);
     if (!a.same) store(a.param, i, n, a.wide, p);
   });
+}
+
+struct Adam {
+  float scale, b1, one_b1, b2, one_b2, rate, f, eps, decay, penalty;
+};
+DS_DEVICE Adam adam_of(const UpdateConstants& c) {
+  const float* v = c.v;
+  return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
+}
+DS_DEVICE void renew(const Adam& a, float grad, float& p, float& m, float& s) {
+  p = p * a.decay;
+  float g = grad * a.scale;
+  if (a.penalty != 0) g = g + a.penalty * p;
+  m = a.b1 * m + a.one_b1 * g;
+  s = a.b2 * s + a.one_b2 * (g * g);
+  p = p - (a.rate * m) / (sqrtf(s * a.f) + a.eps);
+}
+
+// The scale of a block: of the bits of what is largest among the eight of each thread of the warp.
+DS_DEVICE uint8_t scale_of(const Eight& x) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) largest = Larger::of(largest, bits_of(x.v[k]) & 0x7fffffffu);
+  return state_scale(over_warp<Larger>(largest));
+}
+// Eight neighbours; blocks of codes are aligned to their 256 bytes in the arrays of a state.
+struct EightCodes {
+  uint32_t word[2];
+};
+DS_DEVICE EightCodes load(const uint8_t* from, bool wide) {
+  if (wide) {
+    const uint2 u = *reinterpret_cast<const uint2*>(from);
+    return {{u.x, u.y}};
+  }
+  EightCodes c{};
+#pragma unroll
+  for (int k = 0; k < 8; ++k) c.word[k / 4] |= static_cast<uint32_t>(from[k]) << (k % 4 * 8);
+  return c;
+}
+DS_DEVICE void store(uint8_t* to, bool wide, const EightCodes& c) {
+  if (wide) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(c.word[0], c.word[1]);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) to[k] = static_cast<uint8_t>(c.word[k / 4] >> (k % 4 * 8));
+}
+DS_DEVICE Eight decode(const EightCodes& c, StateCodes kind, uint8_t scale) {
+  const StateScale s(kind, scale);
+  Eight e;
+#pragma unroll
+  for (int k = 0; k < 8; ++k)
+    e.v[k] = decode_state(static_cast<uint8_t>(c.word[k / 4] >> (k % 4 * 8)), kind, s);
+  return e;
+}
+DS_DEVICE EightCodes encode(const Eight& x, StateCodes kind, uint8_t scale, const uint32_t* drawn) {
+  const StateScale s(kind, scale);
+  EightCodes c{};
+#pragma unroll
+  for (int k = 0; k < 8; ++k)
+    c.word[k / 4] |= static_cast<uint32_t>(encode_state(x.v[k], kind, s, drawn[k])) << (k % 4 * 8);
+  return c;
 }
 
 }  // namespace
@@ -170,17 +241,44 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
 }
 
 DS_LOOP_KERNEL(adamw, UpdateArgs) {
-  const float* v = a.constants->v;
-  const float scale = v[0], b1 = v[1], one_b1 = v[2], b2 = v[3], one_b2 = v[4], rate = v[5], f = v[6],
-              eps = v[7], decay = v[8], penalty = v[9];
-  update<2>(a, [&](float grad, float& p, float& m, float& s) {
-    p = p * decay;
-    float g = grad * scale;
-    if (penalty != 0) g = g + penalty * p;
-    m = b1 * m + one_b1 * g;
-    s = b2 * s + one_b2 * (g * g);
-    p = p - (rate * m) / (sqrtf(s * f) + eps);
-  });
+  const Adam adam = adam_of(*a.constants);
+  update<2>(a, [&](float grad, float& p, float& m, float& s) { renew(adam, grad, p, m, s); });
+}
+
+DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
+  const int64_t block = thread_number() / kWarp;
+  if (block >= a.blocks) return;
+  const UpdateConstants& c = *a.constants;
+  const int64_t i = thread_number() * 8;
+  Eight p = load(a.master, i, 8, a.wide);
+  if (c.skip != 0) {
+    if (!a.same) store(a.param, i, 8, a.wide, p);
+    return;
+  }
+  const Adam adam = adam_of(c);
+  const bool drawn = a.drawn != 0;
+  const Eight g = load(a.grad, i, 8, a.wide);
+  Eight m = decode(load(a.mean_codes + i, a.wide), StateCodes::with_sign, a.mean_scales[block]);
+  Eight s = decode(load(a.square_codes + i, a.wide), StateCodes::squares, a.square_scales[block]);
+  uint32_t mean_draws[8], square_draws[8];
+  Draws draws = draws_of(c);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    renew(adam, g.v[k], p.v[k], m.v[k], s.v[k]);
+    const uint32_t w = drawn ? draw(draws, c.element + i + k, k == 0) : 0;
+    mean_draws[k] = drawn ? w & 0xfffffu : kToNearest;  // see kernels/adam_step.h
+    square_draws[k] = drawn ? w >> 12 : kToNearest;
+    p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
+  }
+  store(a.master, i, 8, a.wide, p);
+  if (!a.same) store(a.param, i, 8, a.wide, p);
+  // Before the scales are written all threads of the warp have read them: they meet in between.
+  const uint8_t mean_scale = scale_of(m), square_scale = scale_of(s);
+  store(a.mean_codes + i, a.wide, encode(m, StateCodes::with_sign, mean_scale, mean_draws));
+  store(a.square_codes + i, a.wide, encode(s, StateCodes::squares, square_scale, square_draws));
+  if (threadIdx.x % kWarp != 0) return;
+  a.mean_scales[block] = mean_scale;
+  a.square_scales[block] = square_scale;
 }
 
 // flag: nesterov.

@@ -41,4 +41,17 @@ struct UpdateArgs {
   int32_t same;   // param is the master
 };
 
+constexpr unsigned kCodesUpdateThreads = 256;
+
+// Of adamw_codes: a warp for each block of codes.
+struct CodesUpdateArgs {
+  Operand grad, master, param;
+  uint8_t *mean_codes, *mean_scales, *square_codes, *square_scales;
+  int64_t blocks;
+  const UpdateConstants* constants;
+  int32_t wide;
+  int32_t drawn;  // codes, and masters in bf16, are rounded by draws
+  int32_t same;   // param is the master
+};
+
 }  // namespace ds::cuda

@@ -145,6 +145,26 @@ TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
   }
 }
 
+// The host's kernels update what is offloaded, the device's what is not.
+TEST_F(FakeCudaTraining, MomentsInCodesHaveTheSameBitsOnEveryTier) {
+  Point p = small();
+  p.stage = 2;
+  p.world = 2;
+  p.states = DS_DTYPE_U8;
+  for (DType masters : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    p.masters = masters;
+    p.compute = masters == DS_DTYPE_BF16 ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+    p.tier = Tier::device;
+    const Trained here = train(p, "cuda:0");
+    for (Tier tier : {Tier::host, Tier::nvme}) {
+      p.tier = tier;
+      const Trained there = train(p, "cuda:0");
+      EXPECT_EQ(here.losses, there.losses) << p.name();
+      EXPECT_EQ(here.hash, there.hash) << p.name();
+    }
+  }
+}
+
 // Of whole groups and of parts of them; what is counted does not change either.
 TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
   const FakeCuda& fake = *FakeCuda::find();
