@@ -327,6 +327,26 @@ std::vector<InstructionCase> device_instruction_cases() {
                      own});
     }
   }
+  // Parameters of one granule, of several runs, of more than 256 granules; of zeros; more than one launch
+  // has.
+  for (int64_t means : {0, 1}) {
+    constexpr int64_t kGranules = 70400, kGroups = 150;
+    Tensor norms(DS_DTYPE_F64, {2 * kGranules});
+    for (int64_t i = 0; i < norms.numel(); ++i)
+      norms.set(i, i / 2 % 7000 < 3 ? 0 : std::fmod(0.1 * static_cast<double>(i * i + 1), 7.3));
+    std::vector<ElementRun> runs{{7000, 7001, 0, 1}, {69000, 69300, 0, 4}, {7001, 7600, 0, 4}, {1, 2, 0, 5}};
+    for (int64_t g = 6; g < kGroups; ++g) runs.push_back({14000 + 3 * g, 14000 + 3 * g + g % 3 + 1, 0, g});
+    runs.push_back({2, 2, 0, kGroups});
+    runs.push_back({20000, 20000 + 256 * 129, 0, kGroups + 1});
+    Attrs attrs{{"min_coeff", 0.5}, {"max_coeff", 1.5}};
+    std::vector<Tensor> out;
+    if (means != 0) {
+      attrs.set("coeff_beta", 0.9);
+      out.push_back(floats({kGroups + 2}, 25));
+    }
+    out.push_back(poisoned(DS_DTYPE_F32, {kGranules}));
+    all.push_back({"lamb_ratios", attrs, {norms}, out, step, runs});
+  }
   // Updates that most trainings never reach: b^t of a large t.
   for (int64_t updates : {0, 1, 6, 999, 123456}) {
     StepScalars own = step;
@@ -341,12 +361,20 @@ std::vector<InstructionCase> device_instruction_cases() {
                    own});
   }
   for (int64_t granules : {1, 129, 300}) {
-    for (int64_t granule : {256, 77})
-      all.push_back({"granule_norms",
-                     {},
-                     {floats({granules * granule}, 19)},
-                     {Tensor(DS_DTYPE_F64, {granules})},
+    for (int64_t granule : {256, 77}) {
+      const int64_t count = granules * granule;
+      all.push_back({"granule_norms", {}, {floats({count}, 19)}, {Tensor(DS_DTYPE_F64, {granules})}, step});
+      const Attrs attrs{{"eps_inside_sqrt", granules % 2}};
+      Tensor m = floats({count}, 26), v = floats({count}, 27, 1e-3), p = floats({count}, 28);
+      for (int64_t e = 0; e < count; ++e) v.set(e, std::abs(v.at(e)));
+      all.push_back({"lamb_moments",
+                     attrs,
+                     {floats({count}, 29), p},
+                     {m, v, Tensor(DS_DTYPE_F64, {2 * granules})},
                      step});
+      all.push_back(
+          {"lamb", attrs, {m, v, floats({granules}, 30)}, {p, poisoned(DS_DTYPE_BF16, {count})}, step});
+    }
   }
   return all;
 }

@@ -17,7 +17,7 @@ import time
 
 FLAGS = ["-std=c++20", "-O3", "--fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false", "--expt-relaxed-constexpr",
          "-Werror", "all-warnings"]
-EXACT = {"elementwise", "quantize", "step", "table", "update"}
+EXACT = {"elementwise", "lamb", "quantize", "step", "table", "update"}
 WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "update": ["adamw", "adamw_codes", "sgd", "lion"],
         "activation": ["activate", "activate_dx", "glu"], "step": ["tree_sum"], "table": ["lookup"]}
 INEXACT = re.compile(r"\b(fma|mad)\.r[nzmp]\S*|\S*\.approx\S*|\S*\.ftz\S*")

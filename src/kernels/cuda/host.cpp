@@ -23,8 +23,8 @@ namespace {
 std::vector<KernelRow> own_rows() {
   std::vector<KernelRow> rows;
   for (std::span<const KernelRow> part :
-       {elementwise_rows(), activation_rows(), update_rows(), step_rows(), table_rows(), norm_rows(),
-        loss_rows(), rope_rows(), attention_rows(), quantize_rows(), router_rows()})
+       {elementwise_rows(), activation_rows(), update_rows(), lamb_rows(), step_rows(), table_rows(),
+        norm_rows(), loss_rows(), rope_rows(), attention_rows(), quantize_rows(), router_rows()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }

@@ -61,6 +61,7 @@ class Scratch {
 std::span<const KernelRow> elementwise_rows();
 std::span<const KernelRow> activation_rows();
 std::span<const KernelRow> update_rows();
+std::span<const KernelRow> lamb_rows();
 std::span<const KernelRow> step_rows();
 std::span<const KernelRow> table_rows();
 std::span<const KernelRow> norm_rows();

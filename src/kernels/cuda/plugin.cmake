@@ -24,7 +24,7 @@ set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/
     --Werror all-warnings)
 # Files that give the CPU's bits.
 set(DS_CUDA_EXACT_FLAGS --fmad=false -prec-div=true -prec-sqrt=true -ftz=false)
-set(DS_CUDA_EXACT elementwise quantize step table update)
+set(DS_CUDA_EXACT elementwise lamb quantize step table update)
 file(GLOB DS_CUDA_DEVICE CONFIGURE_DEPENDS *.cu)
 set(assembly "")
 set(declarations "")

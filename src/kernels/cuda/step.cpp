@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,53 @@
 #include "core/device/view.h"
 #include "kernels/cuda/dim3.h"
 #include "kernels/cuda/element_args.h"
+#include "kernels/cuda/gather.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/tree_sum.h"
 #include "kernels/muon.h"
 
 namespace ds::cuda {
+namespace {
+
+// One launch for every so many runs; returns the length of all.
+int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a, std::span<const ElementRun> runs,
+                  int64_t width, int64_t room) {
+  int64_t to = 0, longest = 0;
+  const auto flush = [&] {
+    const Dim3 grid{std::min(blocks(longest, kThreads), 1024u), static_cast<uint32_t>(a.pieces)};
+    start(launcher, entry, grid, {kThreads}, a);
+    a.pieces = longest = 0;
+  };
+  for (const ElementRun& run : runs) {
+    const int64_t length = (run.end - run.begin) * width;
+    ensure(to + length <= room, "runs name more than the {} elements of an operand", room / width);
+    a.piece[a.pieces++] = {run.begin * width, length, to};
+    to += length;
+    longest = std::max(longest, length);
+    if (a.pieces == kPieces) flush();
+  }
+  flush();
+  return to;
+}
+
+}  // namespace
+
+int64_t gather_runs(Launcher& launcher, const double* from, double* to, std::span<const ElementRun> runs,
+                    int64_t width, int64_t room) {
+  GatherArgs a{};
+  a.from = from;
+  a.to = to;
+  return move_runs(launcher, "gather_sums", a, runs, width, room);
+}
+
+void scatter_runs(Launcher& launcher, const float* from, float* to, std::span<const ElementRun> runs) {
+  GatherArgs a{};
+  a.ordered = from;
+  a.placed = to;
+  move_runs(launcher, "scatter_runs", a, runs, 1, std::numeric_limits<int64_t>::max());
+}
+
 namespace {
 
 using Made = std::unique_ptr<Kernel>;
@@ -50,24 +92,8 @@ const double* start_sum(Launcher& launcher, const Arguments& c) {
   double* ordered = scratch.take<double>(count);
   double* sums[2] = {scratch.take<double>(room), scratch.take<double>(room)};
   if (!c.runs.empty()) {
-    GatherArgs a{from, ordered, 0, {}};
-    int64_t to = 0, longest = 0;
-    auto flush = [&] {
-      const Dim3 grid{std::min(blocks(longest, kThreads), 1024u), static_cast<uint32_t>(a.pieces)};
-      start(launcher, "gather_sums", grid, {kThreads}, a);
-      a.pieces = longest = 0;
-    };
-    for (const ElementRun& run : c.runs) {
-      const int64_t length = run.end - run.begin;
-      ensure(to + length <= count, "a sum of {} elements has runs of more", count);
-      a.piece[a.pieces++] = {run.begin, length, to};
-      to += length;
-      longest = std::max(longest, length);
-      if (a.pieces == kPieces) flush();
-    }
-    flush();
+    count = gather_runs(launcher, from, ordered, c.runs, 1, count);
     from = ordered;
-    count = to;
   }
   for (int turn = 0; turn == 0 || count > 1; turn = 1 + turn % 2) {
     BlockSumsArgs a{from, sums[turn % 2], count};

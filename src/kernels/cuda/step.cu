@@ -40,6 +40,11 @@ DS_LOOP_KERNEL(gather_sums, GatherArgs) {
   for (int64_t i = thread_number(); i < piece.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     a.to[piece.to + i] = a.from[piece.begin + i];
 }
+DS_LOOP_KERNEL(scatter_runs, GatherArgs) {
+  const GatherPiece& piece = a.piece[blockIdx.y];
+  for (int64_t i = thread_number(); i < piece.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+    a.placed[piece.begin + i] = a.ordered[piece.to + i];
+}
 // to[k] = sum of block k of 256
 DS_LOOP_KERNEL(block_sums, BlockSumsArgs) {
   const int64_t begin = thread_number() * kSumBlock;

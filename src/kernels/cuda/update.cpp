@@ -10,13 +10,10 @@
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/cuda/update_constants.h"
 
 namespace ds::cuda {
-namespace {
 
-using Made = std::unique_ptr<Kernel>;
-
-// The launch that forms constants, and where they are.
 const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, ConstantsArgs a) {
   a.scalars = c.scalars;
   a.to = static_cast<UpdateConstants*>(c.scratch);
@@ -28,6 +25,10 @@ const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, C
   start(launcher, "update_constants", {1}, {32}, a);
   return a.to;
 }
+
+namespace {
+
+using Made = std::unique_ptr<Kernel>;
 
 // Attributes of a rule, for both launches.
 struct Rules {

@@ -231,6 +231,16 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
     case Rule::muon_momentum:
       v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.momentum), v[2] = narrowed(1 - g.momentum);
       break;
+    case Rule::lamb: {  // flag: bias_correction
+      v[0] = narrowed(s.grad_scale);
+      v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
+      v[3] = narrowed(g.beta2), v[4] = narrowed(1 - g.beta2);
+      v[5] = narrowed(g.eps), v[6] = narrowed(g.weight_decay);
+      double correction = 1;
+      if (a.flag[0]) correction = sqrt(1 - power(g.beta2, updates + 1)) / (1 - power(g.beta1, updates + 1));
+      v[7] = narrowed(g.lr * correction);
+      break;
+    }
     case Rule::muon:
       v[0] = narrowed(g.lr), v[1] = narrowed(1 - g.lr * g.weight_decay);
       break;

@@ -17,7 +17,17 @@ struct UpdateConstants {
   int64_t skip;  // nothing moves
 };
 
-enum class Rule : int32_t { adamw = 0, sgd, lion, adagrad, momentum, own_gradient, muon_momentum, muon };
+enum class Rule : int32_t {
+  adamw = 0,
+  sgd,
+  lion,
+  adagrad,
+  momentum,
+  own_gradient,
+  muon_momentum,
+  muon,
+  lamb
+};
 
 struct ConstantsArgs {
   const StepScalars* scalars;

@@ -165,6 +165,22 @@ TEST_F(FakeCudaTraining, MomentsInCodesHaveTheSameBitsOnEveryTier) {
   }
 }
 
+TEST_F(FakeCudaTraining, LambHasTheSameBitsOnEveryTierAndStage) {
+  Point p = small();
+  p.world = 2;
+  p.optimizer = "Lamb";
+  const Trained here = train(p, "cuda:0");
+  for (int stage : {1, 3}) {
+    for (Tier tier : {Tier::device, Tier::host}) {
+      p.stage = stage;
+      p.tier = tier;
+      const Trained there = train(p, "cuda:0");
+      EXPECT_EQ(here.losses, there.losses) << p.name();
+      EXPECT_EQ(here.hash, there.hash) << p.name();
+    }
+  }
+}
+
 // Of whole groups and of parts of them; what is counted does not change either.
 TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
   const FakeCuda& fake = *FakeCuda::find();

@@ -1,0 +1,139 @@
+// LAMB (kernels/ref/lamb.cpp says why it is three operations), with the bits of the CPU's kernels. Norms are
+// sums in f64 in the order of elements, so a thread owns a granule's; those of a parameter are added by
+// blocks of 256, then blocks of blocks, by one block of threads.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/lamb.h"
+
+namespace ds::cuda {
+namespace {
+
+// Of the constants as update.cu forms them.
+struct Lamb {
+  float eps, decay, rate;
+  bool inside;
+};
+DS_DEVICE Lamb lamb_of(const LambArgs& a) {
+  const float* v = a.constants->v;
+  return {v[5], v[6], v[7], a.inside != 0};
+}
+DS_DEVICE float lamb_step(const Lamb& c, float p, float m, float v) {
+  const float root = sqrtf(c.inside ? v + c.eps : v);
+  return m / (c.inside ? root : root + c.eps) + c.decay * p;
+}
+
+}  // namespace
+
+DS_LOOP_KERNEL(lamb_moments, LambArgs) {
+  if (a.constants->skip != 0) return;
+  const float* c = a.constants->v;
+  each_eight(a.count, [&](int64_t i, int n) {
+    const Eight grad = load(a.grad, i, n, a.wide);
+    Eight m = load(a.m, i, n, a.wide), v = load(a.v, i, n, a.wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float g = grad.v[k] * c[0];
+      m.v[k] = c[1] * m.v[k] + c[2] * g;
+      v.v[k] = c[3] * v.v[k] + c[4] * (g * g);
+    }
+    store(a.m, i, n, a.wide, m);
+    store(a.v, i, n, a.wide, v);
+  });
+}
+
+// Elements come through shared memory, as in granule_norms of step.cu.
+DS_BLOCK_KERNEL(lamb_norms, LambArgs, kLambThreads) {
+  DS_SHARED(float, params);
+  float* const steps = params + kLambThreads * (kLambTile + 1);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kLambThreads;
+  const int64_t here = a.granules - first < kLambThreads ? a.granules - first : kLambThreads;
+  const int column = static_cast<int>(threadIdx.x % kLambTile),
+            warp = static_cast<int>(threadIdx.x / kLambTile);
+  const bool skip = a.constants->skip != 0;
+  const Lamb lamb = lamb_of(a);
+  double param = 0, step = 0;
+  for (int64_t begin = 0; begin < a.granule && !skip; begin += kLambTile) {
+    const int64_t width = a.granule - begin < kLambTile ? a.granule - begin : kLambTile;
+    for (int64_t row = warp; row < here; row += kLambThreads / kLambTile) {
+      if (column >= width) continue;
+      const int64_t e = (first + row) * a.granule + begin + column, at = row * (kLambTile + 1) + column;
+      params[at] = get(a.master, e);
+      steps[at] = lamb_step(lamb, params[at], get(a.m, e), get(a.v, e));
+    }
+    __syncthreads();
+    if (threadIdx.x < here) {
+      for (int k = 0; k < width; ++k) {
+        const auto at = threadIdx.x * (kLambTile + 1) + k;
+        const double p = static_cast<double>(params[at]), u = static_cast<double>(steps[at]);
+        param += p * p;
+        step += u * u;
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x >= here) return;
+  a.norms[2 * (first + threadIdx.x)] = param;
+  a.norms[2 * (first + threadIdx.x) + 1] = step;
+}
+
+// A block for each parameter.
+DS_BLOCK_KERNEL(lamb_ratios, RatiosArgs, kRatioThreads) {
+  DS_SHARED(float, found);
+  const LambGroup group = a.group[blockIdx.x];
+  const int64_t room = 2 * (group.begin / kRatioThreads + a.first + blockIdx.x);
+  const double* from = a.norms + 2 * group.begin;
+  int64_t count = group.count;
+  for (int turn = 0; turn == 0 || count > 1; ++turn) {
+    double* const to = a.sums[turn % 2] + room;
+    const int64_t blocks = (count + kRatioThreads - 1) / kRatioThreads;
+    for (int64_t b = threadIdx.x; b < blocks; b += kRatioThreads) {
+      const int64_t end = (b + 1) * kRatioThreads < count ? (b + 1) * kRatioThreads : count;
+      double param = 0, step = 0;
+      for (int64_t i = b * kRatioThreads; i < end; ++i) {
+        param += from[2 * i];
+        step += from[2 * i + 1];
+      }
+      to[2 * b] = param;
+      to[2 * b + 1] = step;
+    }
+    __syncthreads();
+    from = to;
+    count = blocks;
+  }
+  if (threadIdx.x == 0) {
+    const double p = sqrt(from[0]), u = sqrt(from[1]);
+    float ratio = 1;
+    if (p > 0 && u > 0) {
+      const double share = p / u, least = share < a.least ? a.least : share;
+      ratio = static_cast<float>(a.most < least ? a.most : least);
+    }
+    if (a.means && ratio != 1) {
+      float& mean = a.means[group.number];
+      mean =
+          static_cast<float>(a.beta * static_cast<double>(mean) + (1 - a.beta) * static_cast<double>(ratio));
+    }
+    found[0] = ratio;
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < group.count; i += kRatioThreads) a.ordered[group.begin + i] = found[0];
+}
+
+DS_LOOP_KERNEL(lamb, LambArgs) {
+  const bool skip = a.constants->skip != 0, same_granule = a.granule % 8 == 0;
+  const Lamb lamb = lamb_of(a);
+  each_eight(a.count, [&](int64_t i, int n) {
+    Eight p = load(a.master, i, n, a.wide);
+    if (!skip) {
+      const Eight m = load(a.m, i, n, a.wide), v = load(a.v, i, n, a.wide);
+      float ratio = a.ratios[i / a.granule];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        if (!same_granule && k < n) ratio = a.ratios[(i + k) / a.granule];
+        p.v[k] = p.v[k] - lamb.rate * ratio * lamb_step(lamb, p.v[k], m.v[k], v.v[k]);
+      }
+      store(a.master, i, n, a.wide, p);
+    }
+    if (!a.same) store(a.param, i, n, a.wide, p);
+  });
+}
+
+}  // namespace ds::cuda
