@@ -188,12 +188,15 @@ typedef struct ds_plugin_device_table {
   int32_t (*sum)(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype,
                  float* out, int64_t count);
 
-  int32_t (*event_create)(ds_plugin_device* device, ds_plugin_event** out);
+  /* timed = 1: an event that notes the time when its queue comes to it. */
+  int32_t (*event_create)(ds_plugin_device* device, int32_t timed, ds_plugin_event** out);
   void (*event_destroy)(ds_plugin_event* event);
   int32_t (*record)(ds_plugin_queue* queue, ds_plugin_event* event);
   /* The queue goes on when the work before the latest record has finished, of any queue of the device. */
   int32_t (*wait)(ds_plugin_queue* queue, ds_plugin_event* event);
   int32_t (*done)(ds_plugin_event* event, int32_t* out);
+  /* Nanoseconds between timed events, of any queues of the device, that are done. */
+  int32_t (*elapsed)(ds_plugin_event* from, ds_plugin_event* to, int64_t* out);
   int32_t (*finish)(ds_plugin_queue* queue); /* returns when its work has finished */
 
   /* DS_PLUGIN_REFUSED, and the reason as message(), where the device has no kernel for it. */

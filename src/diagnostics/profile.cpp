@@ -89,27 +89,6 @@ GoldenBatch random_batch(const Config& config, int64_t vocabulary, int rank) {
   return batch;
 }
 
-// A stream does not tell when its work began and ended, so its instructions make no spans. Observed, a step
-// is one instruction at a time, and the span of one is the time until nothing is in flight again.
-class StreamSpans final : public StepObserver {
- public:
-  void before(const StepSight& sight, Position) override {
-    spans_ = sight.runtime.trace()->count();
-    begin_ns_ = now_ns();
-  }
-  void after(const StepSight& sight, Position at) override {
-    const int64_t end_ns = now_ns();
-    const Instr& instr = sight.program.instrs[at.instr];
-    Trace& trace = *sight.runtime.trace();
-    if (trace.count() != spans_ || is_file_queue(instr.queue)) return;  // a thread of the host has made it
-    trace.span(queue_name(instr.queue), label_of(sight.program, instr), begin_ns_, end_ns);
-  }
-
- private:
-  size_t spans_ = 0;
-  int64_t begin_ns_ = 0;
-};
-
 Peak peak_of(Communicator& comm, int threads) {
   Peak peak;
   comm.barrier("profile");
@@ -181,9 +160,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
-  StreamSpans observer;
-  StreamSpans* const seen = host ? nullptr : &observer;
-  engine.train_batch(inputs, seen);
+  engine.train_batch(inputs);
   const Program& profiled = engine.next_program();
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
@@ -193,7 +170,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
     }
     engine.runtime().trace()->take();
     int64_t begin = now_ns();
-    engine.train_batch(inputs, seen);
+    engine.train_batch(inputs);
     int64_t end = now_ns();
     sums.add(engine.runtime().trace()->take(), begin, end);
   }
@@ -202,7 +179,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
       "{}: {} x {} threads, {} x {} x {} tokens a rank, {}, stage {}; mean of {} steps",
       folder.empty() ? model.family : folder, comm.size(), options.threads, config.accumulation,
       config.micro_batch, config.sequence, dtype_name(config.compute), config.zero.stage, request.steps);
-  if (!host) report.title += fmt::format(", on {}, one instruction at a time", config.device);
+  if (!host) report.title += fmt::format(", on {}", config.device);
   report.tokens = batch.rows * batch.tokens * comm.size();
   if (host) peak = best(peak, peak_of(comm, options.threads));
   report.table = sums.table(peak, request.by_instruction);

@@ -131,7 +131,8 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   rows = merged(std::move(rows));
   std::stable_sort(rows.begin(), rows.end(),
                    [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  return {std::move(rows), times_.total() / steps, times_.total() / steps - busy, peak};
+  // Queues of a device overlap: then less than nothing is left.
+  return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0), peak};
 }
 
 }  // namespace ds

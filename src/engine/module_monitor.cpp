@@ -116,7 +116,7 @@ StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, cons
     }
   }
   out.total = times.total() / steps;
-  out.between = out.total - busy;
+  out.between = std::max(out.total - busy, 0.0);  // queues of a device overlap
   return out;
 }
 

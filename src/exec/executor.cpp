@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/device/thread_queue.h"
@@ -46,8 +49,10 @@ class QueueExecutor final : public Executor {
       whole_.fill(Position(InstrId()));
       if (captures_) captures_->begin_run();
       traced_ = context_.trace && context_.trace->on();
+      if (traced_) begin_spans();
       if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
       go_to(end);
+      tell_spans();
       fetch_scalars();
     } catch (const std::exception& error) {
       if (!inline_) stop(error);
@@ -206,8 +211,31 @@ class QueueExecutor final : public Executor {
     if (!program_.before(whole, at)) return count(at);
     const Range range(*this, launches_[at.instr].label);
     marks_.give(name, at);
+    std::unique_ptr<Instant> begin = traced_ ? queue.note_time() : nullptr;
     give(at, queue);
+    if (begin) noted_.push_back({at.instr, std::move(begin), queue.note_time()});
     marks_.mark(name);
+  }
+
+  // The device has a clock of its own. Both are read where a queue has nothing to do.
+  void begin_spans() {
+    noted_.clear();
+    for (DeviceQueue* queue : context_.queues->threads()) {
+      if (!(zero_ = queue->note_time())) continue;
+      queue->finish();
+      zero_ns_ = now_ns();
+      return;
+    }
+  }
+
+  // When all queues are idle.
+  void tell_spans() {
+    for (const Noted& noted : noted_) {
+      const Launch& launch = launches_[noted.instr];
+      context_.trace->span(queue_name(launch.instr->queue), launch.label,
+                           zero_ns_ + noted.begin->ns_since(*zero_), zero_ns_ + noted.end->ns_since(*zero_));
+    }
+    noted_.clear();
   }
 
   // Null: what it begins, if anything, has no graph in this run.
@@ -305,7 +333,15 @@ class QueueExecutor final : public Executor {
   PerQueue<Position> whole_;            // the end of the piece that the queue was given last
   bool odd_ = false;                    // changes with every run
   bool traced_ = false;                 // this run
-  Tickets last_;                        // of the lanes
+  // Of a traced run, by queues that tell times.
+  struct Noted {
+    InstrId instr;
+    std::unique_ptr<Instant> begin, end;
+  };
+  std::vector<Noted> noted_;
+  std::unique_ptr<Instant> zero_;  // when the host's clock read zero_ns_
+  int64_t zero_ns_ = 0;
+  Tickets last_;  // of the lanes
   std::unique_ptr<Event> comm_tail_;
 };
 

@@ -9,12 +9,13 @@
 
 namespace ds {
 
-// Adds up the traced steps of one program that the in-order executor ran, by instruction. `step` is borrowed.
+// Adds up the traced steps of one program, by instruction. `step` is borrowed.
 class StepTimes {
  public:
   explicit StepTimes(const Program& step);
-  // Spans of one run that began and ended at these times; hands out those of file transfers, which run beside
-  // the others. Throws DS_ERROR_INTERNAL when they are not those of the program.
+  // Spans of one run that began and ended at these times, those of a queue in its order; hands out those of
+  // file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they are not those of the
+  // program.
   std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
 
   const Program& program() const { return step_; }
@@ -26,9 +27,9 @@ class StepTimes {
 
  private:
   const Program& step_;
-  std::vector<double> seconds_;      // by instruction
-  std::vector<std::string> labels_;  // by instruction
-  std::vector<size_t> inline_;       // instructions that the executor runs itself, in order
+  std::vector<double> seconds_;        // by instruction
+  std::vector<std::string> labels_;    // by instruction
+  PerQueue<std::vector<size_t>> run_;  // instructions of each queue but those of files, in order
   double total_ = 0;
   int steps_ = 0;
 };

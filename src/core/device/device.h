@@ -58,6 +58,14 @@ class Event {
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
+// A point in the order of a queue, which notes the time when it comes to it.
+class Instant {
+ public:
+  virtual ~Instant() = default;
+  // Nanoseconds from another one, of any queue of the device, to this one. Both queues have come to them.
+  virtual int64_t ns_since(const Instant& other) const = 0;
+};
+
 // Work of a queue that was captured, with every argument as it was given. It ends when no launch of it runs.
 class CapturedWork {
  public:
@@ -141,6 +149,9 @@ class DeviceQueue {
   // What is given from here on starts when the work before the latest record of the event, of any queue, has
   // finished. Where a queue cannot wait for such an event by itself, the calling thread does.
   virtual void wait(const Event& event) = 0;
+
+  // The time behind what was given so far. Null: the queue tells none.
+  virtual std::unique_ptr<Instant> note_time() { return nullptr; }
 
   // Waits until nothing is queued or running. Errors stay. Any thread.
   virtual void finish() const noexcept = 0;

@@ -142,9 +142,10 @@ class PluginDevice::Pinned final : public Arena {
 // One record of an event.
 class PluginDevice::Mark {
  public:
-  explicit Mark(const PluginDevice& device)
+  explicit Mark(const PluginDevice& device, bool timed = false)
       : device_(device),
-        event_(device.create<ds_plugin_event>("an event", device.table_.event_create, device.device_)) {}
+        event_(device.create<ds_plugin_event>("an event", device.table_.event_create, device.device_,
+                                              timed ? 1 : 0)) {}
   ~Mark() { device_.table_.event_destroy(event_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
@@ -155,10 +156,24 @@ class PluginDevice::Mark {
     device_.check(device_.table_.done(event_, &done), "work of a queue");
     return done != 0;
   }
+  int64_t ns_since(const Mark& other) const {
+    int64_t ns = 0;
+    device_.check(device_.table_.elapsed(other.event_, event_, &ns), "the time of an event");
+    return ns;
+  }
 
  private:
   const PluginDevice& device_;
   ds_plugin_event* const event_;
+};
+
+class PluginDevice::PluginInstant final : public Instant {
+ public:
+  explicit PluginInstant(const PluginDevice& device) : mark(device, true) {}
+  int64_t ns_since(const Instant& other) const override {
+    return mark.ns_since(static_cast<const PluginInstant&>(other).mark);
+  }
+  const Mark mark;
 };
 
 class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
@@ -189,6 +204,7 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   std::unique_ptr<Event> make_event() const override;
   void record(Event& event) override;
   void wait(const Event& event) override;
+  std::unique_ptr<Instant> note_time() override;
   void finish() const noexcept override { table().finish(queue_); }
   bool captures() const override { return device_.info_.captures != 0; }
   void begin_capture() override { give(table().capture_begin(queue_), "a capture"); }
@@ -386,6 +402,12 @@ std::unique_ptr<Event> PluginDevice::Queue::make_event() const {
 void PluginDevice::Queue::record(Event& event) {
   auto& own = static_cast<PluginEvent&>(event);
   give(table().record(queue_, own.renew(*this).event()), "an event");
+}
+
+std::unique_ptr<Instant> PluginDevice::Queue::note_time() {
+  auto made = std::make_unique<PluginInstant>(device_);
+  give(table().record(queue_, made->mark.event()), "the time of an event");
+  return made;
 }
 
 void PluginDevice::Queue::wait(const Event& event) {

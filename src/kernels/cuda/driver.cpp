@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -61,6 +62,7 @@ struct Driver {
   Entry<decltype(&::cuEventDestroy)> cuEventDestroy{"cuEventDestroy_v2"};
   Entry<decltype(&::cuEventRecord)> cuEventRecord{"cuEventRecord"};
   Entry<decltype(&::cuEventQuery)> cuEventQuery{"cuEventQuery"};
+  Entry<decltype(&::cuEventElapsedTime)> cuEventElapsedTime{"cuEventElapsedTime_v2"};
   Entry<decltype(&::cuModuleLoadData)> cuModuleLoadData{"cuModuleLoadData"};
   Entry<decltype(&::cuModuleUnload)> cuModuleUnload{"cuModuleUnload"};
   Entry<decltype(&::cuModuleGetFunction)> cuModuleGetFunction{"cuModuleGetFunction"};
@@ -110,6 +112,7 @@ struct Driver {
     visit(cuStreamSynchronize);
     visit(cuStreamWaitEvent);
     visit(cuEventCreate);
+    visit(cuEventElapsedTime);
     visit(cuEventDestroy);
     visit(cuEventRecord);
     visit(cuEventQuery);
@@ -512,9 +515,9 @@ void Graph::launch(Stream& stream) {
   driver().cuGraphLaunch(graph_, stream.handle());
 }
 
-Event::Event(std::shared_ptr<Device> device) : device_(std::move(device)) {
+Event::Event(std::shared_ptr<Device> device, bool timed) : device_(std::move(device)) {
   Device::Scope scope(*device_);
-  driver().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING);
+  driver().cuEventCreate(&event_, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
 }
 
 Event::~Event() {
@@ -528,6 +531,13 @@ bool Event::done() const {
   if (result == CUDA_ERROR_NOT_READY) return false;
   check(result, "cuEventQuery");
   return true;
+}
+
+int64_t Event::ns_since(const Event& other) const {
+  Device::Scope scope(*device_);
+  float ms = 0;
+  driver().cuEventElapsedTime(&ms, other.event_, event_);
+  return std::llround(static_cast<double>(ms) * 1e6);
 }
 
 void pin(const Device& device, void* host, int64_t bytes) {

@@ -159,9 +159,10 @@ class Graph {
 
 class Event {
  public:
-  explicit Event(std::shared_ptr<Device> device);
+  Event(std::shared_ptr<Device> device, bool timed);
   ~Event();
   bool done() const;
+  int64_t ns_since(const Event& other) const;  // both timed, and done
   CUevent handle() const { return event_; }
 
  private:

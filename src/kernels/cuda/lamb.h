@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/operand.h"
-#include "kernels/cuda/update.h"
+#include "kernels/cuda/update_constants.h"
 
 namespace ds::cuda {
 

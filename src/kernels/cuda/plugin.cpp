@@ -187,9 +187,9 @@ int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_coun
   });
 }
 
-int32_t event_create(ds_plugin_device* device, ds_plugin_event** out) {
+int32_t event_create(ds_plugin_device* device, int32_t timed, ds_plugin_event** out) {
   *out = nullptr;
-  return guarded([&] { *out = new ds_plugin_event{ds::cuda::Event(device->device)}; });
+  return guarded([&] { *out = new ds_plugin_event{ds::cuda::Event(device->device, timed != 0)}; });
 }
 
 int32_t record(ds_plugin_queue* queue, ds_plugin_event* event) {
@@ -203,6 +203,11 @@ int32_t wait(ds_plugin_queue* queue, ds_plugin_event* event) {
 int32_t done(ds_plugin_event* event, int32_t* out) {
   *out = 0;
   return guarded([&] { *out = event->event.done() ? 1 : 0; });
+}
+
+int32_t elapsed(ds_plugin_event* from, ds_plugin_event* to, int64_t* out) {
+  *out = 0;
+  return guarded([&] { *out = to->event.ns_since(from->event); });
 }
 
 int32_t finish(ds_plugin_queue* queue) {
@@ -362,6 +367,7 @@ const ds_plugin_device_table* ds_plugin_devices(void) {
                                                record,
                                                wait,
                                                done,
+                                               elapsed,
                                                finish,
                                                kernel_create,
                                                kernel_launch,

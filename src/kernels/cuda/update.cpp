@@ -14,18 +14,6 @@
 
 namespace ds::cuda {
 
-const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, ConstantsArgs a) {
-  a.scalars = c.scalars;
-  a.to = static_cast<UpdateConstants*>(c.scratch);
-  a.own_group = c.group.has_value();
-  if (c.group) a.group = *c.group;
-  a.missed = c.run.missed;
-  a.param = c.run.param;
-  a.element = c.run.element;
-  start(launcher, "update_constants", {1}, {32}, a);
-  return a.to;
-}
-
 namespace {
 
 using Made = std::unique_ptr<Kernel>;

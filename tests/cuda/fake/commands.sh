@@ -36,7 +36,7 @@ grep -q device out || fail "$(cat out)"
 
 # Every instruction of a profile has a time, and nothing is said of limits that nobody has measured.
 "$libds" profile --config cuda.json --steps 1 > out 2> err || fail "no profile: $(cat err)"
-grep -q 'stage 2; mean of 1 steps, on cuda:0, one instruction at a time' out || fail "$(cat out)"
+grep -q 'stage 2; mean of 1 steps, on cuda:0$' out || fail "$(cat out)"
 grep -q 'the limits of this device are not measured' out || fail "$(cat out)"
 for op in linear linear_dx linear_dw attention layer_norm_dw adamw clip; do
   grep -Eq "^(comp|host) +$op +[0-9]+ +[0-9.]+ +[0-9.]+ %" out || fail "no line of $op: $(cat out)"
@@ -44,6 +44,22 @@ done
 ! grep -q 'inf\|nan' out || fail "$(cat out)"
 "$libds" launch -n 2 "$libds" profile --config cuda.json --steps 1 --threads 1 --by-instr --json > out 2> err || fail "$(cat err)"
 grep -q '"peak_bytes": *0' out || fail "$(head -c 600 out)"
+
+# A run's timeline and its times by module have the device's instructions, each once and in the order of its queue.
+sed 's|"device"|"wall_clock_breakdown": true, "steps_per_print": 1, "device"|' cuda.json > modules.json
+"$libds" train --config modules.json --data text.txt --steps 2 --dir modules > out 2> err || fail "no times by module: $(cat err)"
+! grep -q 'no more reports' err || fail "$(cat err)"
+grep -q 'computing forward [0-9.]*, backward' out || fail "no time of forward: $(cat out)"
+python3 - run/trace.json <<'END' || fail "$(head -c 600 run/trace.json)"
+import collections, json, sys
+spans = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+names = collections.Counter(e["name"].split()[0] for e in spans)
+assert names["linear"] == names["linear_dw"] > 4 and names["clip"] == names["adamw"] > 0, names
+ends = {}
+for e in spans:  # as they are written: by queue, one behind the other
+    assert e["dur"] >= 0 and e["ts"] >= ends.get(e["tid"], e["ts"]) - 1e-3, (e, ends)
+    ends[e["tid"]] = e["ts"] + e["dur"]
+END
 
 # "cuda" is the rank's own GPU: ranks of a launcher spread over those there are, and the run is the same.
 sed 's|"cuda:0"|"cuda"|' cuda.json > own.json

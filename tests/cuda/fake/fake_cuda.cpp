@@ -252,8 +252,10 @@ struct Record {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
+  std::chrono::steady_clock::time_point when;
 };
 struct Event {
+  bool timed = false;
   std::mutex mutex;
   std::shared_ptr<Record> latest;
 };
@@ -633,9 +635,11 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent* out, unsigned) {
+CUresult cuEventCreate(CUevent* out, unsigned flags) {
   BEGIN_CALL();
-  *out = reinterpret_cast<CUevent>(new Event());
+  auto* made = new Event();
+  made->timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+  *out = reinterpret_cast<CUevent>(made);
   ++objects;
   return CUDA_SUCCESS;
 }
@@ -658,8 +662,20 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   stream_of(stream).give([record] {
     std::lock_guard lock(record->mutex);
     record->done = true;
+    record->when = std::chrono::steady_clock::now();
     record->changed.notify_all();
   });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float* out, CUevent from, CUevent to) {
+  BEGIN_CALL();
+  const std::shared_ptr<Record> first = latest_of(from), last = latest_of(to);
+  if (!first || !last || !reinterpret_cast<Event*>(from)->timed || !reinterpret_cast<Event*>(to)->timed)
+    return CUDA_ERROR_INVALID_HANDLE;
+  std::scoped_lock lock(first->mutex, last->mutex);
+  if (!first->done || !last->done) return CUDA_ERROR_NOT_READY;
+  *out = std::chrono::duration<float, std::milli>(last->when - first->when).count();
   return CUDA_SUCCESS;
 }
 
