@@ -28,6 +28,19 @@ class Exact : public testing::Test {
     return run_case(implementation(cpu_, op, "cpu"), c, one_) == want &&
            run_case(implementation(cpu_, op, "cpu"), c, three_) == want;
   }
+  // The same where the parameter is its own master: out has no parameter.
+  bool equal_in_place(const std::string& op, const Attrs& attrs, const Tensor& grad,
+                      const std::vector<Tensor>& out, const StepScalars& scalars) {
+    auto run = [&](const KernelRegistry& registry, const std::string& family) {
+      std::vector<Tensor> results = out;
+      std::vector<TensorView> in{grad.view()}, views;
+      for (const Tensor& tensor : results) views.push_back(tensor.view());
+      views.push_back(views.front());
+      implementation(registry, op, family).run({in, views, attrs, scalars, 0, one_});
+      return results;
+    };
+    return run(cpu_, "cpu") == run(ref_, "ref");
+  }
   static Tensor poisoned(DType dtype, std::vector<int64_t> dims) {
     Tensor t(dtype, std::move(dims));
     t.poison();
@@ -218,7 +231,72 @@ TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
   }
 }
 
-// The same of AdamW whose moments are codes: a few numbers at the bounds in masters and gradients of some
+// Every combination of types, of any length and from any element on. Zeros of both signs, subnormal numbers
+// and ties are everywhere. What a sum of words does not round is rare, so that it is alone in its vectors,
+// and in one operand of an element only: of two NaNs the compiler chooses the one that stays.
+TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
+  const uint32_t plain[] = {0x80000000u, 0u,          1u,          0x80000001u,
+                            0x007fffffu, 0x00008000u, 0x3f808000u, 0xbf818000u},
+                 rare[] = {0x7fffffffu, 0xffffffffu, 0x7fff8000u, 0x7f800001u, 0xffc00000u,
+                           0x7f800000u, 0xff800000u, 0x5effffffu, 0x5f000000u, 0xdf000001u,
+                           0x7f7fffffu, 0xff7f8000u, 0x7f7f7fffu};
+  constexpr int64_t kApart = 67, kOperands = 4;
+  constexpr auto kRare = static_cast<int64_t>(std::size(rare));
+  const auto operand = [&](int64_t which, int64_t count, DType type) {
+    Tensor t = random_tensor(DS_DTYPE_F32, {count}, static_cast<uint64_t>(which + 1));
+    for (int64_t e = 0; e < count; ++e) {
+      const int64_t turn = e / kApart;
+      float& x = t.view().as<float>()[e];
+      if (e % 3 == which) x = std::bit_cast<float>(plain[(e / 3 + which) % std::ssize(plain)]);
+      if (e % kApart == 0 && turn / kRare % kOperands == which) x = std::bit_cast<float>(rare[turn % kRare]);
+    }
+    return type == DS_DTYPE_F32 ? t : t.as(type);
+  };
+  StepScalars scalars;
+  scalars.group = {
+      .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 0.9};
+  scalars.updates = 3;
+  scalars.seed = 17;
+  const auto equal_of = [&](const std::string& op, int64_t count, DType grad, DType master, DType state,
+                            int64_t stochastic) {
+    const Attrs attrs{{"l2", count % 2}, {"nesterov", int64_t{0}}, {"stochastic", stochastic}};
+    const Tensor in = operand(0, count, grad);
+    std::vector<Tensor> out{operand(1, count, master), operand(2, count, state)};
+    if (op == "adamw") out.push_back(operand(3, count, state));
+    bool same = equal_in_place(op, attrs, in, out, scalars);
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
+      std::vector<Tensor> all = out;
+      all.push_back(poisoned(param, {count}));
+      same = same && equal(op, attrs, {in}, all, scalars);
+    }
+    return same;
+  };
+  const struct {
+    int64_t element, count;
+  } places[] = {{0, kApart * kRare * kOperands},
+                {512 + 7, kApart * kRare * kOperands + 1},
+                {33, 1},
+                {500, 30},
+                {31, 33}};
+  for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
+    for (DType grad : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (DType master : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        for (DType state : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+          for (int64_t stochastic : {0, 1}) {
+            for (const auto& place : places) {
+              scalars.element = place.element;
+              EXPECT_TRUE(equal_of(op, place.count, grad, master, state, stochastic))
+                  << op << " grad " << dtype_name(grad) << " master " << dtype_name(master) << " state "
+                  << dtype_name(state) << " stochastic " << stochastic << " from " << place.element;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Bounds of AdamW whose moments are codes: a few numbers at them in masters and gradients of some
 // blocks, NaNs of which a sum would change the sign, and divisions of zero by zero.
 TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   constexpr int64_t kBlocks = 150, kElements = 256 * kBlocks;

@@ -45,33 +45,6 @@ HWY_INLINE Vec decode_square(const uint8_t* codes, U32 offset) {
 // Scales of blocks with an infinity, a NaN or what could become one.
 constexpr uint8_t kSpecial = 254;
 
-// Words of a pair of vectors.
-struct TwoWords {
-  U32 a, b;
-};
-
-// The words of a block of codes. What BlockWords stores for every element is made here where it is used,
-// which takes no longer and stores nothing.
-class PartWords {
- public:
-  HWY_INLINE PartWords(const uint32_t* words, int64_t first)
-      : words_(words), part_(kParts + first / kBlockWords) {}
-  uint32_t word(int64_t e) const { return words_[e % kBlockWords] * part_[e / kBlockWords]; }
-  // Those of a pair of vectors, and the same times kMix, as Draw::mixed wants them.
-  HWY_INLINE TwoWords pair(int64_t e) const { return times(e, part_[e / kBlockWords]); }
-  HWY_INLINE TwoWords mixed(int64_t e) const { return times(e, part_[e / kBlockWords] * kMix); }
-
- private:
-  HWY_INLINE TwoWords times(int64_t e, uint32_t factor) const {
-    const Words d;
-    const U32 by = hn::Set(d, factor);
-    const uint32_t* const from = words_ + e % kBlockWords;
-    return {hn::Mul(hn::Load(d, from), by), hn::Mul(hn::Load(d, from + lanes()), by)};
-  }
-
-  const uint32_t *words_, *part_;
-};
-
 // One element at a time; to nearest without words.
 HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, const PartWords* words,
                               uint8_t* codes) {
@@ -110,8 +83,8 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
 HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Words d;
   const Shorts h;
-  const U16 top = upper_halves(hn::Add(hn::BitCast(d, x.a), draws.a),  // the sign stays
-                               hn::Add(hn::BitCast(d, x.b), draws.b));
+  const U16 top = upper_halves<false>({hn::Add(hn::BitCast(d, x.a), draws.a),  // the sign stays
+                                       hn::Add(hn::BitCast(d, x.b), draws.b)});
   const U16 size = hn::ShiftRight<kStateShift - 16>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
   const U16 sign = hn::Set(h, uint16_t{0x80});
   return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
@@ -119,7 +92,8 @@ HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
 HWY_INLINE U16 square_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Words d;
   const U32 a = hn::BitCast(d, x.a), b = hn::BitCast(d, x.b), one = hn::Set(d, 1);
-  const U16 top = hn::ShiftRight<kStateShift - 16>(upper_halves(hn::Add(a, draws.a), hn::Add(b, draws.b)));
+  const U16 top =
+      hn::ShiftRight<kStateShift - 16>(upper_halves<false>({hn::Add(a, draws.a), hn::Add(b, draws.b)}));
   const U16 least = lower_halves(hn::Min(a, one), hn::Min(b, one));  // 0 is that of zero alone
   return hn::Max(hn::SaturatedSub(top, offset), least);
 }
@@ -142,8 +116,8 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
       mean = {hn::And(own.a, low), hn::And(own.b, low)};
       square = {hn::ShiftRight<12>(own.a), hn::ShiftRight<12>(own.b)};
     }
-    return Codes{mean_codes(load_two(m + e), m_offset, mean),
-                 square_codes(load_two(v + e), v_offset, square)};
+    return Codes{mean_codes(load_two<false>(m + e), m_offset, mean),
+                 square_codes(load_two<false>(v + e), v_offset, square)};
   };
   for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
     const Codes first = codes_from(e), second = codes_from(e + pair_lanes());
@@ -160,13 +134,14 @@ HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf1
   const Words d;
   const Shorts h;
   if constexpr (!drawn) {
-    keep<false, Draw::mixed>(v, to, nullptr);
+    Keeping<false, false>::keep<Draw::mixed>(v, to, no_words());
     return true;
   }
   const TwoWords own = words.mixed(e);
   const auto sum = [&](Vec x, U32 word)
                        HWY_ATTR { return hn::Add(hn::BitCast(d, x), hn::ShiftRight<16>(word)); };
-  const U16 kept = upper_halves(sum(v.a, own.a), sum(v.b, own.b)), exponent = hn::Set(h, uint16_t{0x7f80});
+  const U16 kept = upper_halves<false>({sum(v.a, own.a), sum(v.b, own.b)}),
+            exponent = hn::Set(h, uint16_t{0x7f80});
   if (HWY_UNLIKELY(!hn::AllFalse(h, hn::Eq(hn::And(kept, exponent), exponent)))) return false;
   hn::StoreU(kept, h, reinterpret_cast<uint16_t*>(to));
   return true;
@@ -248,18 +223,12 @@ struct CodedBlock {
     T* const to = param ? param + e : nullptr;
     if constexpr (std::is_same_v<M, bf16>) {
       if (HWY_LIKELY(kInVectors && finite && keep_halves<drawn>(v, words, e, master + e))) {
-        if (to) keep<false, Draw::low>(load_two(master + e), to, nullptr);
-        return;
+        return keep_param(master + e, to);
       }
-    } else if (HWY_LIKELY(is_finite(watch<T>(v)))) {
-      return keep_master<false>(v, master + e, to, nullptr);
+    } else if (HWY_LIKELY(is_finite(watch<T>(v, watch_none())))) {
+      return Keeping<false, false>::keep_master(v, master + e, to, no_words());
     }
-    keep_each_of(v, words, e, to);
-  }
-  HWY_NOINLINE void keep_each_of(Two v, const PartWords& words, int64_t e, T* to) const {
-    uint32_t own[2 * HWY_MAX_BYTES / sizeof(float)];
-    for (int64_t i = 0; i < pair_lanes(); ++i) own[i] = drawn ? words.word(e + i) : 0;
-    keep_each_master(v, master + e, to, drawn ? own : nullptr);
+    Keeping<false, drawn>::keep_each_master(v, master + e, to, drawn ? words.mixed(e) : no_words());
   }
 
   static constexpr int64_t kLine = 64;  // codes of a cache line
@@ -305,7 +274,7 @@ void renew_blocks(const KernelContext& c) {
     for (int64_t b = begin; b <= end; ++b) {
       const int64_t e = rounding.first + b * kStateBlock;
       if (drawn && b < end && (b == begin || e % kDrawn == 0))
-        draw_words(rounding, e / kDrawn, drawn_words[e / kDrawn % 2]);
+        draw_words<false>(rounding, e / kDrawn, drawn_words[e / kDrawn % 2]);
       if (b < end) block(b).renew(step, words_of(b), next[b % 2]);
       if (b > begin) block(b - 1).encode(next[1 - b % 2], words_of(b - 1));
     }

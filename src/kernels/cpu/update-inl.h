@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "kernels/cpu/cpu.h"
@@ -32,133 +33,204 @@ HWY_INLINE void fetch(const T* from, int64_t count) {
   for (int64_t e = 0; e < count; e += kOfLine) hwy::Prefetch(from + kAhead + e);
 }
 
-// Two vectors of elements: their halves of 16 bits fill one.
+// Two vectors of elements, in sequence or woven. In a woven pair `a` has the elements of even index and `b`
+// the others. A bf16 array holds such a pair in the lower and the upper halves of words, which a shift and a
+// mask separate and join; in sequence that takes shuffles. An f32 array needs no work in sequence, but a
+// shuffle for each vector of a woven pair. The order changes no result.
 struct Two {
   Vec a, b;
 };
+struct TwoWords {
+  U32 a, b;
+};
 HWY_INLINE int64_t pair_lanes() { return 2 * lanes(); }
+HWY_INLINE TwoWords no_words() { return {hn::Zero(Words()), hn::Zero(Words())}; }
 
-template <typename T>
-HWY_INLINE Two load_two(const T* at) {
-  return {load(at), load(at + lanes())};
+// weave() makes a woven pair of one in sequence, separate() loads one from bf16. store_upper() stores the
+// upper halves of the words of a pair.
+#if HWY_TARGET == HWY_SCALAR  // vectors of one element: both orders are the same
+HWY_INLINE TwoWords weave(U32 first, U32 second) { return {first, second}; }
+HWY_INLINE TwoWords separate(const uint16_t* at) {
+  const Words d;
+  return {hn::Set(d, uint32_t{at[0]} << 16), hn::Set(d, uint32_t{at[1]} << 16)};
 }
-
-// The upper halves of the words of two vectors.
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) {
-  to[0] = static_cast<uint16_t>(hn::GetLane(a) >> 16);
-  to[1] = static_cast<uint16_t>(hn::GetLane(b) >> 16);
+template <bool woven>
+HWY_INLINE void store_upper(const TwoWords& x, uint16_t* to) {
+  to[0] = static_cast<uint16_t>(hn::GetLane(x.a) >> 16);
+  to[1] = static_cast<uint16_t>(hn::GetLane(x.b) >> 16);
 }
 #else
 using Shorts = hn::Repartition<uint16_t, Words>;
 using U16 = hn::Vec<Shorts>;
-HWY_INLINE U16 upper_halves(U32 a, U32 b) {
-  const Shorts d;
-  return hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a));
+HWY_INLINE TwoWords weave(U32 first, U32 second) {
+  const Words d;
+  return {hn::ConcatEven(d, second, first), hn::ConcatOdd(d, second, first)};
 }
-HWY_INLINE void store_upper(U32 a, U32 b, uint16_t* to) { hn::StoreU(upper_halves(a, b), Shorts(), to); }
+HWY_INLINE TwoWords separate(const uint16_t* at) {
+  const Words d;
+  const U32 both = hn::BitCast(d, hn::LoadU(Shorts(), at));
+  return {hn::ShiftLeft<16>(both), hn::And(both, hn::Set(d, 0xffff0000u))};
+}
+template <bool woven>
+HWY_INLINE U16 upper_halves(const TwoWords& x) {
+  const Shorts d;
+  const U16 b = hn::BitCast(d, x.b);
+  if constexpr (woven) return hn::OddEven(b, hn::BitCast(d, hn::ShiftRight<16>(x.a)));
+  return hn::ConcatOdd(d, b, hn::BitCast(d, x.a));
+}
+template <bool woven>
+HWY_INLINE void store_upper(const TwoWords& x, uint16_t* to) {
+  hn::StoreU(upper_halves<woven>(x), Shorts(), to);
+}
 #endif
 
-// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from.
+HWY_INLINE TwoWords bits_of(const Two& v) {
+  const Words d;
+  return {hn::BitCast(d, v.a), hn::BitCast(d, v.b)};
+}
+
+template <bool woven, typename T>
+HWY_INLINE Two load_two(const T* at) {
+  if constexpr (!woven) {
+    return {load(at), load(at + lanes())};
+  } else {
+    const Lanes d;
+    TwoWords x;
+    if constexpr (std::is_same_v<T, bf16>) {
+      x = separate(reinterpret_cast<const uint16_t*>(at));
+    } else {
+      const TwoWords in_sequence = bits_of({load(at), load(at + lanes())});
+      x = weave(in_sequence.a, in_sequence.b);
+    }
+    return {hn::BitCast(d, x.a), hn::BitCast(d, x.b)};
+  }
+}
+
+// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from, as pairs of that
+// order.
+template <bool woven>
 HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* words) {
+  const Words d;
   const int64_t first = block * (kBlockWords / 4);
   for (int64_t at = 0; at < kBlockWords; at += 4 * lanes())
     draw(rounding.stream, static_cast<uint64_t>(first + at / 4), words + at);
+  for (int64_t at = 0; woven && at < kBlockWords; at += pair_lanes()) {
+    const TwoWords pair = weave(hn::Load(d, words + at), hn::Load(d, words + at + lanes()));
+    hn::Store(pair.a, d, words + at);
+    hn::Store(pair.b, d, words + at + lanes());
+  }
 }
 
-// The words of a block of kDrawn elements.
-class BlockWords {
+// The words of a block of draws from element `first` on, where kBlockWords divides first. They are made where
+// they are used, which takes no longer than to store them for every element.
+class PartWords {
  public:
-  // Makes those of that block of the parameter.
-  HWY_INLINE void renew(const Rounding& rounding, int64_t block) {
-    const Words d;
-    draw_words(rounding, block, words_);
-    for (int64_t part = 1; part < kDrawn / kBlockWords; ++part) {
-      for (int64_t e = 0; e < kBlockWords; e += lanes()) {
-        const U32 product = hn::Mul(hn::LoadU(d, words_ + e), hn::Set(d, kParts[part]));
-        hn::StoreU(product, d, words_ + part * kBlockWords + e);
-      }
-    }
-  }
-  const uint32_t* get() const { return words_; }
+  HWY_INLINE PartWords(const uint32_t* words, int64_t first)
+      : words_(words), part_(kParts + first / kBlockWords) {}
+  uint32_t word(int64_t e) const { return words_[e % kBlockWords] * part_[e / kBlockWords]; }
+  // Those of a pair of vectors, and the same times kMix, as Draw::mixed wants them.
+  HWY_INLINE TwoWords pair(int64_t e) const { return times(e, part_[e / kBlockWords]); }
+  HWY_INLINE TwoWords mixed(int64_t e) const { return times(e, part_[e / kBlockWords] * kMix); }
 
  private:
-  // The last two vectors may end behind the block.
-  HWY_ALIGN uint32_t words_[kDrawn + 2 * HWY_MAX_BYTES / sizeof(uint32_t)] = {};
+  HWY_INLINE TwoWords times(int64_t e, uint32_t factor) const {
+    const Words d;
+    const U32 by = hn::Set(d, factor);
+    const uint32_t* const from = words_ + e % kBlockWords;
+    return {hn::Mul(hn::Load(d, from), by), hn::Mul(hn::Load(d, from + lanes()), by)};
+  }
+
+  const uint32_t *words_, *part_;
 };
 
-// Elements whose magnitudes are below 2^127 can be rounded to bf16 by a sum of words: none becomes infinite,
-// none is a NaN. One test serves all arrays of an update: a sum of twice every magnitude is finite only if
-// all elements are so. Without magnitudes, one that is fused may be finite though twice an element is not.
+// Elements whose magnitudes are below 2^63 can be rounded to bf16 by a sum of words: none becomes infinite,
+// none is a NaN. One test serves all arrays of an update, because the sum of the squares of all elements is
+// finite only if they are so small. The sum starts at 1, not 0: subnormal sums would take long.
+HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
-  const Vec two = hn::Set(Lanes(), 2.0f);
-  return hn::MulAdd(hn::Abs(v.b), two, hn::MulAdd(hn::Abs(v.a), two, sum));
+  return hn::MulAdd(v.b, v.b, hn::MulAdd(v.a, v.a, sum));
 }
-template <typename T>
-HWY_INLINE Vec watch(const Two& v) {
-  return watch<T>(v, hn::Zero(Lanes()));
+HWY_INLINE bool is_finite(Vec sum) {
+  return hn::AllTrue(Lanes(), hn::Le(sum, hn::Set(Lanes(), std::numeric_limits<float>::max())));
 }
-HWY_INLINE bool is_finite(Vec sum) { return hn::AllFalse(Lanes(), hn::IsNaN(hn::Sub(sum, sum))); }
 
 HWY_INLINE U32 nearest_sum(U32 bits) {
   const Words d;
-  const U32 odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
-  return hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), odd);
+  const U32 sum = hn::Add(bits, hn::Set(d, 0x7fffu));
+  if constexpr (HWY_TARGET <= HWY_AVX3)  // a sum under a mask is one instruction
+    return hn::IfThenElse(hn::TestBit(bits, hn::Set(d, 0x10000u)), hn::Add(sum, hn::Set(d, 1u)), sum);
+  return hn::Add(sum, hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u)));
 }
+// For Draw::mixed `word` is the product with kMix.
 template <Draw which>
-HWY_INLINE U32 drawn_sum(U32 bits, const uint32_t* words) {
-  const Words d;
-  const U32 word = hn::LoadU(d, words);
-  if constexpr (which == Draw::low) return hn::Add(bits, hn::And(word, hn::Set(d, 0xffffu)));
-  const U32 mixed = which == Draw::high ? word : hn::Mul(word, hn::Set(d, kMix));
-  return hn::Add(bits, hn::ShiftRight<16>(mixed));
+HWY_INLINE U32 drawn_sum(U32 bits, U32 word) {
+  if constexpr (which == Draw::low) return hn::Add(bits, hn::And(word, hn::Set(Words(), 0xffffu)));
+  return hn::Add(bits, hn::ShiftRight<16>(word));
 }
 
-// Elements that is_finite() has seen; to nearest without words.
-template <bool drawn, Draw which, typename T>
-HWY_INLINE void keep(const Two& v, T* to, const uint32_t* words) {
-  if constexpr (!std::is_same_v<T, bf16>) {
-    store(v.a, to);
-    store(v.b, to + lanes());
-  } else {
-    const Words d;
-    const U32 a = hn::BitCast(d, v.a), b = hn::BitCast(d, v.b);
-    const auto halves = reinterpret_cast<uint16_t*>(to);
-    if constexpr (drawn)
-      store_upper(drawn_sum<which>(a, words), drawn_sum<which>(b, words + lanes()), halves);
-    else
-      store_upper(nearest_sum(a), nearest_sum(b), halves);
+template <typename M, typename T>
+void keep_param(const M* master, T* param);
+
+// Keeps results in pairs of either order; bf16 are drawn or to nearest, then without a use of words.
+template <bool woven, bool drawn>
+struct Keeping {
+  // Elements that is_finite() has seen; words are those of drawn_sum().
+  template <Draw which, typename T>
+  static HWY_INLINE void keep(const Two& v, T* to, const TwoWords& words) {
+    if constexpr (!std::is_same_v<T, bf16>) {
+      static_assert(!woven);
+      store(v.a, to);
+      store(v.b, to + lanes());
+    } else {
+      const TwoWords x = bits_of(v);
+      const auto halves = reinterpret_cast<uint16_t*>(to);
+      if constexpr (drawn)
+        store_upper<woven>({drawn_sum<which>(x.a, words.a), drawn_sum<which>(x.b, words.b)}, halves);
+      else
+        store_upper<woven>({nearest_sum(x.a), nearest_sum(x.b)}, halves);
+    }
   }
-}
 
-// Any elements, one at a time.
-template <Draw which, typename T>
-HWY_NOINLINE void keep_each(Two v, T* to, const uint32_t* words) {
-  HWY_ALIGN float x[2 * HWY_MAX_BYTES / sizeof(float)];
-  store(v.a, x);
-  store(v.b, x + lanes());
-  for (int64_t e = 0; e < pair_lanes(); ++e) {
-    to[e] = T(x[e]);
-    if constexpr (std::is_same_v<T, bf16>)
-      if (words) to[e] = round_by(x[e], draw_bits(words[e], which));
+  // Any elements, one at a time.
+  template <Draw which, typename T>
+  static HWY_NOINLINE void keep_each(Two v, T* to, TwoWords words) {
+    constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
+    HWY_ALIGN float x[kMost];
+    HWY_ALIGN uint32_t word[kMost];
+    store(v.a, x);
+    store(v.b, x + lanes());
+    hn::StoreU(words.a, Words(), word);
+    hn::StoreU(words.b, Words(), word + lanes());
+    for (int64_t e = 0; e < pair_lanes(); ++e) {
+      const int64_t at = woven ? e % 2 * lanes() + e / 2 : e;
+      to[e] = T(x[at]);
+      if constexpr (drawn && std::is_same_v<T, bf16>)
+        to[e] = round_by(x[at], which == Draw::low ? word[at] & 0xffffu : word[at] >> 16);
+    }
   }
-}
 
-// The master and, where it is another array, the parameter.
+  // The master and, where it is another array, the parameter.
+  template <typename M, typename T>
+  static HWY_INLINE void keep_master(const Two& v, M* master, T* param, const TwoWords& words) {
+    keep<Draw::mixed>(v, master, words);
+    keep_param(master, param);
+  }
+  template <typename M, typename T>
+  static HWY_INLINE void keep_each_master(const Two& v, M* master, T* param, const TwoWords& words) {
+    keep_each<Draw::mixed>(v, master, words);
+    if (param) Keeping<false, false>::template keep_each<Draw::mixed>(load_two<false>(master), param, words);
+  }
+};
+// The parameter, from a master that has been kept, where it is another array.
+template <typename M, typename T>
+HWY_INLINE void keep_param(const M* master, T* param) {
+  if (param) Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
+}
+// The type that a master is rounded to.
 template <typename M, typename T>
 using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
-template <bool drawn, typename M, typename T>
-HWY_INLINE void keep_master(const Two& v, M* master, T* param, const uint32_t* words) {
-  keep<drawn, Draw::mixed>(v, master, words);
-  if (param) keep<false, Draw::low>(load_two(master), param, nullptr);
-}
-template <typename M, typename T>
-HWY_INLINE void keep_each_master(const Two& v, M* master, T* param, const uint32_t* words) {
-  keep_each<Draw::mixed>(v, master, words);
-  if (param) keep_each<Draw::low>(load_two(master), param, nullptr);
-}
 
 // Master and states of lanes() elements; an optimizer of one state leaves `second` as it is.
 struct Elements {
@@ -168,6 +240,9 @@ struct Elements {
 // The operands of an update from one element on.
 template <typename G, typename M, typename S, typename T, int n>
 struct Place {
+  // An f32 gradient costs less than master and states in bf16 save; an f32 master, to be stored too, more.
+  static constexpr bool kWoven = std::is_same_v<M, bf16> && std::is_same_v<S, bf16>;
+
   const G* grad;
   M* master;
   S *first, *second;
@@ -184,44 +259,51 @@ struct Place {
     if constexpr (n == 2) fetch(second, count);
     if (param) fetch(param, count);
   }
-  // pair_lanes() elements.
+  // pair_lanes() elements, which have the words from `drawn_at` on.
   template <bool drawn, typename Step>
-  HWY_INLINE void renew(const Step& step, const uint32_t* words) const {
-    const Two g = load_two(grad), p = load_two(master), s = load_two(first);
+  HWY_INLINE void renew(const Step& step, const PartWords& words, int64_t drawn_at) const {
+    using Keep = Keeping<kWoven, drawn>;
+    const Two g = load_two<kWoven>(grad), p = load_two<kWoven>(master), s = load_two<kWoven>(first);
     Two t{hn::Zero(Lanes()), hn::Zero(Lanes())};
-    if constexpr (n == 2) t = load_two(second);
+    if constexpr (n == 2) t = load_two<kWoven>(second);
     const Elements a = update(step, g.a, {p.a, s.a, t.a}), b = update(step, g.b, {p.b, s.b, t.b});
     const Two next_p{a.p, b.p}, next_s{a.first, b.first}, next_t{a.second, b.second};
-    Vec sum = watch<S>(next_s);
+    Vec sum = watch<S>(next_s, watch_none());
     if constexpr (n == 2) sum = watch<S>(next_t, sum);
     sum = watch<MasterWatched<M, T>>(next_p, sum);
-    if (HWY_UNLIKELY(!is_finite(sum))) {
-      keep_each<Draw::low>(next_s, first, words);
-      if constexpr (n == 2) keep_each<Draw::high>(next_t, second, words);
-      return keep_each_master(next_p, master, param, words);
+    TwoWords own = no_words(), mixed = own;
+    if constexpr (drawn) {
+      own = words.pair(drawn_at);
+      mixed = words.mixed(drawn_at);
     }
-    keep<drawn, Draw::low>(next_s, first, words);
-    if constexpr (n == 2) keep<drawn, Draw::high>(next_t, second, words);
-    keep_master<drawn>(next_p, master, param, words);
+    if (HWY_UNLIKELY(!is_finite(sum))) {
+      Keep::template keep_each<Draw::low>(next_s, first, own);
+      if constexpr (n == 2) Keep::template keep_each<Draw::high>(next_t, second, own);
+      return Keep::keep_each_master(next_p, master, param, mixed);
+    }
+    Keep::template keep<Draw::low>(next_s, first, own);
+    if constexpr (n == 2) Keep::template keep<Draw::high>(next_t, second, own);
+    Keep::keep_master(next_p, master, param, mixed);
   }
-  // Fewer.
+  // `count` of them, behind `skipped` that are not touched.
   template <bool drawn, typename Step>
-  HWY_INLINE void renew_part(const Step& step, const uint32_t* words, int64_t count) const {
+  HWY_INLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at, int64_t skipped,
+                             int64_t count) const {
     constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
     G g[kMost] = {};
     M m[kMost] = {};
     S s[kMost] = {}, t[kMost] = {};
     T p[kMost] = {};
-    std::copy_n(grad, count, g);
-    std::copy_n(master, count, m);
-    std::copy_n(first, count, s);
-    if constexpr (n == 2) std::copy_n(second, count, t);
+    std::copy_n(grad, count, g + skipped);
+    std::copy_n(master, count, m + skipped);
+    std::copy_n(first, count, s + skipped);
+    if constexpr (n == 2) std::copy_n(second, count, t + skipped);
     const Place whole{g, m, s, n == 2 ? t : nullptr, param ? p : nullptr};
-    whole.template renew<drawn>(step, words);
-    std::copy_n(m, count, master);
-    std::copy_n(s, count, first);
-    if constexpr (n == 2) std::copy_n(t, count, second);
-    if (param) std::copy_n(p, count, param);
+    whole.template renew<drawn>(step, words, drawn_at);
+    std::copy_n(m + skipped, count, master);
+    std::copy_n(s + skipped, count, first);
+    if constexpr (n == 2) std::copy_n(t + skipped, count, second);
+    if (param) std::copy_n(p + skipped, count, param);
   }
 };
 
@@ -238,23 +320,29 @@ void update_elements(const KernelContext& c, const Rounding& rounding) {
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [&](int64_t first, int64_t last) HWY_ATTR {
     const Step step = constants;
     const Place<G, M, S, T, n> place = all;
-    BlockWords words;
-    for (int64_t begin = first, end; begin < last; begin = end) {
-      const uint32_t* word = nullptr;
+    HWY_ALIGN uint32_t drawn_words[kBlockWords];
+    const PartWords words(drawn_words, 0);
+    const int64_t width = pair_lanes();
+    for (int64_t e = first, end; e < last; e = end) {
+      int64_t drawn_at = 0;  // of element e in its block of draws
       end = last;
       if constexpr (drawn) {
-        const int64_t drawn_at = rounding.first + begin, inside = drawn_at % kDrawn;
-        end = std::min(last, begin + kDrawn - inside);
-        words.renew(rounding, drawn_at / kDrawn);
-        word = words.get() + inside - begin;
+        drawn_at = (rounding.first + e) % kDrawn;
+        end = std::min(last, e + kDrawn - drawn_at);
+        draw_words<place.kWoven>(rounding, (rounding.first + e) / kDrawn, drawn_words);
       }
-      const int64_t width = pair_lanes();
-      int64_t e = begin;
-      for (; e + width <= end; e += width) {
+      // Words are those of whole pairs.
+      if (const int64_t skipped = drawn_at % width; skipped != 0) {
+        const int64_t count = std::min(width - skipped, end - e);
+        place.at(e).template renew_part<drawn>(step, words, drawn_at - skipped, skipped, count);
+        e += count;
+        drawn_at += count;
+      }
+      for (; e + width <= end; e += width, drawn_at += width) {
         place.at(e).fetch_ahead();
-        place.at(e).template renew<drawn>(step, drawn ? word + e : nullptr);
+        place.at(e).template renew<drawn>(step, words, drawn_at);
       }
-      if (e < end) place.at(e).template renew_part<drawn>(step, drawn ? word + e : nullptr, end - e);
+      if (e < end) place.at(e).template renew_part<drawn>(step, words, drawn_at, 0, end - e);
     }
   });
 }
