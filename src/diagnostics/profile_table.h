@@ -33,7 +33,7 @@ struct ProfileTable {
   Json json() const;
 };
 
-// Adds up the traced steps of one program that the in-order executor ran at its bound. `step` is borrowed.
+// Adds up the traced steps of one program that ran at its bound. `step` is borrowed.
 class StepProfile {
  public:
   explicit StepProfile(const Program& step) : times_(step) {}

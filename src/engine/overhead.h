@@ -11,11 +11,11 @@
 namespace ds {
 
 // Memory of one rank outside its plan, by part: exact where libds knows the bytes, measured where only the
-// process does. A part is what the process grew by while it was made: bytes in use in glibc's heap and
-// executable anonymous mappings (oneDNN's code). So what an earlier engine left for this one (cached
-// primitives) is not counted again, and ranks that are threads of one process count each other's bytes: for
-// them the row is an estimate, mostly too high. Under another malloc only exact parts are known; table() says
-// so.
+// process or its GPU does. "links between devices" and "scratch of kernels" are of a GPU, where there is one.
+// Any other part is what the process grew by while it was made: bytes in use in glibc's heap and executable
+// anonymous mappings (oneDNN's code). So what an earlier engine left for this one (cached primitives) is not
+// counted again, and ranks that are threads of one process count each other's bytes: for them the row is an
+// estimate, mostly too high. Under another malloc only exact parts are known; table() says so.
 class Overhead {
  public:
   // Of a thread's stack: [M] a compute thread touches 8 KiB of it, an I/O lane 16.

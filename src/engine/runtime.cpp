@@ -177,7 +177,8 @@ void Runtime::compare_plans() {
 
 // Ranks of other processors round otherwise: then which rank computes what shows in the bits.
 void Runtime::compare_numerics() {
-  const std::string own = numerics_text(numerics_of_kernels(kernels_, device_->kind()));
+  std::string own;
+  agree(comm_, "numerics", [&] { own = numerics_text(numerics_of_kernels(kernels_, device_->kind())); });
   const std::vector<std::string> all = gather_texts(comm_, own, "numerics of ranks");
   const size_t r = first_different(all);
   if (r == 0 || comm_.rank() != 0) return;
@@ -257,12 +258,14 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   });
 }
 
-// What a library of links takes for itself is known when they have been used.
+// A library of links takes memory for itself when it is used first.
 void Runtime::link_devices() {
-  const int64_t before = device_->free_memory().value_or(0);
+  int64_t before = 0;
+  agree(comm_, "free memory", [&] { before = device_->free_memory().value_or(0); });
   groups_.link(*device_);
   groups_.try_links(*device_, *queues_->of(Queue::comm));
-  overhead_.add("links between devices", before - device_->free_memory().value_or(0));
+  agree(comm_, "memory of links",
+        [&] { overhead_.add("links between devices", before - device_->free_memory().value_or(0)); });
 }
 
 void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {

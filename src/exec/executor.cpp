@@ -103,6 +103,10 @@ class QueueExecutor final : public Executor {
   struct Tickets {
     uint64_t read = 0, write = 0;
   };
+  struct Noted {
+    size_t number = 0;
+    std::unique_ptr<Instant> begin, end;
+  };
 
   const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
   Event* event_of(InstrId i, bool odd) const {
@@ -175,7 +179,7 @@ class QueueExecutor final : public Executor {
     const Place& place = places_[i];
     if (!place.queue) return submit(at);
     DeviceQueue& queue = *place.queue;
-    if (!inline_ && !queue.immediate()) queue.attribute(this, i.index());
+    if (!inline_ && !queue.immediate()) queue.attribute(this, ordinal_of(at));
     if (place.waits) {
       for (const Wait& wait : syncs_[i].waits) queue.wait(event(wait));
     }
@@ -192,8 +196,7 @@ class QueueExecutor final : public Executor {
     if (!traced_ || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
     give(at, queue);
-    const Launch& launch = launches_[at.instr];
-    context_.trace->span(queue_name(launch.instr->queue), launch.label, begin, now_ns());
+    tell_span(ordinal_of(at), begin, now_ns());
   }
 
   void give_marked(const Position& at, InstrId behind, DeviceQueue& queue) {
@@ -211,31 +214,43 @@ class QueueExecutor final : public Executor {
     if (!program_.before(whole, at)) return count(at);
     const Range range(*this, launches_[at.instr].label);
     marks_.give(name, at);
-    std::unique_ptr<Instant> begin = traced_ ? queue.note_time() : nullptr;
+    Noted* noted = traced_ ? next_noted(at, queue) : nullptr;
+    if (noted) queue.note(*noted->begin);
     give(at, queue);
-    if (begin) noted_.push_back({at.instr, std::move(begin), queue.note_time()});
+    if (noted) queue.note(*noted->end);
     marks_.mark(name);
   }
 
   // The device has a clock of its own. Both are read where a queue has nothing to do.
   void begin_spans() {
-    noted_.clear();
+    noted_count_ = 0;
     for (DeviceQueue* queue : context_.queues->threads()) {
-      if (!(zero_ = queue->note_time())) continue;
+      if (!zero_ && !(zero_ = queue->make_instant())) continue;
+      queue->note(*zero_);
       queue->finish();
       zero_ns_ = now_ns();
       return;
     }
   }
 
-  // When all queues are idle.
+  // Null: the queue tells no times. Instants are made before any is noted, and used again by the next run.
+  Noted* next_noted(const Position& at, const DeviceQueue& queue) {
+    if (noted_count_ == noted_.size()) noted_.push_back({0, queue.make_instant(), queue.make_instant()});
+    Noted& next = noted_[noted_count_];
+    if (!next.begin || !next.end) return nullptr;
+    next.number = ordinal_of(at);
+    ++noted_count_;
+    return &next;
+  }
+
+  // When all queues are idle. A run that fails tells none.
   void tell_spans() {
-    for (const Noted& noted : noted_) {
-      const Launch& launch = launches_[noted.instr];
-      context_.trace->span(queue_name(launch.instr->queue), launch.label,
-                           zero_ns_ + noted.begin->ns_since(*zero_), zero_ns_ + noted.end->ns_since(*zero_));
+    for (size_t i = 0; i < noted_count_; ++i) {
+      const Noted& noted = noted_[i];
+      const int64_t begin = zero_ns_ + noted.begin->ns_since(*zero_);
+      tell_span(noted.number, begin, begin + noted.end->ns_since(*noted.begin));
     }
-    noted_.clear();
+    noted_count_ = 0;
   }
 
   // Null: what it begins, if anything, has no graph in this run.
@@ -333,13 +348,9 @@ class QueueExecutor final : public Executor {
   PerQueue<Position> whole_;            // the end of the piece that the queue was given last
   bool odd_ = false;                    // changes with every run
   bool traced_ = false;                 // this run
-  // Of a traced run, by queues that tell times.
-  struct Noted {
-    InstrId instr;
-    std::unique_ptr<Instant> begin, end;
-  };
-  std::vector<Noted> noted_;
-  std::unique_ptr<Instant> zero_;  // when the host's clock read zero_ns_
+  std::vector<Noted> noted_;            // of a traced run, by queues that tell times
+  size_t noted_count_ = 0;              // of this run
+  std::unique_ptr<Instant> zero_;       // when the host's clock read zero_ns_
   int64_t zero_ns_ = 0;
   Tickets last_;  // of the lanes
   std::unique_ptr<Event> comm_tail_;

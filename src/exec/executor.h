@@ -139,6 +139,13 @@ class Executor : protected WorkOwner {
   Launch resolve(InstrId i);
   std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
+  // What queues know an instruction by: its place in the program, rounds counted.
+  size_t ordinal_of(const Position& at) const {
+    return static_cast<size_t>(at.round) * program_.instrs.size() + at.instr.index();
+  }
+  InstrId instr_of(size_t number) const { return InstrId(number % program_.instrs.size()); }
+  void tell_span(size_t number, int64_t begin_ns, int64_t end_ns);
+
   // WorkOwner, of queues that are threads
   void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;
   [[noreturn]] void failed(size_t number, const std::exception& error) override;

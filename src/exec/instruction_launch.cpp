@@ -433,19 +433,25 @@ std::string Executor::first_bad() const {
 
 void Executor::worked(size_t number, int64_t begin_ns, int64_t end_ns) {
   progress_.fetch_add(1, std::memory_order_relaxed);
-  if (!context_.trace || number == kJoin) return;
-  const Launch& launch = launches_[InstrId(number)];
-  context_.trace->span(queue_name(launch.instr->queue), launch.label, begin_ns, end_ns);
+  if (context_.trace && number != kJoin) tell_span(number, begin_ns, end_ns);
 }
 
-void Executor::failed(size_t number, const std::exception& error) { fail(InstrId(number), error); }
+void Executor::tell_span(size_t number, int64_t begin_ns, int64_t end_ns) {
+  const Launch& launch = launches_[instr_of(number)];
+  context_.trace->span(queue_name(launch.instr->queue), launch.label, begin_ns, end_ns, 0,
+                       static_cast<int64_t>(number));
+}
+
+void Executor::failed(size_t number, const std::exception& error) {
+  fail(number == kJoin ? InstrId(kJoin) : instr_of(number), error);
+}
 
 // Who uses the groups, a thread of collectives or the one that issues, shows the other ranks what queues do
 // while it waits for them. The latter waits where a queue runs no host code.
 void Executor::idle(size_t number) {
   if (number != kJoin) {
     const RankQueues& queues = *context_.queues;
-    const Queue waits = launches_[InstrId(number)].instr->queue;
+    const Queue waits = launches_[instr_of(number)].instr->queue;
     const bool issues = !queues.of(Queue::comm)->runs_host_code();
     if (issues ? queues.of(waits)->runs_host_code() : waits != Queue::comm) return;
   }

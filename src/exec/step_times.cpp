@@ -1,5 +1,8 @@
 #include "exec/step_times.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "core/base/error.h"
 
 namespace ds {
@@ -8,49 +11,37 @@ bool is_file_queue(Queue queue) { return queue == Queue::read || queue == Queue:
 
 double seconds_of(const Trace::Span& span) { return static_cast<double>(span.end_ns - span.begin_ns) * 1e-9; }
 
-namespace {
-
-Queue queue_of(const Trace::Span& span) {
-  for (int q = 0; q < kQueues; ++q) {
-    if (span.track == queue_name(static_cast<Queue>(q))) return static_cast<Queue>(q);
-  }
-  raise(DS_ERROR_INTERNAL, "no queue has the track '{}'", span.track);
-}
-
-}  // namespace
-
 StepTimes::StepTimes(const Program& step)
     : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
   for (Position at; at != step.end(); at = step.next(at)) {
-    const Queue queue = step.instrs[at.instr].queue;
-    if (step.takes_part(at) && !is_file_queue(queue)) run_[queue].push_back(at.instr.index());
+    const size_t number = static_cast<size_t>(at.round) * step.instrs.size() + at.instr.index();
+    if (number >= expected_.size()) expected_.resize(number + 1);
+    expected_[number] = step.takes_part(at) && !is_file_queue(step.instrs[at.instr].queue);
   }
 }
 
 std::vector<Trace::Span> StepTimes::add(std::span<const Trace::Span> spans, int64_t begin_ns,
                                         int64_t end_ns) {
   std::vector<Trace::Span> files;
-  PerQueue<size_t> seen{};
+  std::vector<bool> missing = expected_;
   for (const Trace::Span& span : spans) {
-    const auto queue = queue_of(span);
-    if (is_file_queue(queue)) {
+    if (span.track == queue_name(Queue::read) || span.track == queue_name(Queue::write)) {
       files.push_back(span);
       continue;
     }
-    const std::vector<size_t>& all = run_[queue];
-    const size_t at = seen[queue]++;
+    const auto number = static_cast<size_t>(span.number);
+    const size_t index = number % step_.instrs.size();
     const std::string word = span.name.substr(0, span.name.find(' '));
-    const bool known = at < all.size() && word == step_.instrs[InstrId(all[at])].def->name;
-    ensure(known, "span {} '{}' of the queue {} is none of its {} instructions of a step", at, span.name,
-           span.track, all.size());
-    seconds_[all[at]] += seconds_of(span);
-    labels_[all[at]] = span.name;
+    const bool known = span.number >= 0 && number < expected_.size() && expected_[number] &&
+                       word == step_.instrs[InstrId(index)].def->name;
+    ensure(known, "span {} '{}' is none of the instructions of a step", span.number, span.name);
+    seconds_[index] += seconds_of(span);
+    labels_[index] = span.name;
+    missing[number] = false;
   }
-  for (int q = 0; q < kQueues; ++q) {
-    const auto queue = static_cast<Queue>(q);
-    ensure(seen[queue] == run_[queue].size(), "{} of {} instructions of the queue {} have spans", seen[queue],
-           run_[queue].size(), queue_name(queue));
-  }
+  const auto left = std::count(missing.begin(), missing.end(), true);
+  ensure(left == 0, "{} of {} instructions have no spans", left,
+         std::count(expected_.begin(), expected_.end(), true));
   total_ += static_cast<double>(end_ns - begin_ns) * 1e-9;
   ++steps_;
   return files;

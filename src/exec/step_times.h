@@ -13,8 +13,8 @@ namespace ds {
 class StepTimes {
  public:
   explicit StepTimes(const Program& step);
-  // Spans of one run that began and ended at these times, those of a queue in its order; hands out those of
-  // file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they are not those of the
+  // Spans of one run that began and ended at these times, of an instruction one or several; hands out those
+  // of file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they are not those of the
   // program.
   std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
 
@@ -27,9 +27,9 @@ class StepTimes {
 
  private:
   const Program& step_;
-  std::vector<double> seconds_;        // by instruction
-  std::vector<std::string> labels_;    // by instruction
-  PerQueue<std::vector<size_t>> run_;  // instructions of each queue but those of files, in order
+  std::vector<double> seconds_;      // by instruction
+  std::vector<std::string> labels_;  // by instruction
+  std::vector<bool> expected_;       // by number of an instruction in a round: has spans
   double total_ = 0;
   int steps_ = 0;
 };

@@ -30,10 +30,10 @@ Program program() {
 }
 
 std::vector<Trace::Span> spans() {
-  return {{"copy", "fetch w.dev", 0, 1'000'000, 0},
+  return {{"copy", "fetch w.dev", 0, 1'000'000, 0, 0},
           {"write", "save w", 0, 9'000'000, 4096},
-          {"comp", "linear y", 1'000'000, 3'000'000, 0},
-          {"comp", "linear y", 3'000'000, 7'000'000, 0}};
+          {"comp", "linear y", 1'000'000, 3'000'000, 0, 1},
+          {"comp", "linear y", 3'000'000, 7'000'000, 0, 2}};
 }
 
 // 640 flops a linear in 6.4 us, its 304 bytes in 3.04; fetch moves 128 bytes.

@@ -18,14 +18,14 @@ int64_t now_ns() {
 }
 
 void Trace::span(std::string_view track, std::string_view name, int64_t begin_ns, int64_t end_ns,
-                 int64_t bytes) {
+                 int64_t bytes, int64_t number) {
   if (!on_) return;
   std::lock_guard lock(mutex_);
   if (spans_.size() >= capacity_) {
     ++dropped_;
     return;
   }
-  spans_.push_back({std::string(track), std::string(name), begin_ns, end_ns, bytes});
+  spans_.push_back({std::string(track), std::string(name), begin_ns, end_ns, bytes, number});
 }
 
 std::vector<Trace::Span> Trace::take() {

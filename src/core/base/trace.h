@@ -18,10 +18,11 @@ class Trace {
  public:
   explicit Trace(int rank, size_t capacity = 200000) : rank_(rank), capacity_(capacity) {}
   void span(std::string_view track, std::string_view name, int64_t begin_ns, int64_t end_ns,
-            int64_t bytes = 0);
+            int64_t bytes = 0, int64_t number = -1);
   struct Span {
     std::string track, name;
     int64_t begin_ns, end_ns, bytes;
+    int64_t number = -1;  // of the instruction in its program, rounds counted; -1: of none
   };
   void turn(bool on) { on_ = on; }  // off: spans are not kept
   bool on() const { return on_; }

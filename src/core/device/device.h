@@ -58,7 +58,7 @@ class Event {
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
-// A point in the order of a queue, which notes the time when it comes to it.
+// A point in the order of a queue: the queue notes the time when it comes to it.
 class Instant {
  public:
   virtual ~Instant() = default;
@@ -150,8 +150,9 @@ class DeviceQueue {
   // finished. Where a queue cannot wait for such an event by itself, the calling thread does.
   virtual void wait(const Event& event) = 0;
 
-  // The time behind what was given so far. Null: the queue tells none.
-  virtual std::unique_ptr<Instant> note_time() { return nullptr; }
+  // One that note() puts behind what was given so far, again and again. Null: the queue tells no times.
+  virtual std::unique_ptr<Instant> make_instant() const { return nullptr; }
+  virtual void note(Instant&) {}
 
   // Waits until nothing is queued or running. Errors stay. Any thread.
   virtual void finish() const noexcept = 0;

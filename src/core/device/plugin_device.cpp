@@ -167,8 +167,7 @@ class PluginDevice::Mark {
   ds_plugin_event* const event_;
 };
 
-class PluginDevice::PluginInstant final : public Instant {
- public:
+struct PluginDevice::PluginInstant final : Instant {
   explicit PluginInstant(const PluginDevice& device) : mark(device, true) {}
   int64_t ns_since(const Instant& other) const override {
     return mark.ns_since(static_cast<const PluginInstant&>(other).mark);
@@ -204,7 +203,8 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   std::unique_ptr<Event> make_event() const override;
   void record(Event& event) override;
   void wait(const Event& event) override;
-  std::unique_ptr<Instant> note_time() override;
+  std::unique_ptr<Instant> make_instant() const override { return std::make_unique<PluginInstant>(device_); }
+  void note(Instant& instant) override;
   void finish() const noexcept override { table().finish(queue_); }
   bool captures() const override { return device_.info_.captures != 0; }
   void begin_capture() override { give(table().capture_begin(queue_), "a capture"); }
@@ -404,10 +404,8 @@ void PluginDevice::Queue::record(Event& event) {
   give(table().record(queue_, own.renew(*this).event()), "an event");
 }
 
-std::unique_ptr<Instant> PluginDevice::Queue::note_time() {
-  auto made = std::make_unique<PluginInstant>(device_);
-  give(table().record(queue_, made->mark.event()), "the time of an event");
-  return made;
+void PluginDevice::Queue::note(Instant& instant) {
+  give(table().record(queue_, static_cast<PluginInstant&>(instant).mark.event()), "the time of an event");
 }
 
 void PluginDevice::Queue::wait(const Event& event) {

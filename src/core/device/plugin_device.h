@@ -50,7 +50,7 @@ class PluginDevice final : public Device {
   class Queue;
   class Mark;
   class PluginEvent;
-  class PluginInstant;
+  struct PluginInstant;
   class PluginKernel;
   class Link;
   class PluginGraph;

@@ -143,7 +143,7 @@ class PartWords {
   const uint32_t *words_, *part_;
 };
 
-// Elements whose magnitudes are below 2^63 can be rounded to bf16 by a sum of words: none becomes infinite,
+// Elements whose magnitudes are below 2^64 can be rounded to bf16 by a sum of words: none becomes infinite,
 // none is a NaN. One test serves all arrays of an update, because the sum of the squares of all elements is
 // finite only if they are so small. The sum starts at 1, not 0: subnormal sums would take long.
 HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }

@@ -238,7 +238,7 @@ int device_count() {
   return count;
 }
 
-// A GPU may take seconds to open, or not answer at all: threads that open others do not wait for it.
+// A GPU may take seconds to open, or not answer at all: threads that open others do not wait here for it.
 std::shared_ptr<Device> Device::open(int index) {
   struct Gpu {
     std::mutex opening;

@@ -104,8 +104,8 @@ Made make_codes_update(const Query& query, std::string* refusal) {
         a.square_codes = c.out[3].as<uint8_t>();
         a.square_scales = c.out[4].as<uint8_t>();
         a.blocks = c.out[2].numel();
-        a.wide = aligned(c.in[0].data);
-        for (size_t k : {0, 1, 3, 5}) a.wide = a.wide && aligned(c.out[k].data);
+        a.wide = aligned(c.in[0].data) && aligned(c.out[0].data) && aligned(c.out[5].data);
+        ensure(aligned(a.mean_codes) && aligned(a.square_codes), "codes of moments do not lie on 16 bytes");
         a.drawn = drawn;
         a.same = c.out[0].data == c.out[5].data;
         start(launcher, "adamw_codes", {blocks(a.blocks * kStateBlock, kShare * kCodesUpdateThreads)},

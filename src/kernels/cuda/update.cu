@@ -139,27 +139,16 @@ DS_DEVICE uint8_t scale_of(const Eight& x) {
   for (int k = 0; k < 8; ++k) largest = Larger::of(largest, bits_of(x.v[k]) & 0x7fffffffu);
   return state_scale(over_warp<Larger>(largest));
 }
-// Eight neighbours; blocks of codes are aligned to their 256 bytes in the arrays of a state.
+// Eight neighbours, which lie on 8 bytes.
 struct EightCodes {
   uint32_t word[2];
 };
-DS_DEVICE EightCodes load(const uint8_t* from, bool wide) {
-  if (wide) {
-    const uint2 u = *reinterpret_cast<const uint2*>(from);
-    return {{u.x, u.y}};
-  }
-  EightCodes c{};
-#pragma unroll
-  for (int k = 0; k < 8; ++k) c.word[k / 4] |= static_cast<uint32_t>(from[k]) << (k % 4 * 8);
-  return c;
+DS_DEVICE EightCodes load(const uint8_t* from) {
+  const uint2 u = *reinterpret_cast<const uint2*>(from);
+  return {{u.x, u.y}};
 }
-DS_DEVICE void store(uint8_t* to, bool wide, const EightCodes& c) {
-  if (wide) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(c.word[0], c.word[1]);
-    return;
-  }
-#pragma unroll
-  for (int k = 0; k < 8; ++k) to[k] = static_cast<uint8_t>(c.word[k / 4] >> (k % 4 * 8));
+DS_DEVICE void store(uint8_t* to, const EightCodes& c) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(c.word[0], c.word[1]);
 }
 DS_DEVICE Eight decode(const EightCodes& c, StateCodes kind, uint8_t scale) {
   const StateScale s(kind, scale);
@@ -268,8 +257,8 @@ DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   const Adam adam = adam_of(c);
   const bool drawn = a.drawn != 0;
   const Eight g = load(a.grad, i, 8, a.wide);
-  Eight m = decode(load(a.mean_codes + i, a.wide), StateCodes::with_sign, a.mean_scales[block]);
-  Eight s = decode(load(a.square_codes + i, a.wide), StateCodes::squares, a.square_scales[block]);
+  Eight m = decode(load(a.mean_codes + i), StateCodes::with_sign, a.mean_scales[block]);
+  Eight s = decode(load(a.square_codes + i), StateCodes::squares, a.square_scales[block]);
   uint32_t mean_draws[8], square_draws[8];
   Draws draws = draws_of(c);
 #pragma unroll
@@ -284,8 +273,8 @@ DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   if (!a.same) store(a.param, i, 8, a.wide, p);
   // Before the scales are written all threads of the warp have read them: they meet in between.
   const uint8_t mean_scale = scale_of(m), square_scale = scale_of(s);
-  store(a.mean_codes + i, a.wide, encode(m, StateCodes::with_sign, mean_scale, mean_draws));
-  store(a.square_codes + i, a.wide, encode(s, StateCodes::squares, square_scale, square_draws));
+  store(a.mean_codes + i, encode(m, StateCodes::with_sign, mean_scale, mean_draws));
+  store(a.square_codes + i, encode(s, StateCodes::squares, square_scale, square_draws));
   if (threadIdx.x % kWarp != 0) return;
   a.mean_scales[block] = mean_scale;
   a.square_scales[block] = square_scale;

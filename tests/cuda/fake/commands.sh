@@ -45,6 +45,12 @@ done
 "$libds" launch -n 2 "$libds" profile --config cuda.json --steps 1 --threads 1 --by-instr --json > out 2> err || fail "$(cat err)"
 grep -q '"peak_bytes": *0' out || fail "$(head -c 600 out)"
 
+# An update on the host is a task for each run of a group: their times add up.
+sed 's|"stage": 2|"stage": 2, "offload_optimizer": {"device": "cpu"}|; s|"optimizer": {|"optimizer": {"no_decay": "norms_and_biases", |' \
+  cuda.json > groups.json
+"$libds" profile --config groups.json --steps 2 > out 2> err || fail "no profile of updates by groups: $(cat err)"
+grep -Eq '^host +adamw +[0-9]+ +[0-9.]+ +[0-9.]+ %' out || fail "no line of an update on the host: $(cat out)"
+
 # A run's timeline and its times by module have the device's instructions, each once and in the order of its queue.
 sed 's|"device"|"wall_clock_breakdown": true, "steps_per_print": 1, "device"|' cuda.json > modules.json
 "$libds" train --config modules.json --data text.txt --steps 2 --dir modules > out 2> err || fail "no times by module: $(cat err)"
