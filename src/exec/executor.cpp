@@ -108,6 +108,8 @@ class QueueExecutor final : public Executor {
     std::unique_ptr<Instant> begin, end;
   };
 
+  size_t number_at(const Position& at) const { return static_cast<size_t>(issue_number(program_, at)); }
+
   const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
   Event* event_of(InstrId i, bool odd) const {
     const Sync& sync = syncs_[i];
@@ -179,7 +181,7 @@ class QueueExecutor final : public Executor {
     const Place& place = places_[i];
     if (!place.queue) return submit(at);
     DeviceQueue& queue = *place.queue;
-    if (!inline_ && !queue.immediate()) queue.attribute(this, ordinal_of(at));
+    if (!inline_ && !queue.immediate()) queue.attribute(this, number_at(at));
     if (place.waits) {
       for (const Wait& wait : syncs_[i].waits) queue.wait(event(wait));
     }
@@ -196,7 +198,7 @@ class QueueExecutor final : public Executor {
     if (!traced_ || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
     give(at, queue);
-    tell_span(ordinal_of(at), begin, now_ns());
+    tell_span(number_at(at), begin, now_ns());
   }
 
   void give_marked(const Position& at, InstrId behind, DeviceQueue& queue) {
@@ -238,7 +240,7 @@ class QueueExecutor final : public Executor {
     if (noted_count_ == noted_.size()) noted_.push_back({0, queue.make_instant(), queue.make_instant()});
     Noted& next = noted_[noted_count_];
     if (!next.begin || !next.end) return nullptr;
-    next.number = ordinal_of(at);
+    next.number = number_at(at);
     ++noted_count_;
     return &next;
   }

@@ -21,6 +21,7 @@
 #include "core/device/group.h"
 #include "core/device/view.h"
 #include "core/program/program.h"
+#include "exec/issue_number.h"
 #include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
@@ -139,11 +140,8 @@ class Executor : protected WorkOwner {
   Launch resolve(InstrId i);
   std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
-  // What queues know an instruction by: its place in the program, rounds counted.
-  size_t ordinal_of(const Position& at) const {
-    return static_cast<size_t>(at.round) * program_.instrs.size() + at.instr.index();
-  }
-  InstrId instr_of(size_t number) const { return InstrId(number % program_.instrs.size()); }
+  // Queues and spans know an instruction by its issue number.
+  InstrId instr_of(size_t number) const { return issued_at(program_, static_cast<int64_t>(number)).instr; }
   void tell_span(size_t number, int64_t begin_ns, int64_t end_ns);
 
   // WorkOwner, of queues that are threads

@@ -37,6 +37,7 @@
 #include "core/program/operand_view.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
+#include "exec/issue_number.h"
 #include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/request.h"
@@ -139,23 +140,6 @@ bool finite(const TensorView& view) {
     default:
       return true;
   }
-}
-
-}  // namespace
-
-namespace {
-
-// Grows in issue order.
-int64_t issue_number(const Program& program, Position at) {
-  bool behind = at.instr >= program.repeat.end;
-  int64_t round = behind ? program.repeat.rounds - 1 : at.round;
-  return round * static_cast<int64_t>(program.instrs.size()) + at.instr.number();
-}
-
-Position issued_at(const Program& program, int64_t number) {
-  auto size = static_cast<int64_t>(program.instrs.size());
-  InstrId instr(number % size);
-  return {instr, program.repeat.has(instr) ? static_cast<int32_t>(number / size) : 0};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "exec/issue_number.h"
 
 namespace ds {
 
@@ -14,7 +15,7 @@ double seconds_of(const Trace::Span& span) { return static_cast<double>(span.end
 StepTimes::StepTimes(const Program& step)
     : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
   for (Position at; at != step.end(); at = step.next(at)) {
-    const size_t number = static_cast<size_t>(at.round) * step.instrs.size() + at.instr.index();
+    const auto number = static_cast<size_t>(issue_number(step, at));
     if (number >= expected_.size()) expected_.resize(number + 1);
     expected_[number] = step.takes_part(at) && !is_file_queue(step.instrs[at.instr].queue);
   }
@@ -30,7 +31,7 @@ std::vector<Trace::Span> StepTimes::add(std::span<const Trace::Span> spans, int6
       continue;
     }
     const auto number = static_cast<size_t>(span.number);
-    const size_t index = number % step_.instrs.size();
+    const size_t index = issued_at(step_, std::max<int64_t>(span.number, 0)).instr.index();
     const std::string word = span.name.substr(0, span.name.find(' '));
     const bool known = span.number >= 0 && number < expected_.size() && expected_[number] &&
                        word == step_.instrs[InstrId(index)].def->name;

@@ -13,7 +13,6 @@
 #include "kernels/cuda/update_constants.h"
 
 namespace ds::cuda {
-
 namespace {
 
 using Made = std::unique_ptr<Kernel>;
