@@ -43,7 +43,9 @@ namespace {
 
 using Part = ds_plugin_part;
 
-constexpr int64_t kTriedWords = 1 << 18;  // that a rank sends: parts of large groups are small
+// Words that a rank sends when its link is tried: a library may send a little in another way than much, and
+// takes memory for each way when it first needs it. Parts of large groups are small.
+constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
 // Does something with a link. Where the library has an error and the other ranks have one, too, theirs is the
 // cause.
@@ -252,21 +254,13 @@ void LinkGroup::watch() {
   comm_.watch(operation, label);
 }
 
-}  // namespace
-
-std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue, DeviceLink& link) {
-  return std::make_unique<LinkGroup>(comm, queue, link);
-}
-
-void settle(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
-  wait_until([&] { return look(comm, link, operation, label); }, comm, operation, label);
-}
-
-void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
-              std::string_view label) {
+// Has the link move `most` words, or a few less.
+void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
+               std::string_view label, int64_t most) {
   constexpr const char* kOperation = "try link";
   const int ranks = comm.size(), me = comm.rank();
-  const int64_t words = kTriedWords / ranks, bytes = words * static_cast<int64_t>(sizeof(uint32_t));
+  const int64_t words = std::max<int64_t>(1, most / ranks),
+                bytes = words * static_cast<int64_t>(sizeof(uint32_t));
   const std::shared_ptr<Arena> arena = device.make_arena(Device::Place::device, 2 * ranks * bytes);
   std::byte *const sent = arena->address(), *const received = sent + ranks * bytes;
   const auto word = [&](int from, int to, int64_t i) {
@@ -312,6 +306,21 @@ void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink
     queue.finish();  // before the arena ends
     throw;
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue, DeviceLink& link) {
+  return std::make_unique<LinkGroup>(comm, queue, link);
+}
+
+void settle(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
+  wait_until([&] { return look(comm, link, operation, label); }, comm, operation, label);
+}
+
+void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
+              std::string_view label) {
+  for (const int64_t words : kTriedWords) try_words(comm, device, queue, link, label, words);
 }
 
 }  // namespace ds

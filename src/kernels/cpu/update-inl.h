@@ -287,8 +287,8 @@ struct Place {
   }
   // `count` of them, behind `skipped` that are not touched.
   template <bool drawn, typename Step>
-  HWY_INLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at, int64_t skipped,
-                             int64_t count) const {
+  HWY_NOINLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at, int64_t skipped,
+                               int64_t count) const {
     constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
     G g[kMost] = {};
     M m[kMost] = {};
@@ -359,8 +359,9 @@ void update_of_types(const KernelContext& c) {
           using M = decltype(m);
           using S = decltype(s);
           using T = decltype(t);
-          rounding.on ? update_elements<true, G, M, S, T, Step>(c, rounding)
-                      : update_elements<false, G, M, S, T, Step>(c, rounding);
+          constexpr bool kMayDraw = std::is_same_v<M, bf16> || std::is_same_v<S, bf16>;
+          kMayDraw&& rounding.on ? update_elements<kMayDraw, G, M, S, T, Step>(c, rounding)
+                                 : update_elements<false, G, M, S, T, Step>(c, rounding);
         });
       });
     });

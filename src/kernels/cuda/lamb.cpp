@@ -12,6 +12,7 @@
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gather.h"
+#include "kernels/cuda/granules.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/step.h"
@@ -53,8 +54,8 @@ Made make_moments(const Query& query, std::string* refusal) {
         a.wide = aligned(c.in[0].data) && aligned(c.out[0].data) && aligned(c.out[1].data);
         a.inside = rules.inside;
         start(launcher, "lamb_moments", {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
-        start(launcher, "lamb_norms", {blocks(a.granules, kLambThreads)}, {kLambThreads}, a,
-              2 * kLambThreads * (kLambTile + 1) * sizeof(float));
+        start(launcher, "lamb_norms", {blocks(a.granules, kGranuleThreads)}, {kGranuleThreads}, a,
+              2 * kGranuleRoom * sizeof(float));
       },
       sizeof(UpdateConstants));
 }

@@ -2,6 +2,7 @@
 // sums in f64 in the order of elements, so a thread owns a granule's; those of a parameter are added by
 // blocks of 256, then blocks of blocks, by one block of threads.
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/lamb.h"
 
 namespace ds::cuda {
@@ -40,39 +41,20 @@ DS_LOOP_KERNEL(lamb_moments, LambArgs) {
   });
 }
 
-// Elements come through shared memory, as in granule_norms of step.cu.
-DS_BLOCK_KERNEL(lamb_norms, LambArgs, kLambThreads) {
-  DS_SHARED(float, params);
-  float* const steps = params + kLambThreads * (kLambTile + 1);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kLambThreads;
-  const int64_t here = a.granules - first < kLambThreads ? a.granules - first : kLambThreads;
-  const int column = static_cast<int>(threadIdx.x % kLambTile),
-            warp = static_cast<int>(threadIdx.x / kLambTile);
-  const bool skip = a.constants->skip != 0;
+DS_BLOCK_KERNEL(lamb_norms, LambArgs, kGranuleThreads) {
+  DS_SHARED(float, tiles);
   const Lamb lamb = lamb_of(a);
-  double param = 0, step = 0;
-  for (int64_t begin = 0; begin < a.granule && !skip; begin += kLambTile) {
-    const int64_t width = a.granule - begin < kLambTile ? a.granule - begin : kLambTile;
-    for (int64_t row = warp; row < here; row += kLambThreads / kLambTile) {
-      if (column >= width) continue;
-      const int64_t e = (first + row) * a.granule + begin + column, at = row * (kLambTile + 1) + column;
-      params[at] = get(a.master, e);
-      steps[at] = lamb_step(lamb, params[at], get(a.m, e), get(a.v, e));
-    }
-    __syncthreads();
-    if (threadIdx.x < here) {
-      for (int k = 0; k < width; ++k) {
-        const auto at = threadIdx.x * (kLambTile + 1) + k;
-        const double p = static_cast<double>(params[at]), u = static_cast<double>(steps[at]);
-        param += p * p;
-        step += u * u;
-      }
-    }
-    __syncthreads();
-  }
-  if (threadIdx.x >= here) return;
-  a.norms[2 * (first + threadIdx.x)] = param;
-  a.norms[2 * (first + threadIdx.x) + 1] = step;
+  const int64_t granule = a.constants->skip != 0 ? 0 : a.granule;
+  sum_squares<2>(
+      a.granules, granule, tiles,
+      [&](int64_t e, float* x) {
+        x[0] = get(a.master, e);
+        x[1] = lamb_step(lamb, x[0], get(a.m, e), get(a.v, e));
+      },
+      [&](int64_t at, const double* sums) {
+        a.norms[2 * at] = sums[0];
+        a.norms[2 * at + 1] = sums[1];
+      });
 }
 
 // A block for each parameter.

@@ -16,8 +16,6 @@ struct LambArgs {
   int32_t inside;  // eps is added below the root
   int32_t same;    // param is the master
 };
-constexpr uint32_t kLambThreads = 128;  // granules of a block
-constexpr int kLambTile = 32;           // elements of each that are in shared memory at a time
 
 // Granules of one parameter, in the order in which their norms are added.
 struct LambGroup {

@@ -24,7 +24,10 @@ set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/
     --Werror all-warnings)
 # Files that give the CPU's bits.
 set(DS_CUDA_EXACT_FLAGS --fmad=false -prec-div=true -prec-sqrt=true -ftz=false)
-set(DS_CUDA_EXACT elementwise lamb quantize step table update)
+set(DS_CUDA_EXACT elementwise lamb quantize step table update CACHE INTERNAL "Their names")
+# PTX of each file, and what the assembler says of its kernels: tests/cuda/static_test.py reads them.
+set(DS_CUDA_KEPT ${CMAKE_CURRENT_BINARY_DIR}/kept CACHE INTERNAL "Their folder")
+file(MAKE_DIRECTORY ${DS_CUDA_KEPT})
 file(GLOB DS_CUDA_DEVICE CONFIGURE_DEPENDS *.cu)
 set(assembly "")
 set(declarations "")
@@ -38,8 +41,11 @@ foreach(source IN LISTS DS_CUDA_DEVICE)
     set(exact ${DS_CUDA_EXACT_FLAGS})
   endif()
   add_custom_command(OUTPUT ${binary}
-                     COMMAND ${DS_NVCC} -fatbin ${DS_CUDA_FLAGS} ${exact} -MD -MF ${binary}.d -o ${binary} ${source}
-                     DEPENDS ${source} DEPFILE ${binary}.d VERBATIM)
+                     BYPRODUCTS ${DS_CUDA_KEPT}/${name}.log ${DS_CUDA_KEPT}/${name}.compute_90.ptx
+                     COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh ${DS_CUDA_KEPT}/${name}.log
+                             ${DS_NVCC} -fatbin ${DS_CUDA_FLAGS} ${exact} -Xptxas -v --keep --keep-dir ${DS_CUDA_KEPT}
+                             -MD -MF ${binary}.d -o ${binary} ${source}
+                     DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh DEPFILE ${binary}.d VERBATIM)
   list(APPEND binaries ${binary})
   string(APPEND assembly ".globl ds_cuda_${name}\n.hidden ds_cuda_${name}\n.balign 64\nds_cuda_${name}:\n.incbin \"${binary}\"\n")
   string(APPEND declarations "extern const unsigned char ds_cuda_${name}[];\n")

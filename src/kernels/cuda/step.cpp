@@ -14,6 +14,7 @@
 #include "kernels/cuda/dim3.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/gather.h"
+#include "kernels/cuda/granules.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/tree_sum.h"
@@ -70,8 +71,8 @@ Made make_granule_norms(const Query& query, std::string* refusal) {
     const int64_t granules = c.out[0].numel();
     if (granules == 0) return;
     NormsArgs a{operand(c.in[0]), c.out[0].as<double>(), granules, c.in[0].numel() / granules};
-    start(launcher, "granule_norms", {blocks(granules, kNormThreads)}, {kNormThreads}, a,
-          kNormThreads * (kNormTile + 1) * sizeof(float));
+    start(launcher, "granule_norms", {blocks(granules, kGranuleThreads)}, {kGranuleThreads}, a,
+          kGranuleRoom * sizeof(float));
   });
 }
 

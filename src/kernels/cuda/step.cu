@@ -2,36 +2,16 @@
 // orders of addition are part of what they mean, so a thread owns a whole sum: of a granule, of a block of
 // 256 sums, of an element over ranks.
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/step.h"
 
 namespace ds::cuda {
 
-// A thread for each granule, whose elements it adds in order; they come through shared memory, so that
-// threads that are neighbours read addresses that are. A row has one element more than the tile is wide: no
-// two threads of a warp meet in a bank.
-DS_BLOCK_KERNEL(granule_norms, NormsArgs, kNormThreads) {
+DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
   DS_SHARED(float, tile);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kNormThreads;
-  const int64_t here = a.granules - first < kNormThreads ? a.granules - first : kNormThreads;
-  const int column = static_cast<int>(threadIdx.x % kNormTile),
-            warp = static_cast<int>(threadIdx.x / kNormTile);
-  double sum = 0;
-  for (int64_t begin = 0; begin < a.granule; begin += kNormTile) {
-    const int64_t width = a.granule - begin < kNormTile ? a.granule - begin : kNormTile;
-    for (int64_t row = warp; row < here; row += kNormThreads / kNormTile) {
-      if (column < width)
-        tile[row * (kNormTile + 1) + column] = get(a.x, (first + row) * a.granule + begin + column);
-    }
-    __syncthreads();
-    if (threadIdx.x < here) {
-      for (int k = 0; k < width; ++k) {
-        const double g = static_cast<double>(tile[threadIdx.x * (kNormTile + 1) + k]);
-        sum += g * g;
-      }
-    }
-    __syncthreads();
-  }
-  if (threadIdx.x < here) a.out[first + threadIdx.x] = sum;
+  sum_squares<1>(
+      a.granules, a.granule, tile, [&](int64_t e, float* x) { x[0] = get(a.x, e); },
+      [&](int64_t granule, const double* sums) { a.out[granule] = sums[0]; });
 }
 
 // Puts the elements of a sum in the order in which they are added; a row of blocks for each piece.

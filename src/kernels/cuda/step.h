@@ -12,9 +12,6 @@ struct NormsArgs {
   int64_t granules, granule;  // how many, and elements of one
 };
 
-constexpr uint32_t kNormThreads = 128;  // granules of a block
-constexpr int kNormTile = 32;           // elements of each that are in shared memory at a time
-
 // A piece of a sum's order: `count` elements from `begin` on go to place `to`.
 struct GatherPiece {
   int64_t begin, count, to;

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Runs a compiler of the device; what it says goes to LOG, and is shown if it fails.
+# usage: nvcc.sh LOG COMMAND...
+set -eu
+log=$1
+shift
+"$@" > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
