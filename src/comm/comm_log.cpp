@@ -6,7 +6,7 @@
 #include <bit>
 #include <functional>
 
-#include "core/base/error.h"
+#include "core/base/collective_names.h"
 
 namespace ds {
 namespace {
@@ -39,13 +39,6 @@ constexpr Operation kOperations[] = {
     {"scatter", Bus::shares, true},
     {"send", Bus::once, false},
 };
-
-struct Alias {
-  std::string_view theirs, ours;
-};
-constexpr Alias kAliases[] = {{"all_gather_into_tensor", "all_gather"},
-                              {"reduce_scatter_tensor", "reduce_scatter"},
-                              {"all_to_all_single", "all_to_all"}};
 
 // nullptr: there is none of that name.
 const Operation* find_operation(std::string_view name) {
@@ -82,23 +75,6 @@ double bus_bandwidth(const CommTime& row) {
   if (known && known->bus == Bus::shares) factor = share;
   if (known && known->bus == Bus::twice) factor = 2 * share;
   return factor * algorithm_bandwidth(row);
-}
-
-std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names) {
-  std::set<std::string, std::less<>> out;
-  for (const std::string& given : names) {
-    std::string name = given;
-    for (const Alias& alias : kAliases) {
-      if (alias.theirs == given) name = alias.ours;
-    }
-    if (!find_operation(name)) {
-      std::string known;
-      for (const Operation& operation : kOperations) known += fmt::format(" {}", operation.name);
-      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given, known);
-    }
-    out.insert(std::move(name));
-  }
-  return out;
 }
 
 CommLog::CommLog(std::string group, int ranks, std::span<const std::string> operations)

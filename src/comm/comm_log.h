@@ -39,9 +39,6 @@ std::string comm_log_text(std::span<const CommTime> rows);
 Json comm_log_json(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
-// Names of operations, DeepSpeed's made ours. DS_ERROR_CONFIG for one that there is not.
-std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names);
-
 // The times of a group's collectives on one rank, by operation and size. What others took is known only from
 // them: single times are kept until all ranks compare them, which happens at the same call on all. One thread
 // at a time.

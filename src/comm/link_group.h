@@ -14,9 +14,9 @@ namespace ds {
 // host code, `link` joins the devices of the ranks of `comm`. Everything is borrowed.
 std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue, DeviceLink& link);
 
-// Has the link move some bytes from every rank to every other one, in both ways, and compares what arrives.
-// So a library without memory, and devices that exchange other bytes than they should, are errors before the
-// first step. Collective.
+// Has the link move bytes from every rank to every other one, little and much and in both ways, and compares
+// what arrives. So a library without memory, and devices that exchange other bytes than they should, are
+// errors before the first step. Collective.
 void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
               std::string_view label);
 

@@ -125,7 +125,6 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       kernels_ = built_in_kernels();
       if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });
-    logged_operations(config_.comms_logger.operations);
   });
   const CommsLoggerConfig& logger = config_.comms_logger;
   if (logger.enabled && (logger.all || !logger.operations.empty()))

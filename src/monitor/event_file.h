@@ -17,6 +17,7 @@ class EventFile {
   void scalar(std::string_view tag, int64_t step, double value);
   // train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step, memory/<tier>.
   void write(const StepRecord& record);
+  void write(const SkippedRecord& record);
   void write(const EvalRecord& record);  // heldout/loss
   void sync() { file_.sync(); }
   const std::string& path() const { return file_.path(); }

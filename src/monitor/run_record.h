@@ -31,6 +31,13 @@ struct StepRecord {
   double save_seconds = 0;  // that the step waited for checkpoints, before it began
 };
 
+// A step that updated nothing, in a run with a loss scale.
+struct SkippedRecord {
+  int64_t step = 0;
+  double lr = 0;
+  double loss_scale = 1;  // of the step
+};
+
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;  // held-out, nats per token

@@ -79,6 +79,12 @@ void ScalarFiles::write(const StepRecord& r) {
   scalar("Train/Samples/train_loss", r.step, r.loss);
   scalar("Train/Samples/lr", r.step, r.lr);
   scalar("Train/Samples/grad_norm", r.step, r.grad_norm);
+  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
+}
+
+void ScalarFiles::write(const SkippedRecord& r) {
+  scalar("Train/Samples/lr", r.step, r.lr);
+  scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
 }
 
 void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.step, r.loss); }

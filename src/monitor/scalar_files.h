@@ -18,6 +18,7 @@ class ScalarFiles {
   // DS_ERROR_IO.
   ScalarFiles(std::string folder, int64_t batch, int64_t kept_samples);
   void write(const StepRecord& record);
+  void write(const SkippedRecord& record);
   void write(const EvalRecord& record);
   void sync();
 

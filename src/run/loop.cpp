@@ -270,6 +270,7 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (!log_) return;
   if (result.skipped) {
     log_->note(result.reason);
+    if (config_.scales_loss()) log_->skipped({result.step, result.lr, result.loss_scale});
     if (!std::isnan(heldout)) log_->eval({result.step, heldout});
     return;
   }

@@ -88,6 +88,11 @@ void RunLog::step(const StepRecord& record) {
   if (progress_) progress_->step(record);
 }
 
+void RunLog::skipped(const SkippedRecord& record) {
+  if (events_) events_->write(record);
+  if (scalars_) scalars_->write(record);
+}
+
 void RunLog::eval(const EvalRecord& record) {
   history_.evals.push_back(record);
   if (csv_) csv_->write(record);

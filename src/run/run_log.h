@@ -31,6 +31,7 @@ class RunLog {
   RunLog(const Config& config, const RunFolder& folder, int64_t first, int quiet, const TierBytes& plan);
   void note(const std::string& line);
   void step(const StepRecord& record);
+  void skipped(const SkippedRecord& record);
   void eval(const EvalRecord& record);
   void finish();
   void sync();  // the files, before a checkpoint is committed that has these steps

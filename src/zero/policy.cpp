@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/rank_counts.h"
 #include "core/program/mesh.h"
 #include "core/program/signs.h"
 #include "core/program/state_codes.h"
@@ -30,38 +31,18 @@ Policy make_policy(const ZeroConfig& zero, const RankLevels& levels) {
   return p;
 }
 
-namespace {
-
-// A shard group of `size` ranks, where the key asks for one.
-void check_shard_group(const char* key, int64_t size, int stage, int world) {
-  if (stage < 3)
-    raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size, stage);
-  if (size > world || world % size != 0)
-    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size, world);
-  if (size < world && !std::has_single_bit(static_cast<uint64_t>(size))) {
-    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", KeyName(key), world, size);
-  }
-}
-
-}  // namespace
-
 RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, int ranks_per_node) {
   const ZeroConfig& zero = config.zero;
   if (config.nodes > 0) {
-    if (mesh.ranks() % config.nodes != 0) {
-      raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"),
-            config.nodes, mesh.ranks());
-    }
+    check_nodes(config, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
   auto [world, stride] = group;  // from here on ranks are those of the group
   ranks_per_node = ranks_per_node % stride == 0 ? ranks_per_node / stride : 0;
   std::vector<int> blocks{world};
-  bool mics = zero.mics_shard_size > 0;
-  int64_t shard = mics ? zero.mics_shard_size : zero.hpz_partition_size > 1 ? zero.hpz_partition_size : 0;
-  const char* key = mics ? "zero_optimization.mics_shard_size" : "zero_optimization.zero_hpz_partition_size";
+  int64_t shard = zero.shard_group();
   if (shard > world && world < mesh.data_size()) shard = 0;
-  if (shard > 0) check_shard_group(key, shard, zero.stage, world);
+  if (shard > 0) check_shard_group(zero, world);
   if (shard > 0) blocks.push_back(static_cast<int>(shard));
   bool nodes = ranks_per_node > 0 && ranks_per_node < world && world % ranks_per_node == 0 &&
                std::has_single_bit(static_cast<uint64_t>(ranks_per_node));

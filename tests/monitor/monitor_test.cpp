@@ -426,18 +426,23 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
       record.step = step;
       record.loss = 1.0 / static_cast<double>(step);
       record.lr = 0.5;
+      if (step > 1) record.loss_scale = 1024.0 / static_cast<double>(step);
       files.write(record);
     }
     files.write(EvalRecord{3, 0.25});
   }
   EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.5\n");
+  EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"),
+            "step,loss_scale\n8,512\n12,341.3333333333333\n");
   EXPECT_EQ(read_file(job + "/Eval_Samples_eval_loss.csv"), "step,eval_loss\n12,0.25\n");
   ScalarFiles again(job, 4, 8);
   StepRecord record;
   record.step = 3;
   record.lr = 0.125;
   again.write(record);
-  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n");
+  again.write(SkippedRecord{4, 0.125, 256});
+  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n16,0.125\n");
+  EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"), "step,loss_scale\n8,512\n16,256\n");
   EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
 }
 

@@ -6,6 +6,11 @@
 #include "core/config/schema.h"
 
 namespace ds {
+namespace {
+
+constexpr int64_t kMostSamples = 2147483647;  // of a step, as train_batch_size may say
+
+}  // namespace
 
 // train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * world. Whatever one or
 // two of the three determine is derived, by integer division as in DeepSpeed; the product is checked at the
@@ -28,8 +33,15 @@ void complete_batch(Config& config, int world) {
   }
   if (!has_steps) steps = has_train && has_micro ? train / micro / world : 1;
   if (!has_micro) micro = train / world / steps;
-  if (!has_train) train = micro * steps * world;
-  if (train != micro * steps * world || micro <= 0 || steps <= 0) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(micro, steps, &product) || __builtin_mul_overflow(product, world, &product) ||
+      (!has_train && product > kMostSamples)) {
+    raise(DS_ERROR_CONFIG,
+          "train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world size {} is above {}",
+          micro, steps, world, kMostSamples);
+  }
+  if (!has_train) train = product;
+  if (train != product || micro <= 0 || steps <= 0) {
     raise(DS_ERROR_CONFIG,
           "train_batch_size {} != train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world "
           "size {}{}",

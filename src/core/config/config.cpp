@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -12,6 +13,7 @@
 #include "core/config/data_efficiency.h"
 #include "core/config/document.h"
 #include "core/config/optimizer_types.h"
+#include "core/config/rank_counts.h"
 #include "core/config/schedule.h"
 #include "core/config/schema.h"
 
@@ -140,24 +142,31 @@ void complete_rates(Config& c) {
 
 void complete_optimizer(Config& c, const Document& reader) {
   complete_rates(c);
-  if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
+  if (c.optimizer.type == "AdamW" && !c.optimizer.adam_w_mode) {
+    c.optimizer.adam_w_mode = true;
+    c.origins["optimizer.params.adam_w_mode"] = "derived";
+    c.warnings.emplace_back(
+        "optimizer.params.adam_w_mode: AdamW decays apart from the gradient; it is taken as true");
+  }
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Given* torch = reader.find("optimizer.params.torch_adam");
   const bool torch_adamw = torch && torch->value.is_bool() && torch->value.boolean() &&
-                           has_param(c.optimizer, "adam_w_mode") && c.optimizer.adam_w_mode;
+                           (c.optimizer.type == "Adam" || c.optimizer.type == "AdamW") &&
+                           c.optimizer.adam_w_mode;
   if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
     c.optimizer.weight_decay = 0.01;
     c.origins["optimizer.params.weight_decay"] = "derived";
   }
   if (c.optimizer.compressed() && c.optimizer.bias_correction) {
     c.optimizer.bias_correction = false;
+    c.origins["optimizer.params.bias_correction"] = "derived";
     c.warnings.push_back(
         fmt::format("optimizer.params.bias_correction: {} never corrects the bias; it is taken as false",
                     c.optimizer.type));
   }
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
-    raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
-          c.optimizer.momentum);
+    raise(DS_ERROR_CONFIG, "{}: true needs optimizer.params.momentum above 0, got {}",
+          KeyName("optimizer.params.nesterov"), c.optimizer.momentum);
   }
   if (c.optimizer.type == "Muon" && c.optimizer.momentum >= 1) {
     raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
@@ -377,14 +386,15 @@ void check_quantization(const Config& c) {
   }
 }
 
-void complete_reduction(Config& c, int world) {
+void check_leaves(const Config& c, int world) {
+  const auto leaves = static_cast<uint64_t>(c.accumulation * world);
+  if (!c.reproducible || std::has_single_bit(leaves)) return;
+  raise(DS_ERROR_CONFIG, "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+        KeyName("reproducible"), c.accumulation, world, leaves);
+}
+
+void complete_reduction(Config& c) {
   if (c.reproducible) {
-    const auto leaves = static_cast<uint64_t>(c.accumulation * world);
-    if (!std::has_single_bit(leaves)) {
-      raise(DS_ERROR_CONFIG,
-            "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
-            KeyName("reproducible"), c.accumulation, world, leaves);
-    }
     if (c.origins.contains("reduction") && c.reduction != "tree") {
       raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts reproducible: true, which needs \"tree\"",
             KeyName("reduction"), c.reduction);
@@ -413,9 +423,12 @@ namespace {
 
 // What is said of the parameters of a type that was refused says nothing.
 void drop_consequences(ConfigRefusals& refusals) {
-  for (const char* section : {"optimizer", "scheduler"}) {
-    const std::string type = std::string(section) + ".type", params = std::string(section) + ".param";
-    auto of_type = [&](const Error& error) { return error.details().key == type; };
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {"optimizer.type", "optimizer.param"},
+      {"scheduler.type", "scheduler.param"},
+      {"curriculum_learning.schedule_type", "curriculum_learning.schedule_config"}};
+  for (const auto& [type, params] : kParts) {
+    auto of_type = [&](const Error& error) { return error.details().key == std::string_view(type); };
     if (std::none_of(refusals.errors.begin(), refusals.errors.end(), of_type)) continue;
     std::erase_if(refusals.errors,
                   [&](const Error& error) { return error.details().key.starts_with(params); });
@@ -444,7 +457,8 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   for (const ForeignKey& key : foreign_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
-    if (key.rule == ForeignKey::Rule::nested && switched_off_around(reader, key.path)) continue;
+    const bool may_be_off = key.rule == ForeignKey::Rule::nested || key.rule == ForeignKey::Rule::only;
+    if (may_be_off && switched_off_around(reader, key.path)) continue;
     checked([&] {
       const ForeignEffect effect = check_foreign(key, given->value);
       if (effect != ForeignEffect::off) config.without_effect.push_back(key.path);
@@ -463,16 +477,22 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   }
   // DeepSpeed's autotuner begins with files that say nothing of batches, and others pass them around.
   const bool says_nothing = document.object().empty();
-  const bool of_batches = config.origins.contains("train_batch_size") ||
-                          config.origins.contains("train_micro_batch_size_per_gpu") ||
-                          config.origins.contains("gradient_accumulation_steps");
+  const char* const batches[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                 "gradient_accumulation_steps"};
+  const bool of_batches = std::any_of(std::begin(batches), std::end(batches), [&](const char* name) {
+    return config.origins.contains(name) || refusals.doubtful.contains(name);
+  });
   if (!says_nothing && !of_batches) {
     config.micro_batch = 1;
     config.origins["train_micro_batch_size_per_gpu"] = "derived";
     config.warnings.emplace_back(
         "train_micro_batch_size_per_gpu: the file says nothing of batches; it is taken as 1");
   }
-  checked([&] { complete_batch(config, world); });
+  bool has_batch = false;
+  checked([&] {
+    complete_batch(config, world);
+    has_batch = true;
+  });
   checked([&] { complete_clipping(config, reader); });
   checked([&] { complete_auto(config, reader); });
   checked([&] { complete_optimizer(config, reader); });
@@ -488,11 +508,14 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });
+  checked([&] { check_nodes(config, world); });
+  checked([&] { check_shard_group(config.zero, world); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
   checked([&] { check_gradient_compression(config); });
   checked([&] { complete_precision(config); });
-  checked([&] { complete_reduction(config, world); });
+  if (has_batch) checked([&] { check_leaves(config, world); });
+  checked([&] { complete_reduction(config); });
   warn_of_codes(config);
   if (config.flops_profiler.enabled && config.origins.contains("run.steps") &&
       config.flops_profiler.profile_step > config.run.steps) {
@@ -501,10 +524,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
                     config.flops_profiler.profile_step, config.run.steps));
   }
   drop_consequences(refusals);
-  for (const char* name :
-       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
-    config.origins.emplace(name, "derived");
-  }
+  for (const char* name : batches) config.origins.emplace(name, "derived");
   if (config.model.hidden > 0) fill_from_model(config, config.model.hidden);
   for (const Key& key : config_keys()) config.origins.emplace(key.path, "default");
   return config;

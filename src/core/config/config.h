@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -181,6 +182,11 @@ struct ZeroConfig {
   double err_beta = 0.8;                  // share of an error that stays
   int64_t err_reset = 1024;               // steps between which errors are forgotten
   int buffer_count = 4;                   // sub-groups of states on files that host memory has slots for
+
+  // The ranks of a shard group that either key asks for; 0: neither does.
+  int64_t shard_group() const {
+    return mics_shard_size > 0 ? mics_shard_size : hpz_partition_size > 1 ? hpz_partition_size : 0;
+  }
 };
 
 // Section gradient_compression: in which form ranks exchange gradients in stages 0 and 1.
@@ -291,6 +297,9 @@ struct Config {
 // What is wrong with a document: the errors that parse_config would raise one at a time.
 struct ConfigRefusals {
   std::vector<Error> errors;
+  // Keys whose values are not known, because they were refused or misspelt: what else is refused because of
+  // them is their consequence and says nothing new.
+  std::set<std::string> doubtful;
 };
 
 // Parses a document: DeepSpeed's ds_config keys with DeepSpeed's meaning, and libds keys, all listed in

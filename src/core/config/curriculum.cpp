@@ -130,8 +130,8 @@ void check_curriculum(const Config& config) {
   if (!c.enabled) return;
   for (const char* name : {"min_difficulty", "max_difficulty", "schedule_type"}) require_given(config, name);
   if (c.min_difficulty > c.max_difficulty) {
-    raise(DS_ERROR_CONFIG, "{}: {} is above max_difficulty {}", KeyName(kSection + "min_difficulty"),
-          c.min_difficulty, c.max_difficulty);
+    raise(DS_ERROR_CONFIG, "{}: {} is above curriculum_learning.max_difficulty {}",
+          KeyName(kSection + "min_difficulty"), c.min_difficulty, c.max_difficulty);
   }
   if (c.max_difficulty > config.sequence) {
     raise(DS_ERROR_CONFIG, "{}: {} is above run.sequence {}", KeyName(kSection + "max_difficulty"),
@@ -142,7 +142,8 @@ void check_curriculum(const Config& config) {
   require_given(config, "schedule_config.difficulty_step");
   if (c.schedule == "fixed_root") require_given(config, "schedule_config.root_degree");
   if (c.difficulty_step > c.min_difficulty) {
-    raise(DS_ERROR_CONFIG, "{}: {} is above min_difficulty {}; the first lengths would be 0",
+    raise(DS_ERROR_CONFIG,
+          "{}: {} is above curriculum_learning.min_difficulty {}; the first lengths would be 0",
           KeyName(kSection + "schedule_config.difficulty_step"), c.difficulty_step, c.min_difficulty);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <string_view>
 
 #include "core/config/nearest_path.h"
@@ -41,10 +42,30 @@ std::string sibling(const std::string& path, const std::string& name) {
   return path.substr(0, path.rfind('.') + 1) + name;
 }
 
+// Whether a text says the path or one below it.
+bool mentions(std::string_view text, std::string_view path) {
+  const auto of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
+    const size_t end = at + path.size();
+    const bool begins = at == 0 || (!of_name(text[at - 1]) && text[at - 1] != '.');
+    if (begins && (end == text.size() || !of_name(text[end]))) return true;
+  }
+  return false;
+}
+
 // A word of our own keys.
 bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
 
 }  // namespace
+
+void keep_refusal(ConfigRefusals& refusals, const Error& error) {
+  const std::string& key = error.details().key;
+  for (const std::string& path : refusals.doubtful) {
+    if (mentions(error.what(), path)) return;
+  }
+  refusals.errors.push_back(error);
+  if (!key.empty()) refusals.doubtful.insert(key);
+}
 
 Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusals), config_(config) {
   for (const Key& key : config_keys()) {
@@ -56,9 +77,8 @@ Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusal
     if (key.whole()) whole_.insert(key.path);
   }
   // Deprecated names of DeepSpeed.
-  add("bfloat16.enabled", "bf16.enabled");
-  for (const char* name : {"immediate_grad_update", "check_grad_overflow"}) {
-    add(std::string("bfloat16.") + name, std::string("bf16.") + name);
+  for (const std::string& path : std::vector<std::string>(known_)) {
+    if (path.starts_with("bf16.")) add("bfloat16." + path.substr(5), path);
   }
   add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
   add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
@@ -67,8 +87,10 @@ Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusal
 }
 
 void Document::read(const Json& section, const std::string& prefix) {
-  for (const auto& [name, value] : section.object())
-    collect(refusals_, [&] { member(prefix + name, value); });
+  for (const auto& [name, value] : section.object()) {
+    const bool of_sections = name.find('.') != name.npos;
+    collect(refusals_, [&] { of_sections ? dotted(prefix, name) : member(prefix + name, value); });
+  }
 }
 
 const Given* Document::find(const std::string& path) const {
@@ -93,6 +115,8 @@ void Document::member(const std::string& path, const Json& value) {
     return;
   }
   if (!whole_.contains(path) && sections_.contains(path)) {
+    const bool dropped = value.is_string() && value.string() == "auto" && path.find('.') != path.npos;
+    if (dropped) return;
     if (!value.is_object())
       raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
     read(value, path + ".");
@@ -114,13 +138,29 @@ void Document::member(const std::string& path, const Json& value) {
 void Document::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
-  if (!nested && near.empty()) {
-    config_.warnings.push_back(
-        fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(path)));
-    return;
-  }
-  raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-        near.empty() ? "" : "; did you mean " + near + "?");
+  if (!nested && near.empty()) return warn_of_stranger(path);
+  collect(refusals_, [&] {
+    raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+          near.empty() ? "" : "; did you mean " + near + "?");
+  });
+  const auto meant = names_.find(near);
+  const std::string& key = meant == names_.end() ? near : meant->second;
+  if (!near.empty() && !given_as_.contains(key)) refusals_.doubtful.insert(key);
+}
+
+void Document::warn_of_stranger(const std::string& name) {
+  config_.warnings.push_back(
+      fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
+}
+
+// A name with dots is one name in JSON; DeepSpeed does not look for sections in it.
+void Document::dotted(const std::string& prefix, const std::string& name) {
+  const std::string path = prefix + name;
+  if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) return warn_of_stranger(name);
+  if (!names_.contains(path) && !sections_.contains(path)) return unknown(path);
+  raise(DS_ERROR_CONFIG,
+        "{}: unknown key: \"{}\" is one name; write sections as objects inside of each other", KeyName(path),
+        name);
 }
 
 void Document::automatic(const std::string& canonical, const std::string& name) {
@@ -130,6 +170,7 @@ void Document::automatic(const std::string& canonical, const std::string& name) 
   }
   for (const char* path : kAutoOfOthers) {
     if (canonical != path) continue;
+    claim(canonical, name);
     waiting_.insert(canonical);
     return;
   }
@@ -141,11 +182,16 @@ void Document::automatic(const std::string& canonical, const std::string& name) 
   // DeepSpeed drops it from its other sections: the default.
 }
 
-void Document::give(const std::string& canonical, const std::string& name, const Json& value,
-                    const char* origin) {
+void Document::claim(const std::string& canonical, const std::string& name) {
   const auto [before, fresh] = given_as_.emplace(canonical, name);
+  refusals_.doubtful.erase(canonical);  // another name only resembled it
   if (!fresh)
     raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
+}
+
+void Document::give(const std::string& canonical, const std::string& name, const Json& value,
+                    const char* origin) {
+  claim(canonical, name);
   values_.emplace_back(canonical, Given{value, origin});
 }
 

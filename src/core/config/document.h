@@ -12,6 +12,9 @@
 
 namespace ds {
 
+// Keeps a refusal, unless it is a consequence of those before.
+void keep_refusal(ConfigRefusals& refusals, const Error& error);
+
 // Runs a part of the parse; what it refuses is kept.
 template <typename Part>
 void collect(ConfigRefusals& refusals, Part part) {
@@ -19,12 +22,7 @@ void collect(ConfigRefusals& refusals, Part part) {
     part();
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    const std::string& key = error.details().key;
-    // A check of several keys says nothing new about one that was refused before.
-    for (const Error& before : refusals.errors) {
-      if (!key.empty() && before.details().key == key) return;
-    }
-    refusals.errors.push_back(error);
+    keep_refusal(refusals, error);
   }
 }
 
@@ -54,7 +52,10 @@ class Document {
   void add(const std::string& name, const std::string& canonical);
   void member(const std::string& path, const Json& value);
   void unknown(const std::string& path);
+  void warn_of_stranger(const std::string& name);
+  void dotted(const std::string& prefix, const std::string& name);
   void automatic(const std::string& canonical, const std::string& name);
+  void claim(const std::string& canonical, const std::string& name);
   void give(const std::string& canonical, const std::string& name, const Json& value, const char* origin);
 
   ConfigRefusals& refusals_;

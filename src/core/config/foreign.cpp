@@ -6,6 +6,7 @@
 // docs/reference/deepspeed_compat.md defends the rows one by one; tests/core/config/ds_configs_test.cpp holds
 // them against real files.
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/base/json.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
+#include "core/config/values.h"
 
 namespace ds {
 namespace {
@@ -52,25 +54,30 @@ class Rows {
 constexpr const char* kOneOrder = "libds runs one order of tensors, data before experts";
 
 void top_level(Rows& keys) {
-  keys.no_effect("", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
-                      "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level",
-                      "vocabulary_size", "dataloader_drop_last", "graph_harvesting", "prescale_gradients",
-                      "gradient_predivide_factor", "seq_parallel_communication_data_type"});
+  keys.no_effect(
+      "", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
+           "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
+           "dataloader_drop_last", "graph_harvesting", "prescale_gradients", "gradient_predivide_factor",
+           "seq_parallel_communication_data_type", "disable_python_gc"});
   keys.no_effect("timers.throughput.", {"enabled", "synchronized"});
   keys.only(
-      "", {{"managed_gradient_accumulation", true,
-            "a host that sets the boundaries itself calls ds_backward and ds_step (docs/guides/delegate.md)"},
-           {"gradient_allreduce_op", "mean", "multiply optimizer.params.lr by the ranks instead"},
-           {"use_data_before_expert_parallelism", false, kOneOrder},
-           {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
-           {"durable", 0, "a libds key without a meaning yet"},
-           {"deepspeed_compat", false, "a libds key without a meaning yet"}});
+      "",
+      {{"managed_gradient_accumulation", true,
+        "a host that sets the boundaries itself calls ds_backward and ds_step (docs/guides/delegate.md)"},
+       {"gradient_allreduce_op", "mean",
+        "gradients are means over ranks; a sum is the mean times the number of ranks, which plain SGD takes "
+        "as a multiple of optimizer.params.lr, and which gradient_clipping and Adam undo"},
+       {"use_data_before_expert_parallelism", false, kOneOrder},
+       {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
+       {"durable", 0, "a libds key without a meaning yet"},
+       {"deepspeed_compat", false, "a libds key without a meaning yet"}});
   keys.only("data_types.",
             {{"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
+             {"keep_in_fp32_modules", Json(), "parameters have one type, beside f32 masters"},
              {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",
-                                       "cuda_aware", "comm_backend_name"});
+                                       "cuda_aware", "comm_backend_name", "set_grad_none"});
   keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
                                   {"per_head_muon", false, "Muon's matrices are whole parameters here"}});
   keys.only("scheduler.params.",
@@ -109,6 +116,8 @@ void zero(Rows& keys) {
                         "stage3_use_all_reduce_for_fetch_params",
                         "use_all_reduce_for_fetch_params",
                         "stage3_allgather_sequential",
+                        "allgather_sequential",
+                        "parameter_alignment",
                         "pipeline_loading_checkpoint"});
   keys.no_effect(zero + "leaf_module.", {"classes", "names", "name_suffixes"});
   keys.only(zero,
@@ -130,11 +139,26 @@ void zero(Rows& keys) {
 // torch.compile and DeepCompile make DeepSpeed's step faster; libds compiles every step. What would move
 // state between tiers has its own keys here.
 void compile(Rows& keys) {
-  keys.no_effect("compile.", {"enabled", "backend", "disable", "kwargs", "mode", "dynamic", "fullgraph",
-                              "deepcompile", "free_activation_threshold", "offload_activation_pin_memory",
-                              "double_buffer", "symmetric_memory", "debug_log", "sync_before_reduce",
-                              "sync_after_reduce", "sync_before_allgather", "sync_after_allgather",
-                              "keep_int_input_tensors", "keep_all_input_tensors"});
+  keys.no_effect("compile.", {"enabled",
+                              "backend",
+                              "disable",
+                              "kwargs",
+                              "mode",
+                              "dynamic",
+                              "fullgraph",
+                              "deepcompile",
+                              "free_activation_threshold",
+                              "offload_activation_pin_memory",
+                              "double_buffer",
+                              "symmetric_memory",
+                              "debug_log",
+                              "sync_before_reduce",
+                              "sync_after_reduce",
+                              "sync_before_allgather",
+                              "sync_after_allgather",
+                              "keep_int_input_tensors",
+                              "keep_all_input_tensors",
+                              "autoep_non_moe"});
   keys.only("compile.", {{"free_activation", false, "use recompute"},
                          {"offload_activation", false, "libds offloads no activations; use recompute"},
                          {"offload_opt_states", false, "use zero_optimization.offload_optimizer.device"},
@@ -240,7 +264,8 @@ void nested_sections(Rows& keys) {
        Rule::degree,
        {},
        {"autotp_size", "tp_size", "tp", "tensor_parallel", "dtype", "tp_overlap_comm", "tp_grain_size",
-        "injection_policy_tuple", "partition_config", "preset_model", "keep_module_on_host", "kernel_inject"},
+        "injection_policy_tuple", "partition_config", "preset_model", "keep_module_on_host", "kernel_inject",
+        "replace_with_kernel_inject", "vocab_parallel_lm_head", "vocab_parallel_ce_backend"},
        "libds has no tensor parallelism yet"});
   keys.rows.push_back({"pipeline",
                        Rule::degree,
@@ -252,6 +277,7 @@ void nested_sections(Rows& keys) {
 
 bool equal(const Json& a, const Json& b) {
   if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_string() && b.is_string()) return lower(a.string()) == lower(b.string());
   return a.dump() == b.dump();
 }
 
@@ -291,11 +317,20 @@ void check_nested(const ForeignKey& key, const std::string& path, const Json& gi
   }
 }
 
+// Of a number, or of one that stands in quotes; 0 of anything else.
+double number_of(const Json& value) {
+  if (value.is_number()) return value.number();
+  double number = 0;
+  if (value.is_string())
+    std::from_chars(value.string().data(), value.string().data() + value.string().size(), number);
+  return number;
+}
+
 void check_degree(const ForeignKey& key, const std::string& path, const Json& given) {
   for (const auto& [name, value] : given.object()) {
     const std::string at = path + "." + name;
     const bool degree = name == "autotp_size" || name == "tp_size" || name == "stages";
-    if (degree && value.is_number() && value.number() > 1) refuse(at, value.dump(), key);
+    if (degree && number_of(value) > 1) refuse(at, value.dump(), key);
     if (value.is_object()) check_degree(key, at, value);
   }
 }
@@ -340,6 +375,9 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
       break;
   }
   if (equal(given, key.neutral)) return ForeignEffect::off;
+  const Json* enabled = given.is_object() ? given.find("enabled") : nullptr;
+  if (key.neutral.is_null() && (equal(given, false) || (enabled && equal(*enabled, false))))
+    return ForeignEffect::off;
   if (key.neutral.is_null()) refuse(key.path, "", key);
   raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}; {}", KeyName(key.path),
         given.dump(), key.neutral.dump(), key.reason);

@@ -34,12 +34,13 @@ std::string closest(const std::string& unknown, std::string_view meant, size_t l
 }  // namespace
 
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known) {
-  const std::string best = closest(unknown, leaf(unknown), suggestion_limit(leaf(unknown)), known);
+  const std::string best =
+      closest(unknown, lower(std::string(leaf(unknown))), suggestion_limit(leaf(unknown)), known);
   if (!best.empty()) return best;
-  for (const std::string& path : known) {
-    if (leaf(path) == leaf(unknown)) return path;
-  }
-  return "";
+  // The same name in another section, where it is the only one.
+  const auto same = [&](const std::string& path) { return leaf(path) == leaf(unknown); };
+  const auto found = std::find_if(known.begin(), known.end(), same);
+  return std::count_if(known.begin(), known.end(), same) == 1 ? *found : "";
 }
 
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {

@@ -19,11 +19,16 @@ LossScaleConfig grad_scaler() {
 }  // namespace
 
 void complete_precision(Config& c) {
-  if (c.scales_loss() && c.compute != DS_DTYPE_F16) c.loss_scale = grad_scaler();
+  if (c.scales_loss() && c.compute != DS_DTYPE_F16) {
+    c.loss_scale = grad_scaler();
+    for (auto& [path, origin] : c.origins) {
+      if (path.starts_with("fp16.") && path != "fp16.enabled") origin = "derived";
+    }
+  }
   const bool dynamic = c.compute == DS_DTYPE_F16 && c.loss_scale.loss_scale == 0;
   if (dynamic && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
     const bool window = c.loss_scale.window < 1;
-    raise(DS_ERROR_CONFIG, "{}: must be above 0 where the loss scale is dynamic, got 0",
+    raise(DS_ERROR_CONFIG, "{}: must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0",
           KeyName(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale"));
   }
   const double scale = dynamic ? c.loss_scale.min_loss_scale : c.loss_scale.loss_scale;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/collective_names.h"
 #include "core/base/device_name.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
@@ -52,10 +53,11 @@ Key device_key() {
   return {"device", "", set, [](const Config& c) { return Json(c.device); }};
 }
 
-// DeepSpeed's files have Infinity, as Python writes it, for never.
+// DeepSpeed's files have Infinity, as Python writes it, or more steps than a run has, for never.
 Key steps_per_print_key() {
   auto set = [](Config& c, const Json& given) {
-    bool never = given.is_infinity() && !given.is_negative_infinity();
+    const bool never =
+        given.is_infinity() ? !given.is_negative_infinity() : given.is_number() && given.number() > kMost;
     if (never) {
       c.steps_per_print = kNeverPrint;
     } else {
@@ -97,10 +99,10 @@ Key enabled_key(const std::string& path, DType dtype) {
 // A static scale must stay finite as an f32, and so must the first dynamic one.
 constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
 
-Key gradient_type_key(const std::string& path, DType Config::*type) {
+Key gradient_type_key(const std::string& path, DType Config::*type, std::vector<std::string> words) {
   return {path, "",
           [=](Config& c, const Json& given) {
-            if (!given.is_null()) c.*type = precision_word(path, given, {"fp32", "fp16", "bf16"});
+            if (!given.is_null()) c.*type = precision_word(path, given, words);
           },
           [type](const Config& c) {
             switch (c.*type) {
@@ -134,8 +136,11 @@ void precision_keys(std::vector<Key>& keys) {
                      [](auto& c) -> auto& { return c.loss_scale.consecutive_hysteresis; }));
   keys.push_back(key(
       "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; }, scale_limits));
-  keys.push_back(gradient_type_key("communication_data_type", &Config::communication));
-  keys.push_back(gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum));
+  keys.push_back(
+      gradient_type_key("communication_data_type", &Config::communication, {"fp32", "fp16", "bf16"}));
+  keys.push_back(
+      gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum,
+                        {"fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"}));
   keys.push_back(key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
   const std::string autocast = "torch_autocast.dtype";
   keys.push_back(
@@ -204,7 +209,12 @@ void general_keys(std::vector<Key>& keys) {
   monitor_keys(keys, "jsonl_monitor", &Config::jsonl_monitor);
   keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
   keys.push_back(key("comms_logger.prof_all", [](auto& c) -> auto& { return c.comms_logger.all; }));
-  keys.push_back(key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; }));
+  Key logged = key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; });
+  logged.set = [set = logged.set](Config& c, const Json& given) {
+    set(c, given);
+    logged_operations(c.comms_logger.operations);  // refuses a name that there is not
+  };
+  keys.push_back(std::move(logged));
   keys.push_back(key("wall_clock_breakdown", [](auto& c) -> auto& { return c.wall_clock_breakdown; }));
   flops_profiler_keys(keys);
   keys.push_back(key(
@@ -243,13 +253,16 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
 }
 
-// nvme_path belongs to both offload sections; libds has one scratch folder.
-Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier) {
+// nvme_path belongs to both offload sections; libds has one scratch folder. Of a section that offloads to
+// other memory it counts only where the other section has none.
+Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier, Tier ZeroConfig::*other) {
   const std::string path = "zero_optimization." + section + ".nvme_path";
-  auto set = [path](Config& c, const Json& given) {
+  auto set = [path, tier, other](Config& c, const Json& given) {
     std::string folder;
     read_value(path, given, {}, folder);
-    if (!c.zero.nvme_path.empty() && c.zero.nvme_path != folder) {
+    const bool first = c.zero.nvme_path.empty(), used = c.zero.*tier == Tier::nvme;
+    if (!first && !used) return;
+    if (!first && c.zero.*other == Tier::nvme && c.zero.nvme_path != folder) {
       raise(DS_ERROR_CONFIG,
             "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", KeyName(path),
             folder, c.zero.nvme_path);
@@ -319,7 +332,7 @@ void zero_keys(std::vector<Key>& keys) {
       "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, elements);
   add("overlap_comm", [](auto& c) -> auto& { return c.zero.overlap_comm; }, {});
   add("offload_optimizer.device", [](auto& c) -> auto& { return c.zero.optimizer_tier; }, {});
-  keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier));
+  keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier, &ZeroConfig::param_tier));
   add(
       "offload_optimizer.buffer_count", [](auto& c) -> auto& { return c.zero.buffer_count; }, positive);
   add(
@@ -328,9 +341,9 @@ void zero_keys(std::vector<Key>& keys) {
   add("mics_hierarchical_params_gather", [](auto& c) -> auto& { return c.zero.mics_hierarchical_gather; },
       {});
   add(
-      "zero_hpz_partition_size", [](auto& c) -> auto& { return c.zero.hpz_partition_size; }, positive);
+      "zero_hpz_partition_size", [](auto& c) -> auto& { return c.zero.hpz_partition_size; }, count);
   add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
-  keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier));
+  keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier, &ZeroConfig::optimizer_tier));
   quantization_keys(keys);
   keys.push_back(key(
       "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; },

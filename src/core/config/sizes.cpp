@@ -41,9 +41,6 @@ Factor rows_of_a_sample(const Config& c) {
 void check_sizes(const Config& c) {
   constexpr double kTokens = 2147483647, kWeights = 0x1p43, kValues = 0x1p50;
   const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)}, sequence = rows_of_a_sample(c);
-  if (c.train_batch > static_cast<int64_t>(kTokens)) {
-    raise(DS_ERROR_CONFIG, "{}: {} is above {:.0f}", KeyName("train_batch_size"), c.train_batch, kTokens);
-  }
   if (c.model.family.empty()) return;  // the caller's graph says what a sample is
   check_product("tokens of a rank's step",
                 std::array{micro, Factor{"gradient_accumulation_steps", real(c.accumulation)}, sequence},

@@ -265,17 +265,20 @@ class PluginDevice::PluginEvent final : public Event {
   std::function<bool(int64_t)> waiter() const override {
     if (!mark_) return [](int64_t) { return true; };
     return [mark = mark_, queue = queue_](int64_t ns) {
-      using Clock = std::chrono::steady_clock;
-      constexpr std::chrono::microseconds kMost{200};
-      const Clock::time_point end = Clock::now() + std::chrono::nanoseconds(ns);
+      // A sleep takes 50 us longer than it is asked for: short waits are for a thread that stays awake.
+      constexpr std::chrono::microseconds kAwake{100}, kMost{200};
+      const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::nanoseconds(ns);
       std::chrono::microseconds pause{0};
       for (;;) {
         queue->check_faults();
         if (mark->done()) return true;
-        if (Clock::now() >= end) return false;
-        if (pause.count() == 0) std::this_thread::yield();
-        if (pause.count() > 0) std::this_thread::sleep_for(pause);
-        pause = std::min(kMost, pause + std::chrono::microseconds(5));
+        const auto now = std::chrono::steady_clock::now();
+        if (now >= end) return false;
+        if (now - begin < kAwake) {
+          std::this_thread::yield();
+        } else {
+          std::this_thread::sleep_for(pause = std::min(kMost, pause + std::chrono::microseconds(5)));
+        }
       }
     };
   }

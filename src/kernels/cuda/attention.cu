@@ -379,8 +379,9 @@ DS_LOOP_KERNEL(attention_delta, AttentionArgs) {
   a.delta[i] = sum;
   if (head != 0) return;
   const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
+  const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
   int seen = 0;
-  for (int64_t key = begin; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
+  for (int64_t key = low; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
   a.alone[row] = seen == 1;
 }
 

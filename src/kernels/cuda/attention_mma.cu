@@ -246,13 +246,17 @@ DS_DEVICE uint64_t of_part(const Sight& sight, int half, int part) {
 }
 DS_DEVICE bool any_of_warp(uint64_t seen) { return __ballot_sync(kAll, seen != 0) != 0; }
 
+// The first query of a block. Where late ones see more keys, they begin first: else they would end alone.
+DS_DEVICE int64_t first_query(const AttentionArgs& a) {
+  return static_cast<int64_t>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kSide;
+}
+
 template <int32_t type, int depth>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int kSize = kSide * (depth + 8);
   const Tile<depth> q{room}, k{room + kSize}, v{room + 2 * kSize};
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSide, head = blockIdx.y,
-                key_head = head / a.group;
+  const int64_t first = first_query(a), head = blockIdx.y, key_head = head / a.group;
   const Place own = place();
   const Query mine[2] = {Query::at(a, first + own.row), Query::at(a, first + own.row + 8)};
   const bool dropped = drops(a);
@@ -359,8 +363,7 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   constexpr int kHalf = kMatrices / 2;  // matrices whose gradients are in registers at a time
   constexpr int kSize = kSide * (depth + 8);
   const Tile<depth> q{room}, dy{room + kSize}, k{room + 2 * kSize}, v{room + 3 * kSize};
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSide, head = blockIdx.y,
-                key_head = head / a.group;
+  const int64_t first = first_query(a), head = blockIdx.y, key_head = head / a.group;
   const int row = place().row;
   const Query mine[2] = {Query::for_gradient(a, first + row, head),
                          Query::for_gradient(a, first + row + 8, head)};

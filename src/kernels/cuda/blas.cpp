@@ -3,6 +3,7 @@
 // Invariant: bits depend on shapes, types, alignments and the library alone. The algorithm is the first that
 // the heuristic names for them; none is timed. Split sums are added in one order (reduction schemes NONE and
 // COMPUTE_TYPE), and each queue has a workspace of its own, without which cuBLAS promises no equal bits.
+// Where the library has none for them, the product is our own, by the same rule.
 // The library's matrices are column-major, so a row-major c = a b is made as its transpose, b^T a^T: the same
 // bytes with the operands exchanged.
 #include "kernels/cuda/blas.h"
@@ -117,6 +118,7 @@ struct Plan {
   Owned<cublasLtMatmulDesc_t> matmul{nullptr, nullptr};
   Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr}, result{nullptr, nullptr};
   cublasLtMatmulAlgo_t algorithm{};
+  bool own = false;  // the library has no algorithm; the product is our own
 };
 
 template <typename Value>
@@ -137,9 +139,10 @@ class Products {
   Products() { library().cublasLtCreate(&handle_); }
   ~Products() { library().cublasLtDestroy.function(handle_); }
 
-  void run(const MatrixProduct& p, const Stream& stream) {
+  void run(const MatrixProduct& p, Stream& stream) {
     std::lock_guard lock(mutex_);
     const Plan& plan = plan_of(p, stream.tf32() && p.shape.dtype == DS_DTYPE_F32);
+    if (plan.own) return own_multiply(stream, p);
     if (p.bias) set(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     const float one = 1, beta = p.shape.store == Store::added ? 1 : 0;
     library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a, plan.second.get(),
@@ -186,20 +189,23 @@ class Products {
       library().cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductScratch));
+    // With split sums a bias may be added behind the rounding to 16 bits.
+    const bool split = !p.bias || p.shape.result() == DS_DTYPE_F32;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
+                                 (split ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0)));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
+    // A bias is read as results are written, and has no preference of its own.
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment(p.c), alignment(p.bias)));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
-    library().cublasLtMatmulAlgoGetHeuristic(handle_, plan.matmul.get(), plan.first.get(), plan.second.get(),
-                                             plan.result.get(), plan.result.get(), made, 1, &best, &count);
-    if (count == 0) {
-      throw Failure(DS_PLUGIN_FAILED, fmt::format("cuBLASLt has no algorithm for a product of {} x {} x {}",
-                                                  p.shape.m, p.shape.n, p.shape.k));
-    }
+    const cublasStatus_t status = library().cublasLtMatmulAlgoGetHeuristic.function(
+        handle_, plan.matmul.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
+        made, 1, &best, &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
+    plan.own = status != CUBLAS_STATUS_SUCCESS || count == 0 || best.state != CUBLAS_STATUS_SUCCESS;
     plan.algorithm = best.algo;
   }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/base/round.h"
 #include "ds_plugin.h"
@@ -35,6 +36,7 @@ struct Driver {
   Entry<decltype(&::cuDeviceGetName)> cuDeviceGetName{"cuDeviceGetName"};
   Entry<decltype(&::cuDeviceGetUuid)> cuDeviceGetUuid{"cuDeviceGetUuid_v2"};
   Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{"cuDeviceGetAttribute"};
+  Entry<decltype(&::cuDeviceCanAccessPeer)> cuDeviceCanAccessPeer{"cuDeviceCanAccessPeer"};
   Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{"cuDevicePrimaryCtxRetain"};
   Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{"cuDevicePrimaryCtxRelease_v2"};
   Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{"cuCtxPushCurrent_v2"};
@@ -101,6 +103,7 @@ struct Driver {
     visit(cuMemRelease);
     visit(cuMemMap);
     visit(cuMemUnmap);
+    visit(cuDeviceCanAccessPeer);
     visit(cuMemSetAccess);
     visit(cuMemHostRegister);
     visit(cuMemHostUnregister);
@@ -199,6 +202,27 @@ CUmemAllocationProp kind_of_memory(CUdevice device) {
   kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   kind.location.id = device;
   return kind;
+}
+
+// The rights of a device on memory of its own, and those of its peers: where ranks are threads, NCCL has one
+// GPU read and write what another one's rank gave it.
+std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
+  CUmemAccessDesc access{};
+  access.location = kind_of_memory(device).location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  std::vector<CUmemAccessDesc> all{access};
+  int count = 0;
+  driver().cuDeviceGetCount(&count);
+  for (int index = 0; index < count; ++index) {
+    CUdevice peer = 0;
+    int reaches = 0;
+    driver().cuDeviceGet(&peer, index);
+    if (peer != device) driver().cuDeviceCanAccessPeer(&reaches, peer, device);
+    if (reaches == 0) continue;
+    access.location.id = peer;
+    all.push_back(access);
+  }
+  return all;
 }
 
 int attribute(CUdevice device, CUdevice_attribute which) {
@@ -352,9 +376,9 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
 }
 
 Arena::Arena(std::shared_ptr<Device> device, int64_t bytes) : device_(std::move(device)) {
-  const int64_t unit = device_->granularity(), most = device_->memory().second;
   Device::Scope scope(*device_);
-  reserved_ = round_up(std::max(bytes, most), unit);
+  reserved_ = round_up(device_->memory().second, device_->granularity());
+  check_size(bytes);
   driver().cuMemAddressReserve(&address_, static_cast<size_t>(reserved_), 0, 0, 0);
   try {
     map(bytes);
@@ -379,15 +403,17 @@ void Arena::grow(int64_t bytes) {
   map(bytes);
 }
 
+void Arena::check_size(int64_t bytes) const {
+  if (bytes <= reserved_) return;
+  throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
+                fmt::format("an arena of {} bytes is larger than the device's memory, {}", bytes, reserved_));
+}
+
 // Takes what `bytes` need beyond what is mapped. On an error nothing has changed.
 void Arena::map(int64_t bytes) {
-  int64_t end = round_up(bytes, device_->granularity());
+  check_size(bytes);
+  const int64_t end = round_up(bytes, device_->granularity());
   if (end <= mapped_) return;
-  if (end > reserved_) {
-    throw Failure(
-        DS_PLUGIN_OUT_OF_MEMORY,
-        fmt::format("an arena of {} bytes is larger than the device's memory, {}", bytes, reserved_));
-  }
   Piece piece{0, mapped_, end - mapped_};
   const auto size = static_cast<size_t>(piece.bytes);
   const CUdeviceptr at = address_ + static_cast<CUdeviceptr>(piece.begin);
@@ -403,10 +429,8 @@ void Arena::map(int64_t bytes) {
   try {
     driver().cuMemMap(at, size, 0, piece.handle, 0);
     there = true;
-    CUmemAccessDesc access{};
-    access.location = kind.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    driver().cuMemSetAccess(at, size, &access, 1);
+    const std::vector<CUmemAccessDesc> access = access_to_memory(device_->number);
+    driver().cuMemSetAccess(at, size, access.data(), access.size());
     driver().cuMemsetD8Async(at, 0, size, nullptr);
     driver().cuStreamSynchronize(nullptr);
   } catch (...) {

@@ -408,7 +408,7 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"momentum\": 0.9}}"),
             "optimizer.params.momentum: no parameter of optimizer.type \"AdamW\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}"),
-            "optimizer.params.nesterov: true needs momentum above 0, got 0");
+            "optimizer.params.nesterov: true needs optimizer.params.momentum above 0, got 0");
   for (const auto& [section, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"type": "SGD", "params": {"dampening": 0.1}})", ""},
            {R"({"type": "SGD", "params": {"momentum": 0.9, "nesterov": true, "dampening": 0.1}})",
@@ -597,8 +597,9 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
   }
   for (const char* name : {"loss_scale_window", "min_loss_scale"}) {
     const std::string zero = fmt::format("\"{}\": 0", name);
-    EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
-              fmt::format("fp16.{}: must be above 0 where the loss scale is dynamic, got 0", name));
+    EXPECT_EQ(
+        refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
+        fmt::format("fp16.{}: must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0", name));
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, \"loss_scale\": 8, " + zero + "}"), "");
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, " + zero + "}"), "");
   }
@@ -703,8 +704,9 @@ TEST(Config, offload_takes_every_stage_and_one_folder) {
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}"),
             "zero_optimization.offload_optimizer.nvme_path: missing; device is \"nvme\"");
   EXPECT_EQ(
-      refusal_with("\"zero_optimization\": {\"offload_optimizer\": {\"nvme_path\": \"a\"}, "
-                   "\"offload_param\": {\"nvme_path\": \"b\"}}"),
+      refusal_with(
+          "\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"a\"}, "
+          "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"b\"}}"),
       "zero_optimization.offload_param.nvme_path: \"b\" differs from \"a\" of the other offload section; one "
       "folder is used");
 }
@@ -765,7 +767,8 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
   EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 2147483648})")),
             "train_batch_size: 2147483648 is above 2147483647");
   EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
-            "train_batch_size: 4294967294 is above 2147483647");
+            "train_micro_batch_size_per_gpu 2147483647 * gradient_accumulation_steps 1 * world size 2 is "
+            "above 2147483647");
   EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 131074, "train_micro_batch_size_per_gpu": 1})"), 2),
             "train_batch_size 131074 / train_micro_batch_size_per_gpu 1 / world size 2 makes "
             "gradient_accumulation_steps 65537, above 65536");

@@ -168,13 +168,16 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
   return size == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+// Results of 3, 5 and 7 rows of the library have no algorithm, which is said in three ways.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
                                               cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* count) {
-  *count = wanted > 0 ? 1 : 0;
+  const uint64_t rows = reinterpret_cast<Layout*>(result)->rows;
+  *count = wanted > 0 && rows != 5 ? 1 : 0;
   if (wanted > 0) results[0] = {};
-  return CUBLAS_STATUS_SUCCESS;
+  if (rows == 7) results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  return rows == 3 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha,
@@ -183,6 +186,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
                               cublasLtMatrixLayout_t c_layout, void* result,
                               cublasLtMatrixLayout_t result_layout, const cublasLtMatmulAlgo_t*,
                               void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  const uint64_t rows = reinterpret_cast<Layout*>(result_layout)->rows;
+  if (rows == 3 || rows == 5 || rows == 7) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (c != result || c_layout != result_layout) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (workspace_bytes > 0 && reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
     return CUBLAS_STATUS_INVALID_VALUE;

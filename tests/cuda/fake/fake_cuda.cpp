@@ -517,8 +517,22 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc*, size_t) {
+CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
+  *reaches = device != peer;
+  return CUDA_SUCCESS;
+}
+
+// All devices reach each other here, and a library may have one of them read what another one holds: whoever
+// maps memory lets all of them use it.
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access, size_t count) {
   BEGIN_CALL();
+  int devices = 0;
+  cuDeviceGetCount(&devices);
+  std::set<int> allowed;
+  for (size_t i = 0; i < count; ++i) {
+    if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) allowed.insert(access[i].location.id);
+  }
+  if (static_cast<int>(allowed.size()) != devices) return CUDA_ERROR_INVALID_VALUE;
   mprotect(fake_cuda_reach(reinterpret_cast<void*>(address)), size, PROT_READ | PROT_WRITE);
   return CUDA_SUCCESS;
 }

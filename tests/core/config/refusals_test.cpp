@@ -1,0 +1,215 @@
+// One cause is one refusal, whatever depends on the key; and what random use from outside has found.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config.h"
+#include "core/config/schema.h"
+
+namespace ds {
+namespace {
+
+// Everything that is refused.
+std::vector<std::string> refusals_of(const Json& document, int world = 1) {
+  ConfigRefusals refusals;
+  parse_config(document, world, refusals);
+  std::vector<std::string> out;
+  for (const Error& error : refusals.errors) out.emplace_back(error.what());
+  return out;
+}
+
+std::vector<std::string> refusals_of(const std::string& text, int world = 1) {
+  return refusals_of(Json::parse(text), world);
+}
+
+std::string eight_and(const std::string& rest) { return "{\"train_batch_size\": 8, " + rest + "}"; }
+
+Config config_of(const std::string& rest, int world = 1) {
+  return parse_config(Json::parse(eight_and(rest)), world);
+}
+
+void expect_one(const std::string& text, const std::string& words, int world = 1) {
+  const std::vector<std::string> found = refusals_of(text, world);
+  ASSERT_EQ(found.size(), 1u) << text << "\n" << testing::PrintToString(found);
+  EXPECT_NE(found[0].find(words), std::string::npos) << found[0] << "\nhas no: " << words;
+}
+
+using Build = std::function<Json(const Json&)>;
+
+// `section` with the member `name` put as `as` with `value`.
+Json replaced(const Json& section, const std::string& name, const std::string& as, const Json& value) {
+  Json out = Json::Object{};
+  for (const auto& [other, kept] : section.object()) {
+    if (other == name) {
+      out.set(as, value);
+    } else {
+      out.set(other, kept);
+    }
+  }
+  return out;
+}
+
+// Makes one mistake after the other in a section and those inside of it; returns how many.
+int expect_a_line_a_mistake(const Json& section, const Build& whole) {
+  const Json wrong = Json::Array{Json(1), Json("x")};
+  int mistakes = 0;
+  for (const auto& [name, value] : section.object()) {
+    for (const Json& changed :
+         {whole(replaced(section, name, name + "x", value)), whole(replaced(section, name, name, wrong))}) {
+      const std::vector<std::string> found = refusals_of(changed);
+      EXPECT_EQ(found.size(), 1u) << name << " in " << changed.dump() << "\n"
+                                  << testing::PrintToString(found);
+      ++mistakes;
+    }
+    if (!value.is_object()) continue;
+    mistakes += expect_a_line_a_mistake(
+        value, [&, name = name](const Json& inside) { return whole(replaced(section, name, name, inside)); });
+  }
+  return mistakes;
+}
+
+// One value of the wrong kind, or one letter too many, is one refusal, although other checks need the value.
+TEST(Refusals, OneMistakeIsOneLine) {
+  const std::vector<std::string> busy = {
+      R"("reproducible": true)",
+      R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})",
+      R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true, "zero_quantized_gradients": true,
+          "zeropp_loco_param": {"err_beta": 0.5}, "offload_param": {"device": "cpu"}})",
+      R"("optimizer": {"type": "SGD", "params": {"momentum": 0.5, "nesterov": true}},
+          "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9, "warmup_num_steps": 2}})",
+      R"("curriculum_learning": {"enabled": true, "min_difficulty": 8, "max_difficulty": 64, "curriculum_type": "seqlen",
+          "schedule_type": "fixed_linear", "schedule_config": {"total_curriculum_step": 9, "difficulty_step": 8}})",
+      R"("fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 5})"};
+  int mistakes = 0;
+  for (const std::string& base : busy) {
+    const Json document = Json::parse(eight_and(base));
+    ASSERT_EQ(refusals_of(document), std::vector<std::string>()) << base;
+    mistakes += expect_a_line_a_mistake(document, [](const Json& whole) { return whole; });
+  }
+  EXPECT_GT(mistakes, 70);
+}
+
+TEST(Refusals, NamesWithDotsAreNoSections) {
+  expect_one(eight_and(R"("zero_optimization.stage": 3)"), "\"zero_optimization.stage\" is one name");
+  expect_one(eight_and(R"("zero_optimization": {"stage": 2, "offload_optimizer.device": "cpu"})"),
+             "zero_optimization.offload_optimizer.device: unknown key");
+  expect_one(eight_and(R"("zero_optimization.offload_optimizer": {"device": "cpu"})"), "is one name");
+  expect_one(eight_and(R"("bf16.enabledd": true)"), "unknown key");
+  EXPECT_EQ(config_of(R"("my.own": 3)").warnings.size(), 1u);
+}
+
+// What a plan would refuse for this number of ranks.
+TEST(Refusals, ShardGroupsMustFitTheRanks) {
+  expect_one(eight_and(R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3})"),
+             "must divide the number of ranks, got 3 and 4", 4);
+  expect_one(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 8})"), "got 8 and 4", 4);
+  expect_one(eight_and(R"("zero_optimization": {"stage": 2, "mics_shard_size": 4})"),
+             "mics_shard_size 4 needs zero_optimization.stage 3, got 2", 4);
+  expect_one(eight_and(R"("topology": {"nodes": 3})"), "topology.nodes must divide", 4);
+  EXPECT_TRUE(
+      refusals_of(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})"), 4).empty());
+  EXPECT_TRUE(refusals_of(eight_and(R"("zero_optimization": {"stage": 2, "zero_hpz_partition_size": 0})"), 4)
+                  .empty());
+}
+
+TEST(Refusals, LoggedOperationsAreKnownWhenTheFileIsRead) {
+  expect_one(eight_and(R"("comms_logger": {"enabled": true, "prof_all": false, "prof_ops": ["all_reduec"]})"),
+             "'all_reduec' is none of all_gather");
+  EXPECT_TRUE(refusals_of(eight_and(R"("comms_logger": {"enabled": true, "prof_ops":
+      ["isend", "recv", "irecv", "monitored_barrier", "inference_all_reduce", "all_gather_base"]})"))
+                  .empty());
+}
+
+TEST(Refusals, KeysOfDeepSpeedThatChangeNothingHereAreKnown) {
+  const Config c = config_of(R"("disable_python_gc": true, "data_types": {"keep_in_fp32_modules": "auto"},
+      "zero_optimization": {"parameter_alignment": true, "allgather_sequential": false, "offload_param": "auto"},
+      "compile": {"autoep_non_moe": true},
+      "tensor_parallel": {"vocab_parallel_lm_head": false, "replace_with_kernel_inject": false},
+      "optimizer": {"type": "AdamW", "params": {"set_grad_none": true, "maximize": false}},
+      "gradient_allreduce_op": "MEAN", "quantize_training": {"enabled": false}, "datastates_ckpt": false,
+      "comms_logger": {"enabled": false, "verbose": true}, "steps_per_print": 1e20,
+      "bfloat16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true})");
+  EXPECT_TRUE(c.warnings.empty()) << c.warnings[0];
+  EXPECT_EQ(c.compute, DS_DTYPE_BF16);
+  EXPECT_EQ(c.optimizer.masters, DS_DTYPE_BF16);
+  expect_one(eight_and(R"("data_types": {"keep_in_fp32_modules": ["norm"]})"), "parameters have one type");
+  expect_one(eight_and(R"("optimizer": {"type": "AdamW", "params": {"maximize": true}})"),
+             "maximize: no parameter of optimizer.type");
+  expect_one(eight_and(R"("quantize_training": {"enabled": true})"), "quantize_training");
+  expect_one(eight_and(R"("comms_logger": {"enabled": true, "verbose": true})"), "comms_logger.verbose");
+}
+
+TEST(Refusals, ADegreeInQuotesIsADegree) {
+  expect_one(eight_and(R"("tensor_parallel": {"autotp_size": "4"})"), "tensor_parallel.autotp_size");
+  expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_size": "2"}})"), "tensor_parallel.tp.tp_size");
+  expect_one(eight_and(R"("pipeline": {"stages": "2"})"), "pipeline.stages");
+  EXPECT_TRUE(
+      refusals_of(eight_and(R"("pipeline": {"stages": "auto"}, "tensor_parallel": {"autotp_size": "1"})"))
+          .empty());
+}
+
+TEST(Refusals, ADerivedBatchHasTheBoundOfAGivenOne) {
+  expect_one(R"({"train_micro_batch_size_per_gpu": 1000000, "gradient_accumulation_steps": 65536})",
+             "is above 2147483647", 2147483647);
+  expect_one(R"({"train_micro_batch_size_per_gpu": 2147483647, "gradient_accumulation_steps": 65536})",
+             "is above 2147483647", 1048576);
+  EXPECT_EQ(parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1073741823})"), 2).train_batch,
+            2147483646);
+}
+
+// A value that libds does not take as it stands has not the origin "config".
+TEST(Refusals, OriginsTellTheTruth) {
+  const Config adamw = config_of(R"("optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}})");
+  EXPECT_TRUE(adamw.optimizer.adam_w_mode);
+  EXPECT_EQ(adamw.origins.at("optimizer.params.adam_w_mode"), "derived");
+  EXPECT_EQ(adamw.warnings.size(), 1u);
+  const Config onebit = config_of(
+      R"("optimizer": {"type": "OneBitAdam", "params": {"lr": 1e-3, "freeze_step": 5, "bias_correction": true}})");
+  EXPECT_EQ(onebit.origins.at("optimizer.params.bias_correction"), "derived");
+  const Config autocast = config_of(R"("torch_autocast": {"enabled": true, "dtype": "float16"},
+      "fp16": {"loss_scale_window": 500})");
+  EXPECT_EQ(autocast.origins.at("fp16.loss_scale_window"), "derived");
+  expect_one(eight_and(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": "auto",
+      "prefetch_bucket_size": 1e7})"),
+             "two names of one key");
+  const Config muon =
+      config_of(R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "torch_adam": true}})");
+  EXPECT_EQ(muon.optimizer.weight_decay, 0);
+}
+
+// The folder of a section that keeps its states in memory is not read.
+TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
+  const Config c = config_of(
+      R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "nvme_path": "/b"},
+      "offload_param": {"device": "nvme", "nvme_path": "/a"}})");
+  EXPECT_EQ(c.zero.nvme_path, "/a");
+  expect_one(
+      eight_and(
+          R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/b"},
+      "offload_param": {"device": "nvme", "nvme_path": "/a"}})"),
+      "\"/a\" differs from \"/b\"");
+}
+
+TEST(Refusals, TypesOfGradientSumsHaveTorchsNamesToo) {
+  EXPECT_EQ(
+      config_of(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bfloat16"})").grad_accum,
+      DS_DTYPE_BF16);
+  EXPECT_EQ(config_of(R"("data_types": {"grad_accum_dtype": "torch.float32"})").grad_accum, DS_DTYPE_F32);
+  expect_one(eight_and(R"("communication_data_type": "bfloat16")"), "communication_data_type");
+}
+
+TEST(Refusals, SuggestionsAreOfTheSameName) {
+  expect_one(eight_and(R"("zero_optimization": {"STAGE": 3})"), "did you mean zero_optimization.stage?");
+  expect_one(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"),
+             "optimizer.enabled: unknown key");
+  EXPECT_EQ(
+      refusals_of(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"))[0].find("tensorboard"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace ds
