@@ -42,13 +42,16 @@ std::string sibling(const std::string& path, const std::string& name) {
   return path.substr(0, path.rfind('.') + 1) + name;
 }
 
-// Whether a text says the path or one below it.
+// Whether a text says the path or one below it. A path of one plain word ("device") is meant only at the
+// beginning, where a refusal has its key, or as the beginning of another path.
 bool mentions(std::string_view text, std::string_view path) {
   const auto of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
     const size_t end = at + path.size();
     const bool begins = at == 0 || (!of_name(text[at - 1]) && text[at - 1] != '.');
-    if (begins && (end == text.size() || !of_name(text[end]))) return true;
+    const bool ends = end == text.size() || !of_name(text[end]);
+    const bool section = end + 1 < text.size() && text[end] == '.' && of_name(text[end + 1]);
+    if (begins && ends && (at == 0 || section || path.find_first_of("._") != path.npos)) return true;
   }
   return false;
 }

@@ -93,6 +93,13 @@ TEST(Refusals, OneMistakeIsOneLine) {
   EXPECT_GT(mistakes, 70);
 }
 
+// A key that is a plain word is another thing where a sentence has the word.
+TEST(Refusals, WhatHasAnotherCauseIsRefusedToo) {
+  const std::vector<std::string> found = refusals_of(eight_and(
+      R"("device": 3, "zero_optimization": {"offload_optimizer": {"device": "nvme"}}, "steps_per_print": 0)"));
+  EXPECT_EQ(found.size(), 3u) << testing::PrintToString(found);
+}
+
 TEST(Refusals, NamesWithDotsAreNoSections) {
   expect_one(eight_and(R"("zero_optimization.stage": 3)"), "\"zero_optimization.stage\" is one name");
   expect_one(eight_and(R"("zero_optimization": {"stage": 2, "offload_optimizer.device": "cpu"})"),
