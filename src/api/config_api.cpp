@@ -5,6 +5,7 @@
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/config/describe.h"
+#include "core/config/rank_counts.h"
 #include "run/setup.h"
 
 ds_status ds_config_merge(const char* config, const char* patch, char** out_text) {
@@ -24,7 +25,9 @@ ds_status ds_config_describe(const char* config, int32_t size, ds_format format,
     ds::require(size >= 1, "size must be at least 1 rank, got {}", size);
     bool json = ds::wants_json(format);
     ds::ConfigRefusals refusals;
-    ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), size, refusals);
+    const ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), size, refusals);
+    // One rank says nothing of how many there will be.
+    if (size > 1) ds::check_rank_counts(parsed, size, refusals);
     ds::put_text(json ? ds::config_json(parsed, refusals).dump(2) : ds::config_text(parsed, refusals),
                  out_text);
     if (out_refused) *out_refused = static_cast<int32_t>(refusals.errors.size());

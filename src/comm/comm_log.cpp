@@ -11,43 +11,6 @@
 namespace ds {
 namespace {
 
-enum class Bus { once, shares, twice };  // what a link carries of a message: all, (W-1)/W, 2 (W-1)/W of it
-
-struct Operation {
-  std::string_view name;
-  Bus bus;
-  bool block;  // ranks compare one rank's block, the message is those of all
-};
-
-constexpr Operation kOperations[] = {
-    {"all_gather", Bus::shares, true},
-    {"all_gather_coalesced", Bus::shares, true},
-    {"all_gather_v", Bus::shares, false},
-    {"all_reduce", Bus::twice, false},
-    {"all_reduce_coalesced", Bus::twice, false},
-    {"all_to_all", Bus::shares, true},
-    {"all_to_all_v", Bus::once, false},
-    {"barrier", Bus::once, false},
-    {"broadcast", Bus::once, false},
-    {"broadcast_coalesced", Bus::once, false},
-    {"gather", Bus::shares, true},
-    {"receive", Bus::once, false},
-    {"reduce", Bus::once, false},
-    {"reduce_scatter", Bus::shares, true},
-    {"reduce_scatter_coalesced", Bus::shares, true},
-    {"reduce_scatter_v", Bus::shares, false},
-    {"scatter", Bus::shares, true},
-    {"send", Bus::once, false},
-};
-
-// nullptr: there is none of that name.
-const Operation* find_operation(std::string_view name) {
-  for (const Operation& operation : kOperations) {
-    if (operation.name == name) return &operation;
-  }
-  return nullptr;
-}
-
 std::string size_text(uint64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
@@ -60,7 +23,7 @@ double ms(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 }  // namespace
 
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks) {
-  const Operation* known = find_operation(operation);
+  const Collective* known = find_collective(operation);
   return known && known->block ? bytes * static_cast<uint64_t>(ranks) : bytes;
 }
 
@@ -69,11 +32,11 @@ double algorithm_bandwidth(const CommTime& row) {
 }
 
 double bus_bandwidth(const CommTime& row) {
-  const Operation* known = find_operation(row.operation);
+  const Collective* known = find_collective(row.operation);
   double share = static_cast<double>(row.ranks - 1) / row.ranks;
   double factor = 1;
-  if (known && known->bus == Bus::shares) factor = share;
-  if (known && known->bus == Bus::twice) factor = 2 * share;
+  if (known && known->bus == Collective::Bus::shares) factor = share;
+  if (known && known->bus == Collective::Bus::twice) factor = 2 * share;
   return factor * algorithm_bandwidth(row);
 }
 

@@ -70,7 +70,7 @@ bool look(Communicator& comm, DeviceLink& link, std::string_view operation, std:
 // Returns when `done` says so, and watches the other ranks meanwhile.
 void wait_until(const std::function<bool()>& done, Communicator& comm, std::string_view operation,
                 std::string_view label) {
-  // A sleep takes 50 us longer than it is asked for, and a call of the library is mostly settled before.
+  // A sleep lasts about 50 us longer than asked, so short waits spin.
   constexpr int64_t kAwakeNs = 100'000;
   constexpr std::chrono::microseconds kMost{500};
   constexpr int64_t kLookNs = 20'000'000;  // between looks at the other ranks
@@ -262,7 +262,7 @@ void LinkGroup::watch() {
   comm_.watch(operation, label);
 }
 
-// Has the link move `most` words, or a few less.
+// Has the link move about `most` words from each rank.
 void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
                std::string_view label, int64_t most) {
   constexpr const char* kOperation = "try link";

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -11,24 +9,28 @@
 namespace ds {
 namespace {
 
-constexpr std::string_view kNames[] = {"all_gather",
-                                       "all_gather_coalesced",
-                                       "all_gather_v",
-                                       "all_reduce",
-                                       "all_reduce_coalesced",
-                                       "all_to_all",
-                                       "all_to_all_v",
-                                       "barrier",
-                                       "broadcast",
-                                       "broadcast_coalesced",
-                                       "gather",
-                                       "receive",
-                                       "reduce",
-                                       "reduce_scatter",
-                                       "reduce_scatter_coalesced",
-                                       "reduce_scatter_v",
-                                       "scatter",
-                                       "send"};
+using Bus = Collective::Bus;
+
+constexpr Collective kCollectives[] = {
+    {"all_gather", Bus::shares, true},
+    {"all_gather_coalesced", Bus::shares, true},
+    {"all_gather_v", Bus::shares, false},
+    {"all_reduce", Bus::twice, false},
+    {"all_reduce_coalesced", Bus::twice, false},
+    {"all_to_all", Bus::shares, true},
+    {"all_to_all_v", Bus::once, false},
+    {"barrier", Bus::once, false},
+    {"broadcast", Bus::once, false},
+    {"broadcast_coalesced", Bus::once, false},
+    {"gather", Bus::shares, true},
+    {"receive", Bus::once, false},
+    {"reduce", Bus::once, false},
+    {"reduce_scatter", Bus::shares, true},
+    {"reduce_scatter_coalesced", Bus::shares, true},
+    {"reduce_scatter_v", Bus::shares, false},
+    {"scatter", Bus::shares, true},
+    {"send", Bus::once, false},
+};
 
 struct Alias {
   std::string_view theirs, ours;
@@ -46,8 +48,11 @@ constexpr Alias kAliases[] = {{"all_gather_into_tensor", "all_gather"},
 
 }  // namespace
 
-bool is_collective(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+const Collective* find_collective(std::string_view name) {
+  for (const Collective& collective : kCollectives) {
+    if (collective.name == name) return &collective;
+  }
+  return nullptr;
 }
 
 std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names) {
@@ -57,9 +62,10 @@ std::set<std::string, std::less<>> logged_operations(std::span<const std::string
     for (const Alias& alias : kAliases) {
       if (alias.theirs == given) name = alias.ours;
     }
-    if (!is_collective(name)) {
-      raise(DS_ERROR_CONFIG, "{}: '{}' is none of {}", KeyName("comms_logger.prof_ops"), given,
-            fmt::join(kNames, " "));
+    if (!find_collective(name)) {
+      std::string known;
+      for (const Collective& collective : kCollectives) known += fmt::format(" {}", collective.name);
+      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given, known);
     }
     out.insert(std::move(name));
   }

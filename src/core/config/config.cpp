@@ -13,7 +13,6 @@
 #include "core/config/data_efficiency.h"
 #include "core/config/document.h"
 #include "core/config/optimizer_types.h"
-#include "core/config/rank_counts.h"
 #include "core/config/schedule.h"
 #include "core/config/schema.h"
 
@@ -421,20 +420,6 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 namespace {
 
-// What is said of the parameters of a type that was refused says nothing.
-void drop_consequences(ConfigRefusals& refusals) {
-  constexpr std::pair<const char*, const char*> kParts[] = {
-      {"optimizer.type", "optimizer.param"},
-      {"scheduler.type", "scheduler.param"},
-      {"curriculum_learning.schedule_type", "curriculum_learning.schedule_config"}};
-  for (const auto& [type, params] : kParts) {
-    auto of_type = [&](const Error& error) { return error.details().key == std::string_view(type); };
-    if (std::none_of(refusals.errors.begin(), refusals.errors.end(), of_type)) continue;
-    std::erase_if(refusals.errors,
-                  [&](const Error& error) { return error.details().key.starts_with(params); });
-  }
-}
-
 // Whether a section around this one has an `enabled` that says false.
 bool switched_off_around(const Document& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
@@ -453,13 +438,13 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   Config config;
   Document reader(refusals, config);
   reader.read(document, "");
-  auto checked = [&](auto part) { collect(refusals, part); };
+  auto checked = [&](auto part) { collect(refusals, Causes::others, part); };
   for (const ForeignKey& key : foreign_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
     const bool may_be_off = key.rule == ForeignKey::Rule::nested || key.rule == ForeignKey::Rule::only;
     if (may_be_off && switched_off_around(reader, key.path)) continue;
-    checked([&] {
+    collect(refusals, Causes::itself, [&] {
       const ForeignEffect effect = check_foreign(key, given->value);
       if (effect != ForeignEffect::off) config.without_effect.push_back(key.path);
       if (effect == ForeignEffect::warning) config.warnings.push_back(key.path + ": " + key.reason);
@@ -508,8 +493,6 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });
-  checked([&] { check_nodes(config, world); });
-  checked([&] { check_shard_group(config.zero, world); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
   checked([&] { check_gradient_compression(config); });
@@ -523,7 +506,6 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
         fmt::format("flops_profiler.profile_step: {} is beyond run.steps {}: there will be no report",
                     config.flops_profiler.profile_step, config.run.steps));
   }
-  drop_consequences(refusals);
   for (const char* name : batches) config.origins.emplace(name, "derived");
   if (config.model.hidden > 0) fill_from_model(config, config.model.hidden);
   for (const Key& key : config_keys()) config.origins.emplace(key.path, "default");

@@ -42,16 +42,17 @@ std::string sibling(const std::string& path, const std::string& name) {
   return path.substr(0, path.rfind('.') + 1) + name;
 }
 
-// Whether a text says the path or one below it. A path of one plain word ("device") is meant only at the
-// beginning, where a refusal has its key, or as the beginning of another path.
+// Whether a text names the path or one below it. A path that is one plain word ("device") counts only at the
+// beginning, where a refusal has its key, before a colon, or as the first part of a longer path.
 bool mentions(std::string_view text, std::string_view path) {
   const auto of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
     const size_t end = at + path.size();
     const bool begins = at == 0 || (!of_name(text[at - 1]) && text[at - 1] != '.');
     const bool ends = end == text.size() || !of_name(text[end]);
-    const bool section = end + 1 < text.size() && text[end] == '.' && of_name(text[end + 1]);
-    if (begins && ends && (at == 0 || section || path.find_first_of("._") != path.npos)) return true;
+    const bool as_key =
+        end + 1 < text.size() && (text[end] == ':' || (text[end] == '.' && of_name(text[end + 1])));
+    if (begins && ends && (at == 0 || as_key || path.find_first_of("._") != path.npos)) return true;
   }
   return false;
 }
@@ -61,10 +62,10 @@ bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
 
 }  // namespace
 
-void keep_refusal(ConfigRefusals& refusals, const Error& error) {
+void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error) {
   const std::string& key = error.details().key;
   for (const std::string& path : refusals.doubtful) {
-    if (mentions(error.what(), path)) return;
+    if (causes == Causes::others && mentions(error.what(), path)) return;
   }
   refusals.errors.push_back(error);
   if (!key.empty()) refusals.doubtful.insert(key);
@@ -91,8 +92,10 @@ Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusal
 
 void Document::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
+    if (value.is_null()) continue;  // not given
     const bool of_sections = name.find('.') != name.npos;
-    collect(refusals_, [&] { of_sections ? dotted(prefix, name) : member(prefix + name, value); });
+    collect(refusals_, Causes::itself,
+            [&] { of_sections ? dotted(prefix, name) : member(prefix + name, value); });
   }
 }
 
@@ -112,14 +115,16 @@ void Document::add(const std::string& name, const std::string& canonical) {
 }
 
 void Document::member(const std::string& path, const Json& value) {
-  if (value.is_null()) return;                           // null: not given
   if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
     give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
     return;
   }
   if (!whole_.contains(path) && sections_.contains(path)) {
-    const bool dropped = value.is_string() && value.string() == "auto" && path.find('.') != path.npos;
-    if (dropped) return;
+    const bool by_caller =
+        path.find('.') == path.npos || path.starts_with("optimizer.") || path.starts_with("scheduler.");
+    if (!by_caller && value.is_string() && value.string() == "auto") return;  // DeepSpeed drops it
+    read_.insert(path);
+    refusals_.doubtful.erase(path);
     if (!value.is_object())
       raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
     read(value, path + ".");
@@ -142,13 +147,13 @@ void Document::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
   if (!nested && near.empty()) return warn_of_stranger(path);
-  collect(refusals_, [&] {
+  collect(refusals_, Causes::itself, [&] {
     raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
           near.empty() ? "" : "; did you mean " + near + "?");
   });
   const auto meant = names_.find(near);
   const std::string& key = meant == names_.end() ? near : meant->second;
-  if (!near.empty() && !given_as_.contains(key)) refusals_.doubtful.insert(key);
+  if (!near.empty() && !is_given(key)) refusals_.doubtful.insert(key);
 }
 
 void Document::warn_of_stranger(const std::string& name) {
@@ -161,9 +166,11 @@ void Document::dotted(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
   if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) return warn_of_stranger(name);
   if (!names_.contains(path) && !sections_.contains(path)) return unknown(path);
-  raise(DS_ERROR_CONFIG,
-        "{}: unknown key: \"{}\" is one name; write sections as objects inside of each other", KeyName(path),
-        name);
+  collect(refusals_, Causes::itself, [&] {
+    raise(DS_ERROR_CONFIG, "{}: unknown key: \"{}\" is one name; write sections as nested objects",
+          KeyName(path), name);
+  });
+  if (is_given(path)) refusals_.doubtful.erase(path);
 }
 
 void Document::automatic(const std::string& canonical, const std::string& name) {

@@ -12,17 +12,20 @@
 
 namespace ds {
 
-// Keeps a refusal, unless it is a consequence of those before.
-void keep_refusal(ConfigRefusals& refusals, const Error& error);
+// Why a part of the parse may refuse a key: for itself, or for what other keys say.
+enum class Causes { itself, others };
+
+// Keeps a refusal, unless other keys that were refused are its cause.
+void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error);
 
 // Runs a part of the parse; what it refuses is kept.
 template <typename Part>
-void collect(ConfigRefusals& refusals, Part part) {
+void collect(ConfigRefusals& refusals, Causes causes, Part part) {
   try {
     part();
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    keep_refusal(refusals, error);
+    keep_refusal(refusals, causes, error);
   }
 }
 
@@ -55,6 +58,7 @@ class Document {
   void warn_of_stranger(const std::string& name);
   void dotted(const std::string& prefix, const std::string& name);
   void automatic(const std::string& canonical, const std::string& name);
+  bool is_given(const std::string& path) const { return given_as_.contains(path) || read_.contains(path); }
   void claim(const std::string& canonical, const std::string& name);
   void give(const std::string& canonical, const std::string& name, const Json& value, const char* origin);
 
@@ -65,6 +69,7 @@ class Document {
   std::set<std::string> whole_;               // sections that are checked as one value
   std::set<std::string> waiting_;             // canonical paths that were given as "auto" and wait for others
   std::vector<std::string> known_;
+  std::set<std::string> read_;  // sections that the document has
   std::map<std::string, std::string> given_as_;
   std::vector<std::pair<std::string, Given>> values_;
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/config/document.h"
 
 namespace ds {
 
@@ -26,6 +27,11 @@ void check_nodes(const Config& config, int ranks) {
     raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"),
           config.nodes, ranks);
   }
+}
+
+void check_rank_counts(const Config& config, int ranks, ConfigRefusals& refusals) {
+  collect(refusals, Causes::others, [&] { check_nodes(config, ranks); });
+  collect(refusals, Causes::others, [&] { check_shard_group(config.zero, ranks); });
 }
 
 }  // namespace ds

@@ -212,7 +212,7 @@ void general_keys(std::vector<Key>& keys) {
   Key logged = key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; });
   logged.set = [set = logged.set](Config& c, const Json& given) {
     set(c, given);
-    logged_operations(c.comms_logger.operations);  // refuses a name that there is not
+    logged_operations(c.comms_logger.operations);  // refuses unknown names
   };
   keys.push_back(std::move(logged));
   keys.push_back(key("wall_clock_breakdown", [](auto& c) -> auto& { return c.wall_clock_breakdown; }));
@@ -253,8 +253,8 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
 }
 
-// nvme_path belongs to both offload sections; libds has one scratch folder. Of a section that offloads to
-// other memory it counts only where the other section has none.
+// nvme_path belongs to both offload sections; libds has one scratch folder. A section that offloads elsewhere
+// sets it only if the other section has none.
 Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier, Tier ZeroConfig::*other) {
   const std::string path = "zero_optimization." + section + ".nvme_path";
   auto set = [path, tier, other](Config& c, const Json& given) {

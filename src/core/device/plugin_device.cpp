@@ -265,7 +265,7 @@ class PluginDevice::PluginEvent final : public Event {
   std::function<bool(int64_t)> waiter() const override {
     if (!mark_) return [](int64_t) { return true; };
     return [mark = mark_, queue = queue_](int64_t ns) {
-      // A sleep takes 50 us longer than it is asked for: short waits are for a thread that stays awake.
+      // A sleep lasts about 50 us longer than asked, so short waits spin.
       constexpr std::chrono::microseconds kAwake{100}, kMost{200};
       const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::nanoseconds(ns);
       std::chrono::microseconds pause{0};

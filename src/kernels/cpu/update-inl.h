@@ -360,8 +360,10 @@ void update_of_types(const KernelContext& c) {
           using S = decltype(s);
           using T = decltype(t);
           constexpr bool kMayDraw = std::is_same_v<M, bf16> || std::is_same_v<S, bf16>;
-          kMayDraw&& rounding.on ? update_elements<kMayDraw, G, M, S, T, Step>(c, rounding)
-                                 : update_elements<false, G, M, S, T, Step>(c, rounding);
+          if constexpr (kMayDraw) {
+            if (rounding.on) return update_elements<true, G, M, S, T, Step>(c, rounding);
+          }
+          update_elements<false, G, M, S, T, Step>(c, rounding);
         });
       });
     });

@@ -183,7 +183,8 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         a.delta = scratch.take<float>(a.rows * a.heads);
         a.alone = scratch.take<uint8_t>(a.rows);
         const uint32_t tiles = blocks(a.rows, entries->tile());
-        start(launcher, "attention_delta", {blocks(a.rows * a.heads, kThreads)}, {kThreads}, a);
+        start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
+              kDeltaRoom);
         start(launcher, entries->queries, {tiles, static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
               entries->queries_bytes(a.depth));
         start(launcher, entries->keys, {tiles, static_cast<uint32_t>(shape.groups)}, {kAttentionThreads}, a,

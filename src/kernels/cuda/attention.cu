@@ -369,14 +369,38 @@ DS_BLOCK_KERNEL(cached_part_64, CachedArgs, kCachedWarps* kWarp) { cached_part<2
 DS_BLOCK_KERNEL(cached_part_128, CachedArgs, kCachedWarps* kWarp) { cached_part<4>(a); }
 DS_BLOCK_KERNEL(cached_part_256, CachedArgs, kCachedWarps* kWarp) { cached_part<8>(a); }
 
-// delta = dy . y of each row and head; whether a row sees one key only.
-DS_LOOP_KERNEL(attention_delta, AttentionArgs) {
-  const int64_t i = thread_number();
-  if (i >= a.rows * a.heads) return;
-  const int64_t head = i / a.rows, row = i % a.rows;
+// delta = dy . y of each row and head, in the order of dot(); whether a row sees one key only. Elements come
+// through shared memory, so that threads that are neighbours read addresses that are.
+DS_BLOCK_KERNEL(attention_delta, AttentionArgs, kDeltaThreads) {
+  DS_SHARED(float, gradients);
+  float* const results = gradients + kDeltaThreads * kDeltaPitch;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kDeltaThreads;
+  const int64_t here = smaller(a.rows * a.heads - first, kDeltaThreads);
+  const int column = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
+  constexpr int kWarps = kDeltaThreads / kWarp;
   float sum = 0;
-  for (int d = 0; d < a.depth; ++d) sum = fused(element(a.dy, row, head, d), element(a.y, row, head, d), sum);
-  a.delta[i] = sum;
+  for (int begin = 0; begin < a.depth; begin += static_cast<int>(kWarp)) {
+    const int width = a.depth - begin < static_cast<int>(kWarp) ? a.depth - begin : static_cast<int>(kWarp);
+    int64_t row = (first + warp) / a.heads, head = (first + warp) % a.heads;
+    for (int64_t pair = warp; pair < here; pair += kWarps) {
+      if (column < width) {
+        gradients[pair * kDeltaPitch + column] = element(a.dy, row, head, begin + column);
+        results[pair * kDeltaPitch + column] = element(a.y, row, head, begin + column);
+      }
+      for (head += kWarps; head >= a.heads; head -= a.heads) ++row;
+    }
+    __syncthreads();
+    if (threadIdx.x < here) {
+      for (int d = 0; d < width; ++d) {
+        const int at = static_cast<int>(threadIdx.x) * kDeltaPitch + d;
+        sum = fused(gradients[at], results[at], sum);
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x >= here) return;
+  const int64_t row = (first + threadIdx.x) / a.heads, head = (first + threadIdx.x) % a.heads;
+  a.delta[head * a.rows + row] = sum;
   if (head != 0) return;
   const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
   const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);

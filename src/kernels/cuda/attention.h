@@ -48,4 +48,9 @@ constexpr int kTile = 32;                    // rows of a block, and keys that i
 constexpr int kMmaTile = 64;                 // of those that use tensor cores
 constexpr uint32_t kAttentionThreads = 128;  // of both
 
+// dy . y: a thread for each row of each head, 32 elements of which are in shared memory at a time.
+constexpr uint32_t kDeltaThreads = 128;
+constexpr int kDeltaPitch = 33;  // floats of a row there: no two threads of a warp meet in a bank
+constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
+
 }  // namespace ds::cuda

@@ -246,7 +246,8 @@ DS_DEVICE uint64_t of_part(const Sight& sight, int half, int part) {
 }
 DS_DEVICE bool any_of_warp(uint64_t seen) { return __ballot_sync(kAll, seen != 0) != 0; }
 
-// The first query of a block. Where late ones see more keys, they begin first: else they would end alone.
+// The first query of a block. With a causal mask later queries see more keys, so their blocks start first;
+// otherwise they would finish last, alone.
 DS_DEVICE int64_t first_query(const AttentionArgs& a) {
   return static_cast<int64_t>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kSide;
 }

@@ -189,7 +189,7 @@ class Products {
       library().cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductScratch));
-    // With split sums a bias may be added behind the rounding to 16 bits.
+    // With split sums, cuBLASLt may add the bias after rounding to 16 bits.
     const bool split = !p.bias || p.shape.result() == DS_DTYPE_F32;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
@@ -197,7 +197,7 @@ class Products {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
-    // A bias is read as results are written, and has no preference of its own.
+    // A bias has no preference of its own; its alignment is covered by that of the result.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment(p.c), alignment(p.bias)));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;

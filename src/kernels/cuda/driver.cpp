@@ -204,8 +204,8 @@ CUmemAllocationProp kind_of_memory(CUdevice device) {
   return kind;
 }
 
-// The rights of a device on memory of its own, and those of its peers: where ranks are threads, NCCL has one
-// GPU read and write what another one's rank gave it.
+// Access for the device itself, which is first, and for every peer that can reach it: where ranks are
+// threads, NCCL lets one GPU read and write another rank's buffers.
 std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   CUmemAccessDesc access{};
   access.location = kind_of_memory(device).location;
@@ -223,6 +223,17 @@ std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
     all.push_back(access);
   }
   return all;
+}
+
+// Uses a stream of its own: the default stream would wait for the host program's streams and break their
+// captures.
+void zero(CUdeviceptr at, size_t bytes) {
+  CUstream stream = nullptr;
+  driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  CUresult result = driver().cuMemsetD8Async.function(at, 0, bytes, stream);
+  if (result == CUDA_SUCCESS) result = driver().cuStreamSynchronize.function(stream);
+  driver().cuStreamDestroy.function(stream);
+  check(result, "cuMemsetD8Async, or the wait for it");
 }
 
 int attribute(CUdevice device, CUdevice_attribute which) {
@@ -378,7 +389,6 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
 Arena::Arena(std::shared_ptr<Device> device, int64_t bytes) : device_(std::move(device)) {
   Device::Scope scope(*device_);
   reserved_ = round_up(device_->memory().second, device_->granularity());
-  check_size(bytes);
   driver().cuMemAddressReserve(&address_, static_cast<size_t>(reserved_), 0, 0, 0);
   try {
     map(bytes);
@@ -403,15 +413,13 @@ void Arena::grow(int64_t bytes) {
   map(bytes);
 }
 
-void Arena::check_size(int64_t bytes) const {
-  if (bytes <= reserved_) return;
-  throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
-                fmt::format("an arena of {} bytes is larger than the device's memory, {}", bytes, reserved_));
-}
-
 // Takes what `bytes` need beyond what is mapped. On an error nothing has changed.
 void Arena::map(int64_t bytes) {
-  check_size(bytes);
+  if (bytes > reserved_) {
+    throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
+                  fmt::format("an arena of {} bytes is larger than the device's memory, {}", bytes,
+                              device_->memory().second));
+  }
   const int64_t end = round_up(bytes, device_->granularity());
   if (end <= mapped_) return;
   Piece piece{0, mapped_, end - mapped_};
@@ -430,9 +438,10 @@ void Arena::map(int64_t bytes) {
     driver().cuMemMap(at, size, 0, piece.handle, 0);
     there = true;
     const std::vector<CUmemAccessDesc> access = access_to_memory(device_->number);
-    driver().cuMemSetAccess(at, size, access.data(), access.size());
-    driver().cuMemsetD8Async(at, 0, size, nullptr);
-    driver().cuStreamSynchronize(nullptr);
+    // A peer that can be given no access, for the limit of connections, say, is no reason to have no memory.
+    if (driver().cuMemSetAccess.function(at, size, access.data(), access.size()) != CUDA_SUCCESS)
+      driver().cuMemSetAccess(at, size, access.data(), 1);
+    zero(at, size);
   } catch (...) {
     if (there) driver().cuMemUnmap.function(at, size);
     driver().cuMemRelease.function(piece.handle);

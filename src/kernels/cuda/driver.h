@@ -97,7 +97,6 @@ class Arena {
   CUdeviceptr address() const { return address_; }
 
  private:
-  void check_size(int64_t bytes) const;
   void map(int64_t bytes);
 
   const std::shared_ptr<Device> device_;

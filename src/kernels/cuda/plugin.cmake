@@ -1,5 +1,6 @@
 # libds_cuda.so: device code by nvcc as fat binaries inside it, host code by the C++ compiler. The driver and
 # all libraries are opened at run time, so nothing of CUDA is linked.
+unset(DS_CUDA_KEPT CACHE)
 find_program(DS_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin
              ${CMAKE_SOURCE_DIR}/.cache/cuda/bin)
 if(NOT DS_NVCC)
@@ -24,7 +25,7 @@ set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/
     --Werror all-warnings)
 # Files that give the CPU's bits.
 set(DS_CUDA_EXACT_FLAGS --fmad=false -prec-div=true -prec-sqrt=true -ftz=false)
-set(DS_CUDA_EXACT elementwise lamb quantize step table update CACHE INTERNAL "Their names")
+set(DS_CUDA_EXACT elementwise lamb quantize step table update)
 # PTX of each file, and what the assembler says of its kernels: tests/cuda/static_test.py reads them.
 set(DS_CUDA_KEPT ${CMAKE_CURRENT_BINARY_DIR}/kept CACHE INTERNAL "Their folder")
 file(MAKE_DIRECTORY ${DS_CUDA_KEPT})

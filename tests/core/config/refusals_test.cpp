@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/rank_counts.h"
 #include "core/config/schema.h"
 
 namespace ds {
@@ -16,7 +17,8 @@ namespace {
 // Everything that is refused.
 std::vector<std::string> refusals_of(const Json& document, int world = 1) {
   ConfigRefusals refusals;
-  parse_config(document, world, refusals);
+  const Config config = parse_config(document, world, refusals);
+  if (world > 1) check_rank_counts(config, world, refusals);
   std::vector<std::string> out;
   for (const Error& error : refusals.errors) out.emplace_back(error.what());
   return out;
@@ -75,7 +77,7 @@ int expect_a_line_a_mistake(const Json& section, const Build& whole) {
 // One value of the wrong kind, or one letter too many, is one refusal, although other checks need the value.
 TEST(Refusals, OneMistakeIsOneLine) {
   const std::vector<std::string> busy = {
-      R"("reproducible": true)",
+      R"("reproducible": true, "reduction": "tree")",
       R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})",
       R"("zero_optimization": {"stage": 3, "zero_quantized_weights": true, "zero_quantized_gradients": true,
           "zeropp_loco_param": {"err_beta": 0.5}, "offload_param": {"device": "cpu"}})",
@@ -100,7 +102,29 @@ TEST(Refusals, WhatHasAnotherCauseIsRefusedToo) {
   EXPECT_EQ(found.size(), 3u) << testing::PrintToString(found);
 }
 
+// Each of two mistakes is told, although one is like the other or names its key.
+TEST(Refusals, TwoMistakesAreTwoLines) {
+  for (
+      const char* text :
+      {R"("zero_optimisation": {}, "zero_optimization": {"stage": 9})",
+       R"("zero_optimization": {"stage": 9}, "zero_optimisation": {})",
+       R"("zero_optimization": {"stage": 9}, "zero_optimization.stage": 3)",
+       R"("zero_optimization.stage": 3, "zero_optimization": {"stage": 9})",
+       R"("zero_optimization": {"stagee": 3, "stagge": 2})",
+       R"("optimizer": {"type": "Adam", "params": {"lrr": 1}}, "gradient_allreduce_op": "sum")",
+       R"("bf16": {"enabledd": true}, "data_types": {"param_dtype": "bf16"})",
+       R"("curriculum_learning": {"enabled": true, "min_difficulty": 8, "max_difficulty": 64, "schedule_type": "x",
+            "curriculum_type": "seqlen", "schedule_config": {"total_curriculum_step": -5}})"}) {
+    const std::vector<std::string> found = refusals_of(eight_and(text));
+    EXPECT_EQ(found.size(), 2u) << text << "\n" << testing::PrintToString(found);
+  }
+}
+
 TEST(Refusals, NamesWithDotsAreNoSections) {
+  EXPECT_TRUE(refusals_of(eight_and(R"("zero_optimization.stage": null)")).empty());
+  expect_one(eight_and(R"("optimizer": {"type": "SGD", "params": "auto"})"),
+             "optimizer.params: expected a section");
+
   expect_one(eight_and(R"("zero_optimization.stage": 3)"), "\"zero_optimization.stage\" is one name");
   expect_one(eight_and(R"("zero_optimization": {"stage": 2, "offload_optimizer.device": "cpu"})"),
              "zero_optimization.offload_optimizer.device: unknown key");

@@ -168,7 +168,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
   return size == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// Results of 3, 5 and 7 rows of the library have no algorithm, which is said in three ways.
+// Results with 3, 5 or 7 rows (in the library's layout) have no algorithm; each size says so in another way.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
                                               cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int wanted,
