@@ -53,7 +53,10 @@ grep -q 'step *2/2' out || fail "$(cat out)"
 sed 's|cuda:0|cuda:3|' strict.json > other.json
 ! train other.json other || fail "trained on a device that is not there"
 grep -q "device 'cuda:3': there is no such device" err || fail "$(cat err)"
-DS_FAKE_CUDA_MEMORY=30000000
 export DS_FAKE_CUDA_MEMORY
+DS_FAKE_CUDA_MEMORY=30000000
 ! train cuda.json small || fail "trained in too little memory"
+[ "$(grep -c "device 'cuda:0'.* larger than the device's memory, 30000000" err)" = 1 ] || fail "$(cat err)"
+DS_FAKE_CUDA_MEMORY=36000000
+! train cuda.json some || fail "trained in too little memory that is free"
 [ "$(grep -c "device 'cuda:0'.* free" err)" = 1 ] || fail "$(cat err)"
