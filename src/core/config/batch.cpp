@@ -3,12 +3,13 @@
 
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/config/key_kinds.h"
 #include "core/config/schema.h"
 
 namespace ds {
 namespace {
 
-constexpr int64_t kMostSamples = 2147483647;  // of a step, as train_batch_size may say
+constexpr auto kMostSamples = static_cast<int64_t>(kMost);  // of a step, as train_batch_size may say
 
 }  // namespace
 

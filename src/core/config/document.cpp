@@ -57,6 +57,11 @@ bool mentions(std::string_view text, std::string_view path) {
   return false;
 }
 
+// Whether Hugging Face's integration fills "auto" in there; DeepSpeed drops it from its other sections.
+bool filled_by_caller(const std::string& path) {
+  return path.find('.') == path.npos || path.starts_with("optimizer.") || path.starts_with("scheduler.");
+}
+
 // A word of our own keys.
 bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
 
@@ -120,9 +125,7 @@ void Document::member(const std::string& path, const Json& value) {
     return;
   }
   if (!whole_.contains(path) && sections_.contains(path)) {
-    const bool by_caller =
-        path.find('.') == path.npos || path.starts_with("optimizer.") || path.starts_with("scheduler.");
-    if (!by_caller && value.is_string() && value.string() == "auto") return;  // DeepSpeed drops it
+    if (!filled_by_caller(path) && value.is_string() && value.string() == "auto") return;
     read_.insert(path);
     refusals_.doubtful.erase(path);
     if (!value.is_object())
@@ -184,9 +187,7 @@ void Document::automatic(const std::string& canonical, const std::string& name) 
     waiting_.insert(canonical);
     return;
   }
-  const bool filled_by_caller =
-      name.find('.') == std::string::npos || name.starts_with("optimizer.") || name.starts_with("scheduler.");
-  if (filled_by_caller)
+  if (filled_by_caller(name))
     raise(DS_ERROR_CONFIG, "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
           KeyName(name));
   // DeepSpeed drops it from its other sections: the default.
