@@ -1,7 +1,8 @@
-// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
-// masters and states, batch S (4) x 512 random tokens in all, or M micro-steps of as many. Prints the best
-// and the median step and ru_maxrss of rank 0.
-//   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
+// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B GPT-2 XL,
+// bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M micro-steps of as many.
+// Prints the best and the median step and ru_maxrss of rank 0.
+//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
+//                    [--device cuda:0] [--seq T] [--offload]
 //                    [--f32] [--fused-head auto|always|never]
 //                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
 //                    [--layers L] [--micro-steps M] [--reproducible]
@@ -28,24 +29,27 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSeq = 512;
 constexpr int kWarm = 2;
 
 struct Job {
-  std::string model;
+  std::string model, device = "cpu";
+  int64_t seq = 512;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
   int gradient_bits = 0;  // 0: gradients are not quantized
   int64_t samples = 4;    // of a micro-step, over all ranks
-  int64_t layers = 12, micro_steps = 1;
-  bool quantized_weights = false, feedback = false, sparse = false, reproducible = false;
+  int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
+  bool quantized_weights = false, feedback = false, sparse = false, reproducible = false, offload = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string fused_head = "auto";
-  int64_t tokens() const { return samples * kSeq * micro_steps; }  // of a step on all ranks
-  int64_t rows() const { return samples * kSeq / ranks; }          // of a micro-step on one rank
+  int64_t tokens() const { return samples * seq * micro_steps; }  // of a step on all ranks
+  int64_t rows() const { return samples * seq / ranks; }          // of a micro-step on one rank
 };
 
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
   "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
+  "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
+constexpr const char* kGpt2Xl = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 1600,
+  "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257,
   "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
 constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
   "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -67,6 +71,8 @@ Config config_of(const Job& job) {
   if (job.reproducible) c.reduction = "tree";
   c.compute = job.f32 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
   c.fused_head = job.fused_head;
+  c.device = job.device;
+  if (job.offload) c.zero.optimizer_tier = Tier::host;
   c.optimizer.lr = 1e-4;
   c.optimizer.weight_decay = 0.01;
   return c;
@@ -82,10 +88,11 @@ std::vector<int32_t> random_tokens(int64_t rows, int rank, int64_t vocab) {
 }
 
 // The next token of each row's sequence; -100 behind the last one.
-std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens) {
+std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens, int64_t seq) {
   std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
   targets.push_back(-100);
-  for (size_t i = kSeq - 1; i < targets.size(); i += kSeq) targets[i] = -100;
+  for (size_t i = static_cast<size_t>(seq) - 1; i < targets.size(); i += static_cast<size_t>(seq))
+    targets[i] = -100;
   return targets;
 }
 
@@ -167,16 +174,17 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
       "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
       "{:.2f} "
       "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
-      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks, kSeq,
+      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks, job.seq,
       tokens / seconds.front(), tokens / seconds[seconds.size() / 2], loss,
       static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20),
       static_cast<double>(bytes) / 1e6 / static_cast<double>(seconds.size()));
 }
 
 void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
-  Json json = Json::parse(job.model == "llama" ? kLlama : kGpt2, job.model);
-  json.set(job.model == "llama" ? "num_hidden_layers" : "n_layer", job.layers);
-  HfModel model = hf_model(json, job.rows(), kSeq, HfMode::training);
+  const char* shape = job.model == "llama" ? kLlama : job.model == "gpt2" ? kGpt2 : kGpt2Xl;
+  Json json = Json::parse(shape, job.model);
+  if (job.layers > 0) json.set(job.model == "llama" ? "num_hidden_layers" : "n_layer", job.layers);
+  HfModel model = hf_model(json, job.rows(), job.seq, HfMode::training);
   CommOptions comm_options;
   comm_options.rank = rank;
   comm_options.size = job.ranks;
@@ -192,7 +200,7 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   Engine engine(config_of(job), model.graph, *comm, options);
   std::vector<int32_t> tokens = random_tokens(job.rows() * job.micro_steps, rank,
                                               job.model == "llama" ? 32000 : 50257),
-                       targets = targets_of(tokens);
+                       targets = targets_of(tokens, job.seq);
   for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
   while (rank != 0 && starter.wait_for_start(rank)) train_once(engine, tokens, targets);
   if (rank != 0) return;
@@ -244,17 +252,20 @@ int run(const Job& job) {
 int main(int argc, char** argv) {
   ds::Job job;
   CLI::App app("A training step of 124M parameters");
-  app.add_option("model", job.model)->required()->check(CLI::IsMember({"gpt2", "llama"}));
+  app.add_option("model", job.model)->required()->check(CLI::IsMember({"gpt2", "llama", "gpt2-xl"}));
   app.add_option("threads", job.threads)->required()->check(CLI::Range(1, 256));
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_option("--stage", job.stage)->check(CLI::Range(0, 3));
+  app.add_option("--device", job.device);
+  app.add_option("--seq", job.seq)->check(CLI::Range(1, 1024));
+  app.add_flag("--offload", job.offload, "States in memory of the host");
   app.add_flag("--quantized-weights", job.quantized_weights);
   app.add_option("--gradient-bits", job.gradient_bits)->check(CLI::IsMember({0, 4, 8}));
   app.add_flag("--feedback", job.feedback);
   app.add_flag("--sparse", job.sparse);
   app.add_option("--samples", job.samples)->check(CLI::Range(1, 1024));
-  app.add_option("--layers", job.layers)->check(CLI::Range(1, 12));
+  app.add_option("--layers", job.layers)->check(CLI::Range(1, 48));
   app.add_option("--micro-steps", job.micro_steps)->check(CLI::Range(1, 64));
   app.add_flag("--reproducible", job.reproducible);
   app.add_flag("--f32", job.f32);

@@ -2,6 +2,7 @@
   ./run bench train_step [ROUNDS] [gpt2|llama] [THREADS] [STEPS]
   ./run bench train_step --ranks 2 [ROUNDS] [STAGES] [STEPS]      STAGES: as in 0123
   ./run bench train_step --reproducible [ROUNDS] [MICRO_STEPS]    what the order of `reproducible` costs
+  ./run bench train_step --device cuda:0 [ROUNDS] [gpt2|gpt2-xl] [STEPS]
 
 Both sides: GPT-2 124M (or a 125M Llama) of Transformers' shape, batch 4 x 512 random tokens, bf16, loss, gradient,
 clip 1.0, AdamW. libds: f32 masters and states, 1 rank. torch: f32 parameters under autocast, or bf16 parameters and
@@ -16,6 +17,9 @@ each stage, and libds's stage 3 within 10 % of its stage 0.
 
 With --reproducible: libds against itself on 2 ranks, sums over MICRO_STEPS (4) micro-steps in the order that is the same on
 any number of ranks, or as they come. Bar: 1.1 times the time.
+
+With --device: GPT-2 124M, batch 16 x 1024, or GPT-2 XL (1.5B), batch 8 x 1024, on a GPU, beside torch compiled. Bar: as
+fast as the faster compiled mode. DS_BUILD: the folder with bin/bench_train_step, in place of build.
 """
 import os
 import re
@@ -29,13 +33,15 @@ import verdict
 
 MODES = ("autocast", "bf16", "autocast+compile", "bf16+compile")
 ROWS, SEQ = 4, 512
+GPU_ROWS, GPU_SEQ = {"gpt2": 16, "gpt2-xl": 8}, 1024
 
 
 def build(name):
     import transformers
 
-    if name == "gpt2":
-        config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    if name != "llama":
+        shape = {"n_embd": 1600, "n_layer": 48, "n_head": 25} if name == "gpt2-xl" else {}
+        config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, **shape)
         kind = transformers.GPT2LMHeadModel
     else:
         config = transformers.LlamaConfig(
@@ -47,20 +53,24 @@ def build(name):
     return kind(config).train(), config.vocab_size
 
 
-def torch_side(name, threads, mode):
+def torch_side(name, threads, mode, device="cpu"):
     import torch
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    kind = device.split(":", maxsplit=1)[0]
+    rows, seq = (ROWS, SEQ) if kind == "cpu" else (GPU_ROWS[name], GPU_SEQ)
     model, vocab = build(name)
+    model = model.to(device)
     if mode.startswith("bf16"):
         model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     forward = torch.compile(model) if "compile" in mode else model
-    tokens = torch.randint(0, vocab, (ROWS, SEQ))
+    tokens = torch.randint(0, vocab, (rows, seq)).to(device)
+
     def step():
         begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode.startswith("autocast")):
+        with torch.autocast(kind, torch.bfloat16, enabled=mode.startswith("autocast")):
             loss = forward(tokens, labels=tokens).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -74,6 +84,8 @@ def torch_side(name, threads, mode):
     for _ in sys.stdin:
         print(f"{step():.6f}", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    if kind == "cuda":
+        peak = torch.cuda.max_memory_reserved() / 2**30
     print(f"torch {torch.__version__} {name} {mode} th={threads} peakRSS {peak:.2f} GiB")
 
 
@@ -232,11 +244,31 @@ def cost_of_reproducible(bars, root, rounds, micro_steps):
         print(f"  ru_maxrss of rank 0 {plain.peak_gib():.2f} and {ordered.peak_gib():.2f} GiB", flush=True)
 
 
+def on_device(bars, root, device, rounds, name, steps):
+    rows = GPU_ROWS[name]
+    tokens = rows * GPU_SEQ
+    binary = os.path.join(os.environ.get("DS_BUILD") or os.path.join(root, "build"), "bin", "bench_train_step")
+    ours = Side([binary, name, "4", "0", "--device", device, "--samples", str(rows), "--seq", str(GPU_SEQ)], root)
+    print(f"{name} on {device}, batch {rows} x {GPU_SEQ}, best of {rounds} turns of {steps} steps, tokens/s", flush=True)
+    ratios = []
+    for mode in MODES[2:]:
+        theirs = Side([sys.executable, os.path.abspath(__file__), "--torch", name, "4", mode, device], root)
+        mine, other = turns(ours, theirs, rounds, steps)
+        ratios.append(other / mine)
+        print(f"{mode:18} libds {tokens / mine:8.0f}  torch {tokens / other:8.0f}  ratio {ratios[-1]:.2f}  "
+              f"memory of torch {theirs.peak_gib():.2f} GiB", flush=True)
+    ours.peak_gib()
+    print(f"libds is {min(ratios):.2f} x the faster compiled mode ({bars.least('libds / torch compiled', min(ratios), 1.0)})")
+
+
 def main(bars):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if len(sys.argv) > 1 and sys.argv[1] == "--ranks":
         ranks, rounds, stages, steps = (sys.argv[2:] + ["2", "5", "0123", "1"][len(sys.argv) - 2:])[:4]
         return beside_deepspeed(bars, root, int(ranks), int(rounds), stages, int(steps))
+    if len(sys.argv) > 2 and sys.argv[1] == "--device":
+        rounds, name, steps = (sys.argv[3:] + ["3", "gpt2", "10"][len(sys.argv) - 3:])[:3]
+        return on_device(bars, root, sys.argv[2], int(rounds), name, int(steps))
     if len(sys.argv) > 1 and sys.argv[1] == "--reproducible":
         rounds, micro_steps = (sys.argv[2:] + ["5", "4"][len(sys.argv) - 2:])[:2]
         return cost_of_reproducible(bars, root, int(rounds), micro_steps)
@@ -256,7 +288,7 @@ def main(bars):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--torch"]:
-        torch_side(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        torch_side(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
     elif sys.argv[1:2] == ["--deepspeed"]:
         ranks, stage, adam, rank = sys.argv[2:6]
         deepspeed_side(int(rank), int(ranks), int(stage), adam == "torch")
