@@ -35,8 +35,8 @@ struct Job {
   std::string model, device = "cpu";
   int64_t seq = 512;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
-  int gradient_bits = 0;  // 0: gradients are not quantized
-  int64_t samples = 4;    // of a micro-step, over all ranks
+  int gradient_bits = 0;                // 0: gradients are not quantized
+  int64_t samples = 4;                  // of a micro-step, over all ranks
   int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
   bool quantized_weights = false, feedback = false, sparse = false, reproducible = false, offload = false;
   bool profile = false, by_instruction = false, f32 = false;
@@ -48,7 +48,8 @@ struct Job {
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
   "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
   "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
-constexpr const char* kGpt2Xl = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 1600,
+constexpr const char* kGpt2Xl =
+    R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 1600,
   "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257,
   "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
 constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
@@ -174,8 +175,8 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
       "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
       "{:.2f} "
       "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
-      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks, job.seq,
-      tokens / seconds.front(), tokens / seconds[seconds.size() / 2], loss,
+      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks,
+      job.seq, tokens / seconds.front(), tokens / seconds[seconds.size() / 2], loss,
       static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20),
       static_cast<double>(bytes) / 1e6 / static_cast<double>(seconds.size()));
 }

@@ -1565,6 +1565,8 @@ typedef struct ds_linear_cross_entropy_options {
   /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
+  /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
+  int64_t kept;
 } ds_linear_cross_entropy_options;
 
 static inline ds_linear_cross_entropy_options ds_linear_cross_entropy_options_init(void) {
@@ -1572,10 +1574,12 @@ static inline ds_linear_cross_entropy_options ds_linear_cross_entropy_options_in
   options.label_smoothing = 0.0;
   options.z_loss = 0.0;
   options.reduction = "mean";
+  options.kept = 0;
   return options;
 }
 
-/** The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+/** The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
+ * whole.
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
@@ -1593,6 +1597,7 @@ static inline ds_status ds_op_linear_cross_entropy(ds_graph* graph, int32_t x, i
     if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
     if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
     if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+    if (options->kept != 0) ds_ops_integer(&node, "kept", options->kept);
   }
   return ds_ops_end(&node, graph, "linear_cross_entropy", out);
 }
@@ -1607,6 +1612,8 @@ typedef struct ds_linear_cross_entropy_dx_options {
   /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
+  /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
+  int64_t kept;
 } ds_linear_cross_entropy_dx_options;
 
 static inline ds_linear_cross_entropy_dx_options ds_linear_cross_entropy_dx_options_init(void) {
@@ -1614,11 +1621,12 @@ static inline ds_linear_cross_entropy_dx_options ds_linear_cross_entropy_dx_opti
   options.label_smoothing = 0.0;
   options.z_loss = 0.0;
   options.reduction = "mean";
+  options.kept = 0;
   return options;
 }
 
-/** The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
- * differentiable.
+/** The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
+ * or of its kept logits. Not differentiable.
  * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
@@ -1639,6 +1647,37 @@ static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t d
     if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
     if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
     if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+    if (options->kept != 0) ds_ops_integer(&node, "kept", options->kept);
+  }
+  return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
+}
+
+/** The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
+ * or of its kept logits. Not differentiable.
+ * @param dloss A[], gradient of the loss; A[n] with reduction "none"
+ * @param x T[n,C], rows
+ * @param w T[V,C], a row for each word
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param kept T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
+ * to a multiple of 8
+ * @param options [nullable]
+ * @param out [out] dx: T[n,C], gradient of x; then dw: T[V,C], gradient of w */
+static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int32_t dloss, int32_t x, int32_t w, int32_t
+    targets, int32_t stats, int32_t kept, const ds_linear_cross_entropy_dx_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dloss);
+  ds_ops_operand(&node, x);
+  ds_ops_operand(&node, w);
+  ds_ops_operand(&node, targets);
+  ds_ops_operand(&node, stats);
+  ds_ops_operand(&node, kept);
+  if (options) {
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);
+    if (options->reduction && strcmp(options->reduction, "mean") != 0) ds_ops_text(&node, "reduction", options->reduction);
+    if (options->kept != 0) ds_ops_integer(&node, "kept", options->kept);
   }
   return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
 }

@@ -182,7 +182,8 @@ void copy_plain_outputs(Graph& graph) {
 constexpr int64_t kFewestHeadWords = 4096;
 
 // The forward part in its final types. A fused head costs its product once more in a backward part and saves
-// the logits, which are twice as large in f32.
+// the logits, which are twice as large in f32. On a device 16-bit logits are kept, but within the head, where
+// their rows are aligned whatever the number of words: tensor cores need that (docs/adr/0055).
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
@@ -194,7 +195,8 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   fuse(graph);
   if (config.fused_head == "always") fuse_head(graph, 0);
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
-  if (config.fused_head == "auto" && pays) fuse_head(graph, kFewestHeadWords);
+  if (config.fused_head == "auto" && (pays || config.device != "cpu"))
+    fuse_head(graph, kFewestHeadWords, !pays);
   copy_plain_outputs(graph);
   return graph;
 }

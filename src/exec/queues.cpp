@@ -25,7 +25,10 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectiv
   }
   if (compute->immediate() && collectives == CollectivesOn::thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
-  if (!queues_[Queue::host]->immediate()) host_team_ = std::make_unique<ThreadTeam>(1);
+  // Where compute is threads of this machine, too, they have its cores; elsewhere the cores are free for
+  // values that are drawn and for updates of states that are offloaded.
+  if (!queues_[Queue::host]->immediate())
+    host_team_ = std::make_unique<ThreadTeam>(compute->runs_host_code() ? 1 : team.size());
 }
 
 int64_t RankQueues::scratch_bytes() const {

@@ -22,7 +22,8 @@ enum class CollectivesOn : int8_t {
 // queue does: lanes finish before this ends.
 class RankQueues {
  public:
-  // team: of compute; a queue of host kernels that is a thread has one thread of its own. Both are borrowed.
+  // team: of compute. A queue of host kernels that is a thread has a team of its own: of one thread where
+  // compute is threads, too, else as large. Device and team are borrowed.
   RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives = CollectivesOn::usual);
   ~RankQueues();
 

@@ -10,7 +10,7 @@
 
 namespace ds {
 
-int fuse_head(Graph& graph, int64_t fewest_words) {
+int fuse_head(Graph& graph, int64_t fewest_words, bool kept) {
   IdVector<ValueId, int> readers = count_readers(graph);
   for (const GraphOutput& out : graph.outputs) --readers[out.value];  // an output does not keep the pair
   int replaced = 0;
@@ -24,6 +24,7 @@ int fuse_head(Graph& graph, int64_t fewest_words) {
     bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
     Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, loss.attrs};
+    if (kept) fused.attrs.set("kept", 1);
     std::vector<TensorType> in;
     for (ValueId value : fused.in) in.push_back(graph.type(value));
     std::vector<TensorType> types = op(fused.op).infer(in, fused.attrs);

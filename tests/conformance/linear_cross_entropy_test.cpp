@@ -97,6 +97,19 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   std::vector<Tensor> want{loss[0], run("linear_dx", {dlogits, w})[0], run("linear_dw", {dlogits, x})[0]};
   std::vector<Tensor> got{run("linear_cross_entropy", fused.in)[0]};
   for (Tensor& grad : run("linear_cross_entropy_dx", fused_dx.in)) got.push_back(std::move(grad));
+  const Attrs kept{{"kept", int64_t{1}}};
+  Tensor rows(DS_DTYPE_F64, {9, 2104});  // rows of words up to a multiple of 8
+  for (int64_t r = 0; r < 9; ++r) {
+    for (int64_t v = 0; v < kWords; ++v) rows.set(r * 2104 + v, logits.at(r * kWords + v));
+  }
+  std::vector<Tensor> in = fused_dx.in;
+  in.push_back(rows);
+  const KernelImpl& loss_kernel = implementation(reference, "linear_cross_entropy", "ref");
+  const KernelImpl& dx_kernel = implementation(reference, "linear_cross_entropy_dx", "ref");
+  got.push_back(run_case(loss_kernel, {"linear_cross_entropy", kept, fused.in}, DS_DTYPE_F64, team)[0]);
+  for (Tensor& grad : run_case(dx_kernel, {"linear_cross_entropy_dx", kept, in}, DS_DTYPE_F64, team))
+    got.push_back(std::move(grad));
+  for (int i = 0; i < 3; ++i) want.push_back(want[static_cast<size_t>(i)]);
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     for (int64_t e = 0; e < want[i].numel(); ++e) {

@@ -1,5 +1,7 @@
 #include "cuda/device_cases.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -376,6 +378,30 @@ std::vector<InstructionCase> device_instruction_cases() {
     }
   }
   return all;
+}
+
+std::string kept_head(const RunCase& run, DType dtype, double tolerance) {
+  for (auto [rows, width, words] : {std::array<int64_t, 3>{9, 24, 50}, {33, 64, 4099}, {5, 8, 16}}) {
+    const Tensor x = random_tensor(DS_DTYPE_F64, {rows, width}, 81),
+                 w = random_tensor(DS_DTYPE_F64, {words, width}, 82), targets = random_ids(rows, words, 83);
+    for (const Attrs& attrs :
+         {Attrs{}, Attrs{{"label_smoothing", 0.1}, {"z_loss", 1e-3}, {"reduction", "none"}}}) {
+      const Tensor logits = run({"linear", {}, {x, w}}, dtype)[0];
+      const std::vector<Tensor> want = run({"cross_entropy", attrs, {logits, targets}}, dtype);
+      Attrs kept = attrs;
+      kept.set("kept", int64_t{1});
+      const std::vector<Tensor> got = run({"linear_cross_entropy", kept, {x, w, targets}}, dtype);
+      for (size_t i = 0; i < want.size(); ++i) {
+        for (int64_t e = 0; e < want[i].numel(); ++e) {
+          const double there = want[i].at(e), here = got[i].at(e);
+          if (std::abs(here - there) <= tolerance * (1 + std::abs(there))) continue;
+          return fmt::format("{} words, {}: output {} element {}: got {}, want {}", words, dtype_name(dtype),
+                             i, e, here, there);
+        }
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace ds::test

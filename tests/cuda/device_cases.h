@@ -24,5 +24,8 @@ std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal);
 // NaN in keys and values that are masked, and, of 16-bit operands, in other sequences, reaches nothing; NaN
 // in a query reaches its row, and no other. "" or what differs.
 std::string bounds_of_nan(const RunCase& run, DType dtype);
+// A head that keeps its logits has the loss of `linear` and `cross_entropy`, within `tolerance` of its size:
+// 0 where both products add up in one order. "" or what differs.
+std::string kept_head(const RunCase& run, DType dtype, double tolerance);
 
 }  // namespace ds::test

@@ -208,6 +208,12 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   }
 }
 
+TEST_F(Lanes, AHeadThatKeepsItsLogitsIsLinearThenCrossEntropy) {
+  seed = 5;
+  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) EXPECT_EQ(kept_head(run, dtype, 0), "");
+}
+
 // Rows of a batch of millions do not go where a grid has a limit.
 TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
   class Limits final : public cuda::Launcher {

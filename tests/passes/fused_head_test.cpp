@@ -97,7 +97,15 @@ TEST(FusedHead, TheConfigurationDecides) {
     EXPECT_EQ(runs(plan.eval, "linear_cross_entropy"), row.eval) << row.choice;
     EXPECT_EQ(runs(plan.eval, "cross_entropy"), !row.eval) << row.choice;
   }
+  // A device keeps 16-bit logits, in rows that products read in whole vectors.
   Config c = make_config(0, 1, 1);
+  c.compute = DS_DTYPE_BF16;
+  Machine machine;
+  c.device = "cuda:0";
+  const std::string step = compile_plan(gpt(), c, 0, 1, machine).step.print();
+  EXPECT_NE(step.find("kept=1"), std::string::npos);
+  EXPECT_NE(step.find("bf16[n,4504]"), std::string::npos) << step;
+  c = make_config(0, 1, 1);
   EXPECT_FALSE(runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step,
                     "linear_cross_entropy"))
       << "a small vocabulary has nothing to save";

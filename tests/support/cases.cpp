@@ -1,4 +1,5 @@
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "support/conformance.h"
 
 namespace ds::test {
@@ -328,7 +329,24 @@ class CaseBuilder {
     Tensor x = real({s_.n, s_.width()}), w = real({words, s_.width()});
     add("linear_cross_entropy", attrs, {x, w, targets});
     std::vector<Tensor> y = outputs();
-    add("linear_cross_entropy_dx", attrs, {real(y[0].dims()), x, w, targets, y[1]});
+    Tensor dloss = real(y[0].dims());
+    add("linear_cross_entropy_dx", attrs, {dloss, x, w, targets, y[1]});
+    Attrs kept = attrs;
+    kept.set("kept", int64_t{1});
+    add("linear_cross_entropy_dx", kept, {dloss, x, w, targets, y[1], kept_logits(x, w)});
+  }
+  // As the forward part of a head keeps them.
+  static Tensor kept_logits(const Tensor& x, const Tensor& w) {
+    const int64_t rows = x.dims()[0], width = x.dims()[1], words = w.dims()[0], stride = round_up(words, 8);
+    Tensor logits(DS_DTYPE_F64, {rows, stride});
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t v = 0; v < words; ++v) {
+        double sum = 0;
+        for (int64_t i = 0; i < width; ++i) sum += x.at(r * width + i) * w.at(v * width + i);
+        logits.set(r * stride + v, sum);
+      }
+    }
+    return logits;
   }
 
   void softmax() {

@@ -1062,7 +1062,8 @@ cross_entropy_dx(g::Graph, dloss, logits, targets, stats; label_smoothing::Real 
 """
     linear_cross_entropy(g, x, w, targets; ...)
 
-The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
+whole.
 
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
@@ -1070,20 +1071,21 @@ The cross_entropy of x w^T, which is made by blocks of at most 1024 words and ne
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
 - `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
 Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], what the
 backward part needs of the softmax of each row
 """
 linear_cross_entropy(g::Graph, x, w, targets; label_smoothing::Real = 0.0, z_loss::Real = 0.0, reduction::AbstractString
-    = "mean") =
+    = "mean", kept::Integer = 0) =
     results(2, add(g, "linear_cross_entropy", Any[x, w, targets], Any[("label_smoothing", label_smoothing, 0.0),
-        ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean")]))
+        ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
 
 """
     linear_cross_entropy_dx(g, dloss, x, w, targets, stats; ...)
 
-The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
-differentiable.
+The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A; or of
+its kept logits. Not differentiable.
 
 - `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `x`: T[n,C], rows
@@ -1093,13 +1095,39 @@ differentiable.
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
 - `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
 """
 linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats; label_smoothing::Real = 0.0, z_loss::Real = 0.0,
-    reduction::AbstractString = "mean") =
+    reduction::AbstractString = "mean", kept::Integer = 0) =
     results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats], Any[("label_smoothing",
-        label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean")]))
+        label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
+
+"""
+    linear_cross_entropy_dx_kept(g, dloss, x, w, targets, stats, kept; ...)
+
+The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A; or of
+its kept logits. Not differentiable.
+
+- `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
+- `x`: T[n,C], rows
+- `w`: T[V,C], a row for each word
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `kept`: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up to a
+  multiple of 8
+- `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+
+Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
+"""
+linear_cross_entropy_dx_kept(g::Graph, dloss, x, w, targets, stats, kept; label_smoothing::Real = 0.0, z_loss::Real =
+    0.0, reduction::AbstractString = "mean", kept::Integer = 0) =
+    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats, kept], Any[("label_smoothing",
+        label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
 
 """
     mse(g, x, target)

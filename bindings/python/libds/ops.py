@@ -13,8 +13,8 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention", "cached_attention_packed",
            "rope", "softmax", "causal_softmax", "softmax_dx", "top_gates", "top_gates_dx", "scale_rows",
            "scale_rows_dw", "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill",
-           "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx", "mse",
-           "mse_dx"]
+           "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx",
+           "linear_cross_entropy_dx_kept", "mse", "mse_dx"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -39,8 +39,8 @@ _DEFAULTS = {
     "fill": {"loss_scale": 0},
     "cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
     "cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
-    "linear_cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
-    "linear_cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
+    "linear_cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean", "kept": 0},
+    "linear_cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean", "kept": 0},
 }
 
 
@@ -1164,8 +1164,9 @@ def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: f
 
 
 def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
-        Literal["mean", "sum", "none"] = "mean"):
-    """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+        Literal["mean", "sum", "none"] = "mean", kept: int = 0):
+    """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is
+    kept whole.
 
     Args:
         graph: the graph that the operation is added to
@@ -1176,19 +1177,20 @@ def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, 
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
         reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
     Returns:
         loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
         stats: A[n,2], what the backward part needs of the softmax of each row
     """
     return _add(graph, "linear_cross_entropy", [x, w, targets], 2, label_smoothing=label_smoothing, z_loss=z_loss,
-                reduction=reduction)
+                reduction=reduction, kept=kept)
 
 
 def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
-        reduction: Literal["mean", "sum", "none"] = "mean"):
-    """The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A.
-    Not differentiable.
+        reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
+    """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
+    A; or of its kept logits. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
@@ -1201,13 +1203,42 @@ def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothi
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
         reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
     Returns:
         dx: T[n,C], gradient of x
         dw: T[V,C], gradient of w
     """
     return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats], 2, label_smoothing=label_smoothing,
-                z_loss=z_loss, reduction=reduction)
+                z_loss=z_loss, reduction=reduction, kept=kept)
+
+
+def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, kept, *, label_smoothing: float = 0.0, z_loss:
+        float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
+    """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
+    A; or of its kept logits. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss; A[n] with reduction "none"
+        x: T[n,C], rows
+        w: T[V,C], a row for each word
+        targets: i32[n], the right word of each row; -100: the row has none
+        stats: A[n,2], what the backward part needs of the softmax of each row
+        kept: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
+            to a multiple of 8
+        label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
+            p)
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+
+    Returns:
+        dx: T[n,C], gradient of x
+        dw: T[V,C], gradient of w
+    """
+    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats, kept], 2,
+                label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
 
 
 def mse(graph, x, target):

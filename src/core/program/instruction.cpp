@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -15,17 +16,17 @@
 namespace ds {
 namespace {
 
-constexpr OperandRule reads(Role role, int8_t least = 1, int8_t most = 1) {
+constexpr OperandRule reads(Role role, int32_t least = 1, int32_t most = 1) {
   return {role, Access::read, false, least, most};
 }
-constexpr OperandRule writes(Role role, int8_t most = 1) { return {role, Access::write, false, 1, most}; }
-constexpr OperandRule writes_or_updates(Role role, int8_t least = 1) {
+constexpr OperandRule writes(Role role, int32_t most = 1) { return {role, Access::write, false, 1, most}; }
+constexpr OperandRule writes_or_updates(Role role, int32_t least = 1) {
   return {role, Access::write, true, least};
 }
-constexpr OperandRule updates(Role role, int8_t least = 1, int8_t most = 1) {
+constexpr OperandRule updates(Role role, int32_t least = 1, int32_t most = 1) {
   return {role, Access::update, false, least, most};
 }
-constexpr int8_t kAny = 127;
+constexpr int32_t kAny = std::numeric_limits<int32_t>::max();
 
 template <int kFlops>
 double flops(const Attrs&) {
@@ -56,7 +57,7 @@ InstrDef following(InstrDef row) {
   return row;
 }
 
-InstrDef optimizer(const char* name, Op op, int8_t states, double (*cost)(const Attrs&)) {
+InstrDef optimizer(const char* name, Op op, int32_t states, double (*cost)(const Attrs&)) {
   return kernel(name, op, Kind::update,
                 {reads(Role::grad), reads(Role::scalars), updates(Role::master),
                  updates(Role::state, states, states), writes_or_updates(Role::param)},

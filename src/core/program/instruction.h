@@ -120,8 +120,8 @@ struct OperandRule {
   Role role;
   Access access;
   bool may_update = false;  // `write` may also be `update`
-  int8_t least = 1;         // 0: may be absent
-  int8_t most = 1;          // more: it repeats
+  int32_t least = 1;        // 0: may be absent
+  int32_t most = 1;         // more: it repeats
 };
 
 // What a row says, one row for each instruction, in one table: the same for every program, size and rank.

@@ -1,6 +1,8 @@
 #pragma once
 #include <functional>
+#include <string>
 
+#include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/device/thread_team.h"
 #include "kernels/kernel.h"
@@ -17,6 +19,11 @@ void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply);
 // Element type of a launch of either op.
 inline DType head_dtype(const KernelQuery& query) {
   return query.op == "linear_cross_entropy" ? query.in[0] : query.in[1];
+}
+
+// Where logits are kept, the reference kernel is the only one here: CPU plans keep those of `linear`.
+inline std::string refuse_kept_logits(const KernelQuery& query) {
+  return query.attrs.integer_or("kept", 0) == 0 ? "" : "logits that are kept";
 }
 
 // The shape of every product that a launch runs, most of them once for many.

@@ -140,8 +140,107 @@ struct Head {
   }
 };
 
+// Whole logits in the type of x, kept for the gradient. Tensor cores need whole vectors along every matrix,
+// so that rows have zeros behind their words up to a multiple of 8; a weight of other extents is copied to
+// one with rows of zeros behind, which costs a hundredth of a product.
+struct KeptHead {
+  int64_t rows, width, words, stride;
+  DType dtype;
+  const TensorView &x, &w;
+  std::byte* padded;  // room for the weight, or its gradient, of `stride` words; null: it is aligned itself
+
+  KeptHead(const TensorView& x, const TensorView& w, const TensorView& logits, Scratch& scratch)
+      : rows(x.dims[0]),
+        width(x.dims[1]),
+        words(w.dims[0]),
+        stride(logits.dims[1]),
+        dtype(x.dtype),
+        x(x),
+        w(w),
+        padded(words == stride ? nullptr : scratch.take<std::byte>(stride * width * size_of(dtype))) {}
+  const void* weight(Launcher& launcher) const {
+    if (!padded) return w.data;
+    copy_bytes(launcher, w.data, padded, w.bytes());
+    copy_bytes(launcher, nullptr, padded + w.bytes(), (stride - words) * width * size_of(dtype));
+    return padded;
+  }
+  LossArgs args(const Attrs& attrs, const TensorView& logits) const {
+    LossArgs a{};
+    put_attributes(a, attrs, words);
+    a.logits = operand(logits);
+    a.rows = rows, a.words = words, a.stride = stride;
+    a.begins = 1, a.padded = 1;
+    return a;
+  }
+};
+bool keeps_logits(const Attrs& attrs) { return attrs.integer_or("kept", 0) != 0; }
+
+void make_kept_logits(Launcher& launcher, const Arguments& c, const Attrs& attrs) {
+  Scratch scratch(c.scratch);
+  auto* terms = scratch.take<double>(c.in[0].dims[0]);
+  const KeptHead head(c.in[0], c.in[1], c.out[2], scratch);
+  multiply(launcher, {{head.rows, head.stride, head.width, head.width, head.width, head.stride, false, true,
+                       false, head.dtype},
+                      head.x.data,
+                      head.weight(launcher),
+                      nullptr,
+                      c.out[2].data});
+  LossArgs a = head.args(attrs, c.out[2]);
+  a.targets = c.in[2].as<int32_t>();
+  a.loss = c.out[0].as<float>();
+  a.stats = c.out[1].as<RowStats>();
+  a.target_logit = c.out[3].as<float>();
+  if (smooths(attrs)) a.spread = c.out[4].as<float>();
+  a.terms = terms;
+  start_fold(launcher, a);
+  start_loss(launcher, a);
+}
+void make_gradients_of_kept(Launcher& launcher, const Arguments& c, const Attrs& attrs) {
+  Scratch scratch(c.scratch);
+  auto* scale = scratch.take<float>(1);
+  const KeptHead head(c.in[1], c.in[2], c.in[5], scratch);
+  const TensorView &gradients = c.out[2], &dx = c.out[0], &dw = c.out[1];
+  LossArgs a = head.args(attrs, c.in[5]);
+  a.dloss = c.in[0].as<float>();
+  a.targets = c.in[3].as<int32_t>();
+  a.stats = c.in[4].as<RowStats>();
+  a.to = operand(gradients);
+  a.to_stride = head.stride;
+  start_scale(launcher, a, scale);
+  start_gradients(launcher, a);
+  multiply(launcher, {{head.rows, head.width, head.stride, head.stride, head.width, head.width, false, false,
+                       false, head.dtype},
+                      gradients.data,
+                      head.weight(launcher),
+                      nullptr,
+                      dx.data});
+  void* sums = head.padded ? head.padded : dw.data;
+  multiply(launcher, {{head.stride, head.width, head.rows, head.stride, head.width, head.width, true, false,
+                       false, head.dtype},
+                      gradients.data,
+                      head.x.data,
+                      nullptr,
+                      sums});
+  if (head.padded) copy_bytes(launcher, sums, dw.data, dw.bytes());
+}
+
+// Of either operation of a head that keeps its logits: `run`, and scratch for `first` bytes and a weight.
+Made make_kept_head(const Query& query, int64_t operand, int64_t first,
+                    void (*run)(Launcher&, const Arguments&, const Attrs&)) {
+  const TensorView &x = query.in[static_cast<size_t>(operand)],
+                   &w = query.in[static_cast<size_t>(operand + 1)];
+  Scratch room(nullptr);
+  room.take<std::byte>(first);
+  KeptHead(x, w, query.out[2], room);
+  return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) { run(launcher, c, attrs); },
+              room.used());
+}
+
 Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
+  if (keeps_logits(query.attrs))
+    return make_kept_head(query, 0, query.in[0].dims[0] * static_cast<int64_t>(sizeof(double)),
+                          make_kept_logits);
   return made(
       [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const Head head(c.in[0], c.in[1], c.out[2]);
@@ -166,6 +265,7 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
 
 Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
+  if (keeps_logits(query.attrs)) return make_kept_head(query, 1, sizeof(float), make_gradients_of_kept);
   const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
   Scratch room(nullptr);
   room.take<float>(1);

@@ -64,6 +64,9 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
     for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) spread += own.top - get(a.logits, begin + v);
     spread = block_sum(spread, room + 4 * kRoom);
   }
+  if (a.padded) {
+    for (int64_t v = a.words + threadIdx.x; v < a.stride; v += blockDim.x) put(a.logits, begin + v, 0.0f);
+  }
   if (threadIdx.x != 0) return;
   RowStats s = own;
   if (!a.begins) {
@@ -127,6 +130,9 @@ DS_LOOP_KERNEL(logit_gradients, LossArgs) {
     const bool target = a.first + v == a.targets[row];
     put(a.to, row * a.to_stride + v, counted ? scale * slope_of(a, s, logit, target) : 0.0f);
   }
+  if (!a.padded || blockIdx.y != 0) return;
+  for (int64_t v = a.words + threadIdx.x; v < a.to_stride; v += blockDim.x)
+    put(a.to, row * a.to_stride + v, 0.0f);
 }
 
 DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {

@@ -145,7 +145,10 @@ std::string refuse(const KernelQuery& query) {
   return type.empty() ? mixed_dtypes(query) : type;
 }
 
-std::string refuse_head(const KernelQuery& query) { return refuse_type(cpu::head_dtype(query)); }
+std::string refuse_head(const KernelQuery& query) {
+  std::string kept = cpu::refuse_kept_logits(query);
+  return kept.empty() ? refuse_type(cpu::head_dtype(query)) : kept;
+}
 
 }  // namespace
 

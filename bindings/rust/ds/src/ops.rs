@@ -1566,6 +1566,8 @@ pub struct LinearCrossEntropy<'a> {
     pub z_loss: f64,
     /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
+    /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+    pub kept: i64,
 }
 
 impl Default for LinearCrossEntropy<'_> {
@@ -1574,6 +1576,7 @@ impl Default for LinearCrossEntropy<'_> {
             label_smoothing: 0.0,
             z_loss: 0.0,
             reduction: "mean",
+            kept: 0,
         }
     }
 }
@@ -1589,10 +1592,14 @@ impl LinearCrossEntropy<'_> {
         if self.reduction != "mean" {
             attrs.text("reduction", self.reduction);
         }
+        if self.kept != 0 {
+            attrs.integer("kept", self.kept);
+        }
     }
 }
 
-/// The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+/// The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
+/// whole.
 ///
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
@@ -1617,6 +1624,8 @@ pub struct LinearCrossEntropyDx<'a> {
     pub z_loss: f64,
     /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
+    /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+    pub kept: i64,
 }
 
 impl Default for LinearCrossEntropyDx<'_> {
@@ -1625,6 +1634,7 @@ impl Default for LinearCrossEntropyDx<'_> {
             label_smoothing: 0.0,
             z_loss: 0.0,
             reduction: "mean",
+            kept: 0,
         }
     }
 }
@@ -1640,11 +1650,14 @@ impl LinearCrossEntropyDx<'_> {
         if self.reduction != "mean" {
             attrs.text("reduction", self.reduction);
         }
+        if self.kept != 0 {
+            attrs.integer("kept", self.kept);
+        }
     }
 }
 
-/// The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
-/// differentiable.
+/// The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
+/// or of its kept logits. Not differentiable.
 ///
 /// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `x`: T\[n,C\], rows
@@ -1658,6 +1671,26 @@ pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Val
     let mut attrs = Attrs::default();
     options.put(&mut attrs);
     let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
+/// or of its kept logits. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[V,C\], a row for each word
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+/// - `kept`: T\[n,P\], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
+///   to a multiple of 8
+///
+/// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
+pub fn linear_cross_entropy_dx_kept(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value,
+    kept: Value, options: &LinearCrossEntropyDx) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats, kept])?;
     Ok((result(first, 0), result(first, 1)))
 }
 

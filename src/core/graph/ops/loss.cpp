@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -64,7 +65,16 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
   return {wide_type(x.dtype), {x.shape[0], block_of(w.shape[0].extent)}};
 }
 
-// Room: a block of logits, the logits of targets and, with smoothing, what it needs of each row.
+// Whether the backward part reads the logits of the forward part, and makes none.
+bool keeps_logits(const Attrs& attrs) { return attrs.integer_or("kept", 0) != 0; }
+
+// A row begins at a multiple of 16 bytes of 16-bit elements, so that products read it in whole vectors.
+TensorType kept_logits(const TensorType& x, const TensorType& w) {
+  return {x.dtype, {x.shape[0], round_up(w.shape[0].extent, 8)}};
+}
+
+// Room: logits, kept or a block of them, the logits of targets and, with smoothing, what it needs of each
+// row.
 Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
@@ -75,7 +85,8 @@ Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   DType wide = wide_type(in[0].dtype);
   Dim rows = in[0].shape[0];
   TensorType loss = loss_type("linear_cross_entropy", attrs, wide, rows);
-  Types out{loss, {wide, {rows, 2}}, logits_block(in[0], in[1]), {wide, {rows}}};
+  const TensorType logits = keeps_logits(attrs) ? kept_logits(in[0], in[1]) : logits_block(in[0], in[1]);
+  Types out{loss, {wide, {rows, 2}}, logits, {wide, {rows}}};
   if (smoothing_of(attrs) != 0) out.push_back({wide, {rows}});
   return out;
 }
@@ -90,6 +101,13 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs& attrs) {
   check.equal(0, loss_type("linear_cross_entropy_dx", attrs, wide, in[1].shape[0]));
   check.equal(3, {DS_DTYPE_I32, {in[1].shape[0]}});
   check.equal(4, {wide, {in[1].shape[0], 2}});
+  const bool kept = keeps_logits(attrs);
+  require(kept == (in.size() == 6), "linear_cross_entropy_dx: takes {} operands with {{kept={}}}, got {}",
+          kept ? 6 : 5, kept ? 1 : 0, in.size());
+  if (kept) {  // the gradients of the logits are room
+    check.equal(5, kept_logits(in[1], in[2]));
+    return {in[1], in[2], in[5]};
+  }
   Types out{in[1], in[2], logits_block(in[1], in[2])};
   if (wide != in[1].dtype) out.push_back({wide, in[1].shape});
   return out;
@@ -97,8 +115,9 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs& attrs) {
 
 std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
-  ValueId dx = c.emit("linear_cross_entropy_dx",
-                      {c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]}, node.attrs, {0, 1});
+  std::vector<ValueId> in{c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]};
+  if (keeps_logits(node.attrs)) in.push_back(node.out[2]);
+  ValueId dx = c.emit("linear_cross_entropy_dx", std::move(in), node.attrs, {0, 1});
   return {dx, !dx.exists() ? none : dx + 1, none};
 }
 
@@ -138,8 +157,8 @@ double head_flops(const TensorType& x, const TensorType& w, int64_t n, double pr
   return logits * (2.0 * products * static_cast<double>(x.shape[1].extent) + 6.0);
 }
 double linear_cross_entropy_flops(In in, const Attrs&, int64_t n) { return head_flops(in[0], in[1], n, 1); }
-double linear_cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
-  return head_flops(in[1], in[2], n, 3);
+double linear_cross_entropy_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  return head_flops(in[1], in[2], n, keeps_logits(attrs) ? 2 : 3);
 }
 double mse_flops(In in, const Attrs&, int64_t n) { return 3.0 * static_cast<double>(in[0].shape.numel(n)); }
 double mse_dx_flops(In in, const Attrs&, int64_t n) {
@@ -155,7 +174,12 @@ void add_loss_ops(std::vector<OpDef>& table) {
       logits{"logits", "T[n,V]", "a score for each word"},
       targets{"targets", "i32[n]", "the right word of each row; -100: the row has none"},
       stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
-      x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"};
+      x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
+      kept{"kept", "T[n,P]",
+           "room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up "
+           "to a multiple of 8"};
+  const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
+                                               {"dw", "T[V,C]", "gradient of w"}};
   const std::vector<AttrDef> terms{
       optional(
           {"label_smoothing", AttrKind::number,
@@ -170,6 +194,11 @@ void add_loss_ops(std::vector<OpDef>& table) {
                 "of the losses of rows with a target: their mean, their sum, or a loss for each row",
                 {"mean", "sum", "none"}},
                "mean")};
+  std::vector<AttrDef> head_terms = terms;
+  head_terms.push_back(optional({"kept", AttrKind::integer,
+                                 "1: the logits are rounded to T and kept for the backward part; 0: they are "
+                                 "made again"},
+                                int64_t{0}));
   table.push_back({.name = "cross_entropy",
                    .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
                           "its target; 0 without such rows. Attributes change the loss of a row, or what "
@@ -190,21 +219,21 @@ void add_loss_ops(std::vector<OpDef>& table) {
        .flops = cross_entropy_dx_flops});
   table.push_back({.name = "linear_cross_entropy",
                    .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
-                          "neither rounded nor kept.",
+                          "neither rounded nor kept, or is kept whole.",
                    .forms = {{"", {x, w, targets}, {entropy, stats}}},
-                   .attrs = terms,
+                   .attrs = head_terms,
                    .infer = infer_linear_cross_entropy,
                    .backward = linear_cross_entropy_backward,
                    .flops = linear_cross_entropy_flops,
                    .products = true,
                    .ids = IdOperand{2, 1, 0, true}});
   table.push_back({.name = "linear_cross_entropy_dx",
-                   .doc = "The gradients of a linear_cross_entropy, whose logits are made again by blocks; "
-                          "dx is summed over blocks in A.",
-                   .forms = {{"",
-                              {dentropy, x, w, targets, stats},
-                              {{"dx", "T[n,C]", "gradient of x"}, {"dw", "T[V,C]", "gradient of w"}}}},
-                   .attrs = terms,
+                   .doc =
+                       "The gradients of a linear_cross_entropy, whose logits are made again by blocks, and "
+                       "dx is summed over blocks in A; or of its kept logits.",
+                   .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
+                             {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
+                   .attrs = head_terms,
                    .infer = infer_linear_cross_entropy_dx,
                    .flops = linear_cross_entropy_dx_flops,
                    .products = true});
