@@ -34,17 +34,39 @@ std::vector<OpCase> wide_op_cases() {
   add("layer_norm_dx", {}, {dy, x, w, norm[1], norm[2]});
   norm = add("rms_norm", {{"eps", 1e-5}}, {x, w});
   add("rms_norm_dx", {}, {dy, x, w, norm[1]});
+  // Rows of several warps, and of more than a block keeps in registers.
+  for (int64_t width : {2100, 8300}) {
+    Tensor wide_x = real({2, width}), wide_dy = real({2, width}), wide_w = real({width}),
+           wide_b = real({width});
+    norm = add("layer_norm", {{"eps", 1e-5}}, {wide_x, wide_w, wide_b});
+    add("layer_norm_dx", {}, {wide_dy, wide_x, wide_w, norm[1], norm[2]});
+    norm = add("rms_norm", {{"eps", 1e-5}}, {wide_x, wide_w});
+    add("rms_norm_dx", {}, {wide_dy, wide_x, wide_w, norm[1]});
+  }
   add("scale_rows_dw", {{"columns", int64_t{300}}, {"column", int64_t{1}}}, {dy, x});
   Tensor tall = real({300, 10}), gradient = real({300, 10});
   norm = add("layer_norm", {{"eps", 1e-5}}, {tall});
   add("layer_norm_dw", {}, {gradient, tall, norm[1], norm[2]});
   add("linear_db", {}, {gradient});
+  Tensor broad = real({40, 296}), broad_dy = real({40, 296});
+  norm = add("layer_norm", {{"eps", 1e-5}}, {broad});
+  add("layer_norm_dw", {}, {broad_dy, broad, norm[1], norm[2]});
+  add("linear_db", {}, {broad_dy});
   Tensor logits = real({5, 700}), targets = random_ids(5, 700, 3);
   targets.set(2, -100);
   std::vector<Tensor> loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
   loss = add("cross_entropy", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {logits, targets});
   add("cross_entropy_dx", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {one, logits, targets, loss[1]});
+  // Words that cannot be, the largest logit several times, and a first eight without a finite one.
+  for (int64_t v = 0; v < 700; ++v) {
+    if (v % 3 != 0 || v < 40) logits.set(v, -std::numeric_limits<double>::infinity());
+    if (v % 50 == 0) logits.set(700 + v, 9);
+    logits.set(1400 + v, 2);
+  }
+  for (int64_t r : {0, 1, 2}) targets.set(r, 699);
+  loss = add("cross_entropy", {}, {logits, targets});
+  add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
   for (int64_t log : {0, 1}) {
     Tensor y = add("softmax", {{"log", log}}, {x})[0];
     add("softmax_dx", {{"log", log}}, {dy, y});

@@ -13,6 +13,8 @@ constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;
 constexpr float kMean = 0.707107f, kDeviation = 0.282095f;
 
 DS_DEVICE float normal_share(float x) { return 0.5f * erfcf(-x * kRootHalf); }
+// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)): this is -2 u of the gelu by tanh.
+DS_DEVICE float steepness(float x) { return -2 * kRootTwoOverPi * (x + kCubic * x * x * x); }
 DS_DEVICE float sigmoid_of(float x) { return 1 / (1 + expf(-x)); }
 
 DS_DEVICE float value(Act act, float x) {
@@ -20,7 +22,7 @@ DS_DEVICE float value(Act act, float x) {
     case Act::silu:
       return x / (1 + expf(-x));
     case Act::gelu_tanh:
-      return 0.5f * x * (1 + tanhf(kRootTwoOverPi * (x + kCubic * x * x * x)));
+      return x / (1 + expf(steepness(x)));
     case Act::gelu_erf:
       return x * normal_share(x);
     case Act::gelu_10: {
@@ -52,9 +54,8 @@ DS_DEVICE float slope(Act act, float x) {
       return s * (1 + x * (1 - s));
     }
     case Act::gelu_tanh: {
-      const float t = tanhf(kRootTwoOverPi * (x + kCubic * x * x * x));
-      const float inner = kRootTwoOverPi * (1 + 3 * kCubic * x * x);
-      return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner;
+      const float s = 1 / (1 + expf(steepness(x)));
+      return s + x * s * (1 - s) * (2 * kRootTwoOverPi * (1 + 3 * kCubic * x * x));
     }
     case Act::gelu_10:
       if (x * normal_share(x) > 10) return 0;

@@ -26,7 +26,7 @@ namespace {
 using Made = std::unique_ptr<Kernel>;
 
 constexpr uint32_t kRoom = 2 * kLossThreads / 32 * sizeof(double);
-constexpr uint32_t kStatsRoom = 5 * kLossThreads / 32 * sizeof(float);
+constexpr uint32_t kStatsRoom = 3 * kLossThreads / 32 * sizeof(float);
 
 void start_fold(Launcher& launcher, const LossArgs& a) {
   start(launcher, "fold", {static_cast<uint32_t>(a.rows)}, {kLossThreads}, a, kStatsRoom);
@@ -43,7 +43,7 @@ void start_scale(Launcher& launcher, LossArgs& a, float* scale) {
   start(launcher, "loss_scale", {1}, {kLossThreads}, a, kRoom);
 }
 void start_gradients(Launcher& launcher, const LossArgs& a) {
-  const uint32_t across = std::min(blocks(a.words, 4 * kThreads), 64u);
+  const uint32_t across = std::min(blocks(a.words, 4 * 8 * kThreads), 64u);
   start(launcher, "logit_gradients", {static_cast<uint32_t>(a.rows), across}, {kThreads}, a);
 }
 int64_t bytes_of_loss(int64_t rows) {

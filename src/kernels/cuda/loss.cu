@@ -6,32 +6,84 @@
 // added up in f64 by one block, each thread its share in order, then threads by a fixed tree.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/loss.h"
+#include "kernels/cuda/row-inl.h"
 
 namespace ds::cuda {
 namespace {
 
 DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >= 0; }
 
-// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 4 kRoom floats.
+// The softmax of two parts of a row: the smaller top's whole sum joins the rest of the larger one. It has the
+// same bits whichever comes first, so that all threads of a warp have them. No top is NaN; a part without
+// finite elements has top -inf and adds nothing but its NaN.
+DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
+  const bool first = a.top > b.top;
+  const float top = first ? a.top : b.top, low = first ? b.top : a.top;
+  const float rest = first ? a.rest : b.rest, more = first ? b.rest : a.rest;
+  if (low == -INFINITY) return {top, rest + more};
+  if (low == top) return {top, (rest + more) + 1};
+  const float share = expf(low - top);
+  return {top, fused(more, share, rest) + share};
+}
+// What an eight adds to a thread's part; elements that do not exist are -inf. Once the top is found, few
+// eights have a larger one.
+DS_DEVICE void join_eight(RowStats& s, const Eight& x) {
+  float largest = x.v[0];
+#pragma unroll
+  for (int k = 1; k < 8; ++k) largest = fmaxf(largest, x.v[k]);
+  if (largest > s.top) {
+    if (s.top != -INFINITY) s.rest = (1 + s.rest) * expf(s.top - largest);
+    s.top = largest;
+    bool found = false;  // exactly one of the largest is left out: its term is 1
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const bool out = !found && x.v[k] == largest;
+      found = found || out;
+      if (!out) s.rest += expf(x.v[k] - largest);
+    }
+    return;
+  }
+  const float base = s.top == -INFINITY ? 0.0f : s.top;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) s.rest += expf(x.v[k] - base);
+}
+
+// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2 kRoom floats.
+// So many eights are asked for before the first is used.
+template <int kAtOnce>
 DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
-  float top = -INFINITY;
-  for (int64_t v = threadIdx.x; v < count; v += blockDim.x) {
-    const float x = get(logits, begin + v);
-    top = x > top || x != x ? x : top;
+  const bool wide = begins_vector(logits, begin);
+  RowStats s{-INFINITY, 0};
+#pragma unroll 1
+  for (int64_t first = 8 * static_cast<int64_t>(threadIdx.x); first < count;
+       first += kAtOnce * 8 * static_cast<int64_t>(blockDim.x)) {
+    Eight x[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t column = first + j * 8 * static_cast<int64_t>(blockDim.x);
+      const int n = column < count ? at_most_eight(count - column) : 0;
+      x[j] = load(logits, begin + column, n, wide);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) x[j].v[k] = k < n ? x[j].v[k] : -INFINITY;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) join_eight(s, x[j]);
   }
-  top = over_block<Larger>(top, room);
-  // Exactly one of the largest is left out: its term is 1.
-  int64_t place = count;
-  for (int64_t v = threadIdx.x; v < count && place == count; v += blockDim.x) {
-    if (get(logits, begin + v) == top) place = v;
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    const float top = __shfl_xor_sync(kAll, s.top, step), rest = __shfl_xor_sync(kAll, s.rest, step);
+    s = joined(s, {top, rest});
   }
-  const auto first = static_cast<int64_t>(
-      -over_block<Larger>(static_cast<double>(-place), reinterpret_cast<double*>(room + kRoom)));
-  float rest = 0;
-  for (int64_t v = threadIdx.x; v < count; v += blockDim.x) {
-    if (v != first) rest += expf(get(logits, begin + v) - top);
+  const unsigned warps = blockDim.x / kWarp;
+  if (warps == 1) return s;
+  if (threadIdx.x % kWarp == 0) {
+    room[threadIdx.x / kWarp] = s.top;
+    room[kRoom + threadIdx.x / kWarp] = s.rest;
   }
-  return {top, block_sum(rest, room + 3 * kRoom)};
+  __syncthreads();
+  s = {room[0], room[kRoom]};
+  for (unsigned w = 1; w < warps; ++w) s = joined(s, {room[w], room[kRoom + w]});
+  return s;
 }
 
 // RowLoss of kernels/row_loss.h.
@@ -44,13 +96,20 @@ DS_DEVICE float loss_of(const LossArgs& a, const RowStats& s, float logit, float
   }
   return a.z == 0 ? loss : loss + a.z * log_sum(s) * log_sum(s);
 }
-// Its gradient by the logit of the target, or of another word. Without attributes these are p - 1 and p.
-DS_DEVICE float slope_of(const LossArgs& a, const RowStats& s, float logit, bool target) {
+// Its gradient by a logit is `factor` exp(logit - top) - `less`, but for the target's.
+struct Slopes {
+  float factor, less, growth;
+};
+DS_DEVICE Slopes slopes_of(const LossArgs& a, const RowStats& s, float scale) {
   const float growth = a.z == 0 ? 0.0f : 2 * a.z * log_sum(s);
-  const float share = a.smoothing / static_cast<float>(a.all_words), sum = 1 + s.rest;
-  if (!target) return (1 + growth) * (expf(logit - s.top) / sum) - share;
-  const float miss = (s.rest - expm1f(logit - s.top)) / sum;
-  return a.smoothing - share + growth * (1 - miss) - miss;
+  return {scale * (1 + growth) / (1 + s.rest), scale * (a.smoothing / static_cast<float>(a.all_words)),
+          growth};
+}
+// By the target's logit; without attributes it is p - 1.
+DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slopes& of, float logit,
+                                float scale) {
+  const float miss = (s.rest - expm1f(logit - s.top)) / (1 + s.rest);
+  return scale * (a.smoothing + of.growth * (1 - miss) - miss) - of.less;
 }
 
 }  // namespace
@@ -58,11 +117,11 @@ DS_DEVICE float slope_of(const LossArgs& a, const RowStats& s, float logit, bool
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
-  const RowStats own = stats_of(a.logits, begin, a.words, room);
+  const RowStats own = stats_of<4>(a.logits, begin, a.words, room);
   float spread = 0;
   if (a.spread) {
     for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) spread += own.top - get(a.logits, begin + v);
-    spread = block_sum(spread, room + 4 * kRoom);
+    spread = block_sum(spread, room + 2 * kRoom);
   }
   if (a.padded) {
     for (int64_t v = a.words + threadIdx.x; v < a.stride; v += blockDim.x) put(a.logits, begin + v, 0.0f);
@@ -71,12 +130,7 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   RowStats s = own;
   if (!a.begins) {
     const RowStats old = a.stats[row];
-    // The smaller top's whole sum joins the rest of the larger one.
-    if (own.top > old.top) {
-      s.rest += (1 + old.rest) * expf(old.top - own.top);
-    } else {
-      s = {old.top, old.rest + (1 + own.rest) * expf(own.top - old.top)};
-    }
+    s = joined(own, old);
     // Words so far are farther from a larger top, and those of this block from an older one.
     if (a.spread) spread += a.spread[row] + static_cast<float>(a.first) * (s.top - old.top);
   }
@@ -121,31 +175,43 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
 }
 // Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
-  const int64_t row = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
+  const int64_t row = blockIdx.x, from = row * a.stride, to = row * a.to_stride;
+  const int64_t columns = a.padded ? a.to_stride : a.words, target = a.targets[row] - a.first;
+  const bool counted = counts(a, row), wide = begins_vector(a.logits, from),
+             wide_to = begins_vector(a.to, to);
   const RowStats s = a.stats[row];
-  const bool counted = counts(a, row);
-  const float scale = a.scale ? *a.scale : a.dloss[row];
-  for (int64_t v = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; v < a.words; v += step) {
-    const float logit = get(a.logits, row * a.stride + v);
-    const bool target = a.first + v == a.targets[row];
-    put(a.to, row * a.to_stride + v, counted ? scale * slope_of(a, s, logit, target) : 0.0f);
+  const float scale = !counted ? 0.0f : a.scale ? *a.scale : a.dloss[row];
+  const Slopes slopes = slopes_of(a, s, scale);
+  const int64_t step = 8 * static_cast<int64_t>(gridDim.y) * blockDim.x;
+  for (int64_t v = 8 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x); v < columns;
+       v += step) {
+    const int n = !counted || v >= a.words ? 0 : at_most_eight(a.words - v);
+    Eight x = load(a.logits, from + v, n, wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float logit = x.v[k];
+      x.v[k] = k < n ? fused(slopes.factor, expf(logit - s.top), -slopes.less) : 0.0f;
+      if (k < n && v + k == target) x.v[k] = slope_of_target(a, s, slopes, logit, scale);
+    }
+    store(a.to, to + v, at_most_eight(columns - v), wide_to, x);
   }
-  if (!a.padded || blockIdx.y != 0) return;
-  for (int64_t v = a.words + threadIdx.x; v < a.to_stride; v += blockDim.x)
-    put(a.to, row * a.to_stride + v, 0.0f);
 }
 
 DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
-  const int64_t seen = a.seq != 0 && row % a.seq + 1 < a.width ? row % a.seq + 1 : a.width;
-  const RowStats s = stats_of(a.x, begin, seen, room);
-  const float sum = 1 + s.rest;
+  int64_t seen = a.width;
+  if (a.seq != 0) {
+    const int64_t place = blockIdx.x % static_cast<uint32_t>(a.seq);
+    if (place + 1 < a.width) seen = place + 1;
+  }
+  const RowStats s = stats_of<2>(a.x, begin, seen, room);
+  const float share = 1 / (1 + s.rest);
   for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
     float y = 0;
     if (v < seen) {
       const float x = get(a.x, begin + v);
-      y = a.log ? -(log1pf(s.rest) + (s.top - x)) : expf(x - s.top) / sum;
+      y = a.log ? -(log1pf(s.rest) + (s.top - x)) : expf(x - s.top) * share;
     }
     put(a.y, begin + v, y);
   }

@@ -16,11 +16,12 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// A block of as many warps as a row of `width` keeps busy, at most 8.
+// A block of as many warps as keep a row of `width` in registers, at most 8.
 uint32_t row_threads(int64_t width) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 4), 32), 32, 256));
+  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 32), 32), 32, 256));
 }
-void start_rows(Launcher& launcher, const char* entry, const NormArgs& a) {
+void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
+  a.share = 1 / static_cast<float>(a.width);
   start(launcher, entry, {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a, 16 * sizeof(float));
 }
 
@@ -85,9 +86,10 @@ Made make_rms_norm_dx(const Query& query, std::string* refusal) {
 void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
   a.partial = static_cast<float*>(scratch);
   a.chunks = ceil_div(a.rows, kChunk);
-  const uint32_t columns = blocks(a.width, kThreads);
-  start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), columns}, {kThreads}, a);
-  start(launcher, "column_sums", {columns}, {kThreads}, a);
+  constexpr uint32_t kRoom = kThreads * sizeof(float);  // of a sum of a part
+  start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), blocks(a.width, kThreads)}, {kThreads},
+        a, static_cast<uint32_t>(a.sums) * kColumnParts * kRoom);
+  start(launcher, "column_sums", {blocks(a.width, 32)}, {kThreads}, a, 2 * kRoom);
 }
 int64_t bytes_of_columns(int64_t rows, int64_t width, int64_t sums) {
   return ceil_div(rows, kChunk) * sums * width * static_cast<int64_t>(sizeof(float));
@@ -148,8 +150,9 @@ Made make_scale_rows_dw(const Query& query, std::string* refusal) {
     a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
     a.sums = static_cast<int32_t>(c.out[0].dims[1]);
     a.kind = column;
-    start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a,
-          16 * sizeof(float));
+    const auto threads =
+        static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(a.width, 4), 32), 32, 256));
+    start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {threads}, a, 16 * sizeof(float));
   });
 }
 

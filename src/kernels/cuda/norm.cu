@@ -1,20 +1,39 @@
 // Normalized rows and their gradients, within the tolerances of kernels/accuracy.cpp.
 //
-// A block has a row, and reads it once for each sum over it, from the device's cache after the first time.
-// Sums over rows (dw, db) are made in fixed chunks of 128 rows, then over chunks in their order: no atomics,
-// and bits that depend on the shape alone, never on how many processors there are.
+// A block has a row, of as many warps as keep it in registers (row-inl.h), so that memory is read once: a
+// warp for each 1,024 columns, at most eight. Sums over rows (dw, db) are made in chunks of 128 rows, then
+// over chunks: eight parts of each sum are added up side by side, each in order, then the parts in order. No
+// atomics, and bits that depend on the shape alone, never on how many processors there are.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/row-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-DS_DEVICE float weight(const NormArgs& a, int64_t k) { return a.w.data ? get(a.w, k) + a.offset : 1.0f; }
+struct Pair {
+  Eight a, b;
+};
 
-// Calls f(k) for this thread's columns of the row.
-template <typename F>
-DS_DEVICE void columns(int64_t width, const F& f) {
-  for (int64_t k = threadIdx.x; k < width; k += blockDim.x) f(k);
+DS_DEVICE Eight weights(const NormArgs& a, int64_t column, int n, bool wide) {
+  Eight w = load(a.w, column, n, wide);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) w.v[k] += a.offset;
+  return w;
+}
+
+// A row of dy w and of the normal numbers (x - mean) rstd.
+DS_DEVICE Pair gradient_and_normal(const NormArgs& a, int64_t row, int64_t column, int n, bool wide,
+                                   bool wide_w, float mean, float rstd) {
+  Pair p{load(a.dy, row * a.width + column, n, wide), load(a.x, row * a.width + column, n, wide)};
+  if (a.w.data) {
+    const Eight w = weights(a, column, n, wide_w);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) p.a.v[k] *= w.v[k];
+  }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) p.b.v[k] = (p.b.v[k] - mean) * rstd;
+  return p;
 }
 
 }  // namespace
@@ -22,18 +41,28 @@ DS_DEVICE void columns(int64_t width, const F& f) {
 DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
-  const float count = static_cast<float>(a.width);
+  const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
+             wide_w = begins_vector(a.w, 0), wide_b = begins_vector(a.b, 0);
+  const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
+  Eight x[kHeld];
+  hold(a.width, x, x_at);
   float sum = 0, squares = 0;
-  columns(a.width, [&](int64_t k) { sum += get(a.x, begin + k); });
-  const float mean = block_sum(sum, room) / count;
-  columns(a.width, [&](int64_t k) {
-    const float centered = get(a.x, begin + k) - mean;
-    squares += centered * centered;
+  walk(a.width, x, x_at, [&](int64_t, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
+  const float mean = block_sum(sum, room) * a.share;
+  walk(a.width, x, x_at, [&](int64_t, int n, const Eight& e) {
+    each_of(n, [&](int k) { squares += (e.v[k] - mean) * (e.v[k] - mean); });
   });
-  const float rstd = 1 / sqrtf(block_sum(squares, room + kRoom) / count + a.eps);
-  columns(a.width, [&](int64_t k) {
-    const float normal = (get(a.x, begin + k) - mean) * rstd;
-    put(a.y, begin + k, a.w.data ? normal * get(a.w, k) + get(a.b, k) : normal);
+  const float rstd = rsqrtf(block_sum(squares, room + kRoom) * a.share + a.eps);
+  walk(a.width, x, x_at, [&](int64_t column, int n, const Eight& e) {
+    Eight y;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) y.v[k] = (e.v[k] - mean) * rstd;
+    if (a.w.data) {
+      const Eight w = load(a.w, column, n, wide_w), b = load(a.b, column, n, wide_b);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y.v[k] = y.v[k] * w.v[k] + b.v[k];
+    }
+    store(a.y, begin + column, n, wide_y, y);
   });
   if (threadIdx.x == 0) {
     a.mean[row] = mean;
@@ -44,70 +73,135 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
 DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
-  const float count = static_cast<float>(a.width), mean = a.mean[row], rstd = a.rstd[row];
+  const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
+             wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
+  const float mean = a.mean[row], rstd = a.rstd[row];
+  const auto at = [&](int64_t column, int n) {
+    return gradient_and_normal(a, row, column, n, wide, wide_w, mean, rstd);
+  };
+  Pair held[kHeld];
+  hold(a.width, held, at);
   float sum_g = 0, sum_gh = 0;
-  columns(a.width, [&](int64_t k) {
-    const float g = get(a.dy, begin + k) * weight(a, k), h = (get(a.x, begin + k) - mean) * rstd;
-    sum_g += g;
-    sum_gh += g * h;
+  walk(a.width, held, at, [&](int64_t, int n, const Pair& p) {
+    each_of(n, [&](int k) {
+      sum_g += p.a.v[k];
+      sum_gh += p.a.v[k] * p.b.v[k];
+    });
   });
-  sum_g = block_sum(sum_g, room);
-  sum_gh = block_sum(sum_gh, room + kRoom);
-  columns(a.width, [&](int64_t k) {
-    const float g = get(a.dy, begin + k) * weight(a, k), h = (get(a.x, begin + k) - mean) * rstd;
-    put(a.y, begin + k, rstd * (g - sum_g / count - h * (sum_gh / count)));
+  const float mean_g = block_sum(sum_g, room) * a.share, mean_gh = block_sum(sum_gh, room + kRoom) * a.share;
+  walk(a.width, held, at, [&](int64_t column, int n, const Pair& p) {
+    Eight dx;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - mean_g - p.b.v[k] * mean_gh);
+    store(a.y, begin + column, n, wide_y, dx);
   });
 }
 
 DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
+  const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
+             wide_w = begins_vector(a.w, 0);
+  const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
+  Eight x[kHeld];
+  hold(a.width, x, x_at);
   float squares = 0;
-  columns(a.width, [&](int64_t k) { squares += get(a.x, begin + k) * get(a.x, begin + k); });
-  const float rstd = 1 / sqrtf(block_sum(squares, room) / static_cast<float>(a.width) + a.eps);
-  columns(a.width, [&](int64_t k) { put(a.y, begin + k, get(a.x, begin + k) * rstd * weight(a, k)); });
+  walk(a.width, x, x_at,
+       [&](int64_t, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
+  const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
+  walk(a.width, x, x_at, [&](int64_t column, int n, const Eight& e) {
+    Eight y = weights(a, column, n, wide_w);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) y.v[k] *= e.v[k] * rstd;
+    store(a.y, begin + column, n, wide_y, y);
+  });
   if (threadIdx.x == 0) a.rstd[row] = rstd;
 }
 
 DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
+  const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
+             wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float rstd = a.rstd[row];
+  const auto at = [&](int64_t column, int n) {
+    return gradient_and_normal(a, row, column, n, wide, wide_w, 0, rstd);
+  };
+  Pair held[kHeld];
+  hold(a.width, held, at);
   float sum = 0;
-  columns(a.width,
-          [&](int64_t k) { sum += get(a.dy, begin + k) * weight(a, k) * (get(a.x, begin + k) * rstd); });
-  sum = block_sum(sum, room);
-  columns(a.width, [&](int64_t k) {
-    const float g = get(a.dy, begin + k) * weight(a, k), h = get(a.x, begin + k) * rstd;
-    put(a.y, begin + k, rstd * (g - h * (sum / static_cast<float>(a.width))));
+  walk(a.width, held, at,
+       [&](int64_t, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
+  const float mean = block_sum(sum, room) * a.share;
+  walk(a.width, held, at, [&](int64_t column, int n, const Pair& p) {
+    Eight dx;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - p.b.v[k] * mean);
+    store(a.y, begin + column, n, wide_y, dx);
   });
 }
 
-DS_LOOP_KERNEL(column_chunks, ColumnArgs) {
+// A block has 256 columns of a chunk of rows, and eight parts of it, part p rows p, p + 8, ...; a thread has
+// eight columns of a part. In shared memory column 8 t + k of a part is at 32 k + t, so that banks differ.
+DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
+  DS_SHARED(float, room);
   // Chunks of rows are in x, which has no limit of 65,535.
-  const int64_t column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x, chunk = blockIdx.x;
-  if (column >= a.width) return;
-  const int64_t end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
-  float sum_w = 0, sum_b = 0;
-  for (int64_t r = chunk * kChunk; r < end; ++r) {
-    const float g = get(a.dy, r * a.width + column);
-    sum_b += g;
+  const int64_t chunk = blockIdx.x, first = static_cast<int64_t>(blockIdx.y) * 256;
+  const int own = static_cast<int>(threadIdx.x % kWarp), part = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t column = first + 8 * own, end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
+  const int n = column < a.width ? at_most_eight(a.width - column) : 0;
+  // Rows of a width that is no multiple of 8 begin anywhere.
+  const bool wide = a.width % 8 == 0 && begins_vector(a.dy, 0) && begins_vector(a.x, 0);
+  Eight sum_w{}, sum_b{};
+#pragma unroll 4
+  for (int64_t r = chunk * kChunk + part; r < end; r += kColumnParts) {
+    const Eight g = load(a.dy, r * a.width + column, n, wide);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum_b.v[k] += g.v[k];
     if (a.kind == 0) continue;
-    const float x = get(a.x, r * a.width + column);
-    sum_w += g * ((a.kind == 2 ? x - a.mean[r] : x) * a.rstd[r]);
+    const Eight x = load(a.x, r * a.width + column, n, wide);
+    const float mean = a.kind == 2 ? a.mean[r] : 0.0f, rstd = a.rstd[r];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum_w.v[k] += g.v[k] * ((x.v[k] - mean) * rstd);
   }
-  float* to = a.partial + chunk * a.sums * a.width;
-  to[column] = a.kind == 0 ? sum_b : sum_w;
-  if (a.sums == 2) to[a.width + column] = sum_b;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const int at = part * 256 + k * static_cast<int>(kWarp) + own;
+    room[at] = a.kind == 0 ? sum_b.v[k] : sum_w.v[k];
+    if (a.sums == 2) room[kColumnParts * 256 + at] = sum_b.v[k];
+  }
+  __syncthreads();
+  const int64_t mine = first + 8 * own + part;  // of element threadIdx.x of a part
+  if (mine >= a.width) return;
+  float* to = a.partial + chunk * a.sums * a.width + mine;
+  for (int s = 0; s < a.sums; ++s) {
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < kColumnParts; ++p) sum += room[(s * kColumnParts + p) * 256 + threadIdx.x];
+    to[s * a.width] = sum;
+  }
 }
-DS_LOOP_KERNEL(column_sums, ColumnArgs) {
-  const int64_t column = thread_number();
-  if (column >= a.width) return;
+// A block has 32 columns, and eight parts of the chunks.
+DS_BLOCK_KERNEL(column_sums, ColumnArgs, 256) {
+  DS_SHARED(float, room);
+  const int own = static_cast<int>(threadIdx.x % kWarp), part = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + own;
   float first = 0, second = 0;
-  for (int64_t c = 0; c < a.chunks; ++c) {
-    const float* from = a.partial + c * a.sums * a.width + column;
-    first += from[0];
-    if (a.sums == 2) second += from[a.width];
+  if (column < a.width) {
+#pragma unroll 8
+    for (int64_t c = part; c < a.chunks; c += kColumnParts) {
+      const float* from = a.partial + c * a.sums * a.width + column;
+      first += from[0];
+      if (a.sums == 2) second += from[a.width];
+    }
+  }
+  room[threadIdx.x] = first;
+  room[256 + threadIdx.x] = second;
+  __syncthreads();
+  if (part != 0 || column >= a.width) return;
+  for (int p = 1; p < kColumnParts; ++p) {
+    first += room[p * static_cast<int>(kWarp) + own];
+    second += room[256 + p * static_cast<int>(kWarp) + own];
   }
   put(a.dw, column, first);
   if (a.sums == 2) put(a.db, column, second);
@@ -118,9 +212,11 @@ DS_BLOCK_KERNEL(scale_rows_dw, ColumnArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
   float sum = 0;
-  columns(a.width, [&](int64_t k) { sum += get(a.dy, begin + k) * get(a.x, begin + k); });
+  for (int64_t k = threadIdx.x; k < a.width; k += blockDim.x)
+    sum += get(a.dy, begin + k) * get(a.x, begin + k);
   sum = block_sum(sum, room);
-  columns(a.sums, [&](int64_t e) { put(a.dw, row * a.sums + e, e == a.kind ? sum : 0.0f); });
+  for (int64_t e = threadIdx.x; e < a.sums; e += blockDim.x)
+    put(a.dw, row * a.sums + e, e == a.kind ? sum : 0.0f);
 }
 
 }  // namespace ds::cuda

@@ -12,6 +12,8 @@ struct NormArgs {
   float *mean, *rstd;
   int64_t rows, width;
   float eps, offset;  // offset is added to w
+  float share;        // 1 / width
+  int32_t reserved;
 };
 
 // Sums over rows, by chunks of kChunk rows to `partial` [chunk][sum][column].
@@ -25,5 +27,6 @@ struct ColumnArgs {
   int32_t kind;  // 0: sums of dy; 1: of dy x rstd; 2: of dy (x - mean) rstd and of dy
 };
 constexpr int64_t kChunk = 128;
+constexpr int kColumnParts = 8;  // of a sum, one behind the other
 
 }  // namespace ds::cuda

@@ -109,6 +109,12 @@ TEST(ProgramText, RefusesRuns) {
   }
 }
 
+// A model of many layers has hundreds of holes between its gradients, and hundreds of parameters.
+TEST(Instructions, OperandsThatRepeatHaveNoLimit) {
+  for (const char* name : {"zero", "lease", "release"})
+    EXPECT_EQ(operand_rules(instruction(name), 5000).size(), 5000u) << name;
+}
+
 TEST(Verify, AcceptsTheSample) { EXPECT_NO_THROW(verify(sample(), {})); }
 
 TEST(Verify, FindsWhatIsWrong) {

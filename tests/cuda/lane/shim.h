@@ -67,6 +67,7 @@ struct alignas(8) uint2 {
 struct uint4 {
   uint32_t x, y, z, w;
 };
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
@@ -76,8 +77,8 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 #define blockDim ::lane::block_extent
 #define gridDim ::lane::grid_extent
 #define __syncthreads() ::lane::meet_block(__FILE__, __LINE__)
-#define __shfl_sync(mask, x, from) ::lane::from_lane(x, (from))
-#define __shfl_xor_sync(mask, x, other) ::lane::from_lane(x, (threadIdx.x ^ (other)) % 32)
+#define __shfl_sync(mask, given, from) ::lane::from_lane(given, (from))
+#define __shfl_xor_sync(mask, given, other) ::lane::from_lane(given, (threadIdx.x ^ (other)) % 32)
 #define __shfl_up_sync(mask, x, by) \
   ::lane::from_lane(x, threadIdx.x % 32 < (by) ? threadIdx.x % 32 : threadIdx.x % 32 - (by))
 #define __ballot_sync(mask, x) ::lane::vote(x)
