@@ -88,6 +88,31 @@ DS_DEVICE float slope(Act act, float x) {
   return 0;
 }
 
+template <typename F>
+DS_DEVICE Eight of_each(Eight x, const F& f) {
+#pragma unroll
+  for (int k = 0; k < 8; ++k) x.v[k] = f(x.v[k]);
+  return x;
+}
+// The choice is made once for eight elements, of the two that most models have.
+DS_DEVICE Eight values(int32_t flag, const Eight& x) {
+  const auto act = static_cast<Act>(flag);
+  if (act == Act::gelu_tanh) return of_each(x, [](float e) { return value(Act::gelu_tanh, e); });
+  if (act == Act::silu) return of_each(x, [](float e) { return value(Act::silu, e); });
+  return of_each(x, [&](float e) { return value(act, e); });
+}
+DS_DEVICE Eight slopes(int32_t flag, const Eight& x) {
+  const auto act = static_cast<Act>(flag);
+  if (act == Act::gelu_tanh) return of_each(x, [](float e) { return slope(Act::gelu_tanh, e); });
+  if (act == Act::silu) return of_each(x, [](float e) { return slope(Act::silu, e); });
+  return of_each(x, [&](float e) { return slope(act, e); });
+}
+DS_DEVICE Eight product(Eight x, const Eight& y) {
+#pragma unroll
+  for (int k = 0; k < 8; ++k) x.v[k] *= y.v[k];
+  return x;
+}
+
 // Elements i to i + n of rows of `width` that lie `stride` apart.
 DS_DEVICE int64_t place(const ElementArgs& a, int64_t i) { return i / a.width * a.stride + i % a.width; }
 DS_DEVICE Eight load_rows(const ElementArgs& a, const Operand& o, int64_t i, int n) {
@@ -109,44 +134,30 @@ DS_DEVICE void store_rows(const ElementArgs& a, const Operand& o, int64_t i, int
 
 DS_LOOP_KERNEL(activate, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
-    Eight x = load(a.in[0], i, n, a.wide);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) x.v[k] = value(static_cast<Act>(a.flag), x.v[k]);
-    store(a.out[0], i, n, a.wide, x);
+    store(a.out[0], i, n, a.wide, values(a.flag, load(a.in[0], i, n, a.wide)));
   });
 }
 DS_LOOP_KERNEL(activate_dx, ElementArgs) {  // dy, x
   each_eight(a.count, [&](int64_t i, int n) {
-    Eight dy = load(a.in[0], i, n, a.wide);
-    const Eight x = load(a.in[1], i, n, a.wide);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) dy.v[k] *= slope(static_cast<Act>(a.flag), x.v[k]);
-    store(a.out[0], i, n, a.wide, dy);
+    const Eight dy = load(a.in[0], i, n, a.wide), x = load(a.in[1], i, n, a.wide);
+    store(a.out[0], i, n, a.wide, product(dy, slopes(a.flag, x)));
   });
 }
 
 // in: gate, up.
 DS_LOOP_KERNEL(glu, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
-    Eight gate = load_rows(a, a.in[0], i, n);
-    const Eight up = load_rows(a, a.in[1], i, n);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) gate.v[k] = value(static_cast<Act>(a.flag), gate.v[k]) * up.v[k];
-    store(a.out[0], i, n, a.wide, gate);
+    const Eight gate = load_rows(a, a.in[0], i, n), up = load_rows(a, a.in[1], i, n);
+    store(a.out[0], i, n, a.wide, product(values(a.flag, gate), up));
   });
 }
 // in: dy, gate, up; out: dgate, dup.
 DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
-    const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n);
-    Eight up = load_rows(a, a.in[2], i, n), dup;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      up.v[k] = dy.v[k] * up.v[k] * slope(static_cast<Act>(a.flag), gate.v[k]);
-      dup.v[k] = dy.v[k] * value(static_cast<Act>(a.flag), gate.v[k]);
-    }
-    store_rows(a, a.out[0], i, n, up);
-    store_rows(a, a.out[1], i, n, dup);
+    const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n),
+                up = load_rows(a, a.in[2], i, n);
+    store_rows(a, a.out[0], i, n, product(product(dy, up), slopes(a.flag, gate)));
+    store_rows(a, a.out[1], i, n, product(dy, values(a.flag, gate)));
   });
 }
 

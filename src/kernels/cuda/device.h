@@ -10,6 +10,7 @@
 
 #include "core/base/dtype.h"
 #include "kernels/cuda/entry.h"
+#include "kernels/cuda/mma.h"
 #include "kernels/cuda/operand.h"
 
 namespace ds::cuda {
@@ -31,6 +32,12 @@ DS_DEVICE float widen(uint16_t bits, int32_t dtype) {
 }
 DS_DEVICE uint16_t narrow(float x, int32_t dtype) {
   return dtype == DS_DTYPE_BF16 ? narrow_bf16(x) : narrow_half(x);
+}
+// Two at a time, by the instruction for it; only the bits of NaN are not those of dtype.h then.
+template <int32_t dtype>
+DS_DEVICE uint32_t two_narrow(float low, float high) {
+  if (low == low && high == high) return pack<dtype>(low, high);
+  return narrow(low, dtype) | static_cast<uint32_t>(narrow(high, dtype)) << 16;
 }
 // a b + c, rounded once on the device. Where two sums of products must have equal bits, they use this.
 DS_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -62,8 +69,16 @@ DS_DEVICE Eight load(const Operand& o, int64_t i, int n, bool wide) {
   } else if (wide && n == 8) {
     const uint4 u = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(o.data) + i);
     const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+    if (o.dtype == DS_DTYPE_BF16) {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) e.v[k] = widen(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)), o.dtype);
+      for (int k = 0; k < 4; ++k) {
+        e.v[2 * k] = from_bits(words[k] << 16);
+        e.v[2 * k + 1] = from_bits(words[k] & 0xffff0000u);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) e.v[k] = widen_half(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)));
+    }
   } else {
 #pragma unroll
     for (int k = 0; k < 8; ++k) e.v[k] = k < n ? get(o, i + k) : 0.0f;
@@ -77,9 +92,13 @@ DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Eight&
     to[1] = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
   } else if (wide && n == 8) {
     uint32_t words[4];
+    if (o.dtype == DS_DTYPE_BF16) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      words[k] = narrow(e.v[2 * k], o.dtype) | static_cast<uint32_t>(narrow(e.v[2 * k + 1], o.dtype)) << 16;
+      for (int k = 0; k < 4; ++k) words[k] = two_narrow<DS_DTYPE_BF16>(e.v[2 * k], e.v[2 * k + 1]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) words[k] = two_narrow<DS_DTYPE_F16>(e.v[2 * k], e.v[2 * k + 1]);
+    }
     *reinterpret_cast<uint4*>(static_cast<uint16_t*>(o.data) + i) =
         make_uint4(words[0], words[1], words[2], words[3]);
   } else {

@@ -18,11 +18,12 @@ using Made = std::unique_ptr<Kernel>;
 
 // A block of as many warps as keep a row of `width` in registers, at most 8.
 uint32_t row_threads(int64_t width) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 32), 32), 32, 256));
+  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 24), 32), 32, 256));
 }
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
-  start(launcher, entry, {static_cast<uint32_t>(a.rows)}, {row_threads(a.width)}, a, 16 * sizeof(float));
+  const uint32_t threads = row_threads(a.width), rows = threads == 32 ? 4 : 1;
+  start(launcher, entry, {blocks(a.rows, rows)}, {threads, rows}, a, 16 * sizeof(float));
 }
 
 Made make_layer_norm(const Query& query, std::string* refusal) {

@@ -1,7 +1,7 @@
 // Normalized rows and their gradients, within the tolerances of kernels/accuracy.cpp.
 //
 // A block has a row, of as many warps as keep it in registers (row-inl.h), so that memory is read once: a
-// warp for each 1,024 columns, at most eight. Sums over rows (dw, db) are made in chunks of 128 rows, then
+// warp for each 768 columns, at most eight. Sums over rows (dw, db) are made in chunks of 128 rows, then
 // over chunks: eight parts of each sum are added up side by side, each in order, then the parts in order. No
 // atomics, and bits that depend on the shape alone, never on how many processors there are.
 #include "kernels/cuda/device.h"
@@ -15,21 +15,16 @@ struct Pair {
   Eight a, b;
 };
 
-DS_DEVICE Eight weights(const NormArgs& a, int64_t column, int n, bool wide) {
-  Eight w = load(a.w, column, n, wide);
-#pragma unroll
-  for (int k = 0; k < 8; ++k) w.v[k] += a.offset;
-  return w;
-}
+DS_DEVICE int64_t row_of() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 
 // A row of dy w and of the normal numbers (x - mean) rstd.
 DS_DEVICE Pair gradient_and_normal(const NormArgs& a, int64_t row, int64_t column, int n, bool wide,
                                    bool wide_w, float mean, float rstd) {
   Pair p{load(a.dy, row * a.width + column, n, wide), load(a.x, row * a.width + column, n, wide)};
   if (a.w.data) {
-    const Eight w = weights(a, column, n, wide_w);
+    const Eight w = load(a.w, column, n, wide_w);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) p.a.v[k] *= w.v[k];
+    for (int k = 0; k < 8; ++k) p.a.v[k] *= w.v[k] + a.offset;
   }
 #pragma unroll
   for (int k = 0; k < 8; ++k) p.b.v[k] = (p.b.v[k] - mean) * rstd;
@@ -40,7 +35,8 @@ DS_DEVICE Pair gradient_and_normal(const NormArgs& a, int64_t row, int64_t colum
 
 DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   DS_SHARED(float, room);
-  const int64_t row = blockIdx.x, begin = row * a.width;
+  const int64_t row = row_of(), begin = row * a.width;
+  if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
              wide_w = begins_vector(a.w, 0), wide_b = begins_vector(a.b, 0);
   const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
@@ -72,7 +68,8 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
 
 DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
-  const int64_t row = blockIdx.x, begin = row * a.width;
+  const int64_t row = row_of(), begin = row * a.width;
+  if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float mean = a.mean[row], rstd = a.rstd[row];
@@ -99,7 +96,8 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
 
 DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   DS_SHARED(float, room);
-  const int64_t row = blockIdx.x, begin = row * a.width;
+  const int64_t row = row_of(), begin = row * a.width;
+  if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
              wide_w = begins_vector(a.w, 0);
   const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
@@ -110,9 +108,9 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
        [&](int64_t, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
   const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
   walk(a.width, x, x_at, [&](int64_t column, int n, const Eight& e) {
-    Eight y = weights(a, column, n, wide_w);
+    Eight y = load(a.w, column, n, wide_w);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) y.v[k] *= e.v[k] * rstd;
+    for (int k = 0; k < 8; ++k) y.v[k] = (y.v[k] + a.offset) * (e.v[k] * rstd);
     store(a.y, begin + column, n, wide_y, y);
   });
   if (threadIdx.x == 0) a.rstd[row] = rstd;
@@ -120,7 +118,8 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
 
 DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
-  const int64_t row = blockIdx.x, begin = row * a.width;
+  const int64_t row = row_of(), begin = row * a.width;
+  if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float rstd = a.rstd[row];

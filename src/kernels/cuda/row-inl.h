@@ -17,7 +17,7 @@ DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>
 // First column of this thread's eight number j.
 DS_DEVICE int64_t column_of(int j) { return 8 * (static_cast<int64_t>(j) * blockDim.x + threadIdx.x); }
 
-constexpr int kHeld = 4;  // eights of a thread that stay in registers; wider rows are read again
+constexpr int kHeld = 3;  // eights of a thread that stay in registers; wider rows are read again
 
 // kept[j] = load(column, n) of this thread's first eights of a row; n of them exist.
 template <typename T, typename Load>
