@@ -36,25 +36,26 @@ DS_DEVICE Pair gradient_and_normal(const NormArgs& a, int64_t row, int64_t colum
 DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
+  const int width = static_cast<int>(a.width);
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
-             wide_w = begins_vector(a.w, 0), wide_b = begins_vector(a.b, 0);
-  const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
+             wide_w = begins_vector(a.w, 0) && begins_vector(a.b, 0);
+  const auto x_at = [&](int column, int n) { return load(a.x, begin + column, n, wide); };
   Eight x[kHeld];
-  hold(a.width, x, x_at);
+  hold(width, x, x_at);
   float sum = 0, squares = 0;
-  walk(a.width, x, x_at, [&](int64_t, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
+  walk(width, x, x_at, [&](int, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
   const float mean = block_sum(sum, room) * a.share;
-  walk(a.width, x, x_at, [&](int64_t, int n, const Eight& e) {
+  walk(width, x, x_at, [&](int, int n, const Eight& e) {
     each_of(n, [&](int k) { squares += (e.v[k] - mean) * (e.v[k] - mean); });
   });
   const float rstd = rsqrtf(block_sum(squares, room + kRoom) * a.share + a.eps);
-  walk(a.width, x, x_at, [&](int64_t column, int n, const Eight& e) {
+  walk(width, x, x_at, [&](int column, int n, const Eight& e) {
     Eight y;
 #pragma unroll
     for (int k = 0; k < 8; ++k) y.v[k] = (e.v[k] - mean) * rstd;
     if (a.w.data) {
-      const Eight w = load(a.w, column, n, wide_w), b = load(a.b, column, n, wide_b);
+      const Eight w = load(a.w, column, n, wide_w), b = load(a.b, column, n, wide_w);
 #pragma unroll
       for (int k = 0; k < 8; ++k) y.v[k] = y.v[k] * w.v[k] + b.v[k];
     }
@@ -69,24 +70,25 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
 DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
+  const int width = static_cast<int>(a.width);
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float mean = a.mean[row], rstd = a.rstd[row];
-  const auto at = [&](int64_t column, int n) {
+  const auto at = [&](int column, int n) {
     return gradient_and_normal(a, row, column, n, wide, wide_w, mean, rstd);
   };
   Pair held[kHeld];
-  hold(a.width, held, at);
+  hold(width, held, at);
   float sum_g = 0, sum_gh = 0;
-  walk(a.width, held, at, [&](int64_t, int n, const Pair& p) {
+  walk(width, held, at, [&](int, int n, const Pair& p) {
     each_of(n, [&](int k) {
       sum_g += p.a.v[k];
       sum_gh += p.a.v[k] * p.b.v[k];
     });
   });
   const float mean_g = block_sum(sum_g, room) * a.share, mean_gh = block_sum(sum_gh, room + kRoom) * a.share;
-  walk(a.width, held, at, [&](int64_t column, int n, const Pair& p) {
+  walk(width, held, at, [&](int column, int n, const Pair& p) {
     Eight dx;
 #pragma unroll
     for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - mean_g - p.b.v[k] * mean_gh);
@@ -97,17 +99,18 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
 DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
+  const int width = static_cast<int>(a.width);
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
              wide_w = begins_vector(a.w, 0);
-  const auto x_at = [&](int64_t column, int n) { return load(a.x, begin + column, n, wide); };
+  const auto x_at = [&](int column, int n) { return load(a.x, begin + column, n, wide); };
   Eight x[kHeld];
-  hold(a.width, x, x_at);
+  hold(width, x, x_at);
   float squares = 0;
-  walk(a.width, x, x_at,
-       [&](int64_t, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
+  walk(width, x, x_at,
+       [&](int, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
   const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
-  walk(a.width, x, x_at, [&](int64_t column, int n, const Eight& e) {
+  walk(width, x, x_at, [&](int column, int n, const Eight& e) {
     Eight y = load(a.w, column, n, wide_w);
 #pragma unroll
     for (int k = 0; k < 8; ++k) y.v[k] = (y.v[k] + a.offset) * (e.v[k] * rstd);
@@ -119,20 +122,21 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
 DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
+  const int width = static_cast<int>(a.width);
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float rstd = a.rstd[row];
-  const auto at = [&](int64_t column, int n) {
+  const auto at = [&](int column, int n) {
     return gradient_and_normal(a, row, column, n, wide, wide_w, 0, rstd);
   };
   Pair held[kHeld];
-  hold(a.width, held, at);
+  hold(width, held, at);
   float sum = 0;
-  walk(a.width, held, at,
-       [&](int64_t, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
+  walk(width, held, at,
+       [&](int, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
   const float mean = block_sum(sum, room) * a.share;
-  walk(a.width, held, at, [&](int64_t column, int n, const Pair& p) {
+  walk(width, held, at, [&](int column, int n, const Pair& p) {
     Eight dx;
 #pragma unroll
     for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - p.b.v[k] * mean);

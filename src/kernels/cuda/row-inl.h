@@ -15,29 +15,29 @@ DS_DEVICE bool begins_vector(const Operand& o, int64_t i) {
 }
 DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
 // First column of this thread's eight number j.
-DS_DEVICE int64_t column_of(int j) { return 8 * (static_cast<int64_t>(j) * blockDim.x + threadIdx.x); }
+DS_DEVICE int column_of(int j) { return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)); }
 
 constexpr int kHeld = 3;  // eights of a thread that stay in registers; wider rows are read again
 
 // kept[j] = load(column, n) of this thread's first eights of a row; n of them exist.
 template <typename T, typename Load>
-DS_DEVICE void hold(int64_t width, T (&kept)[kHeld], const Load& load) {
+DS_DEVICE void hold(int width, T (&kept)[kHeld], const Load& load) {
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const int64_t column = column_of(j);
+    const int column = column_of(j);
     if (column < width) kept[j] = load(column, at_most_eight(width - column));
   }
 }
 // f(column, n, what load gave) for every eight of this thread.
 template <typename T, typename Load, typename F>
-DS_DEVICE void walk(int64_t width, const T (&kept)[kHeld], const Load& load, const F& f) {
+DS_DEVICE void walk(int width, const T (&kept)[kHeld], const Load& load, const F& f) {
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const int64_t column = column_of(j);
+    const int column = column_of(j);
     if (column < width) f(column, at_most_eight(width - column), kept[j]);
   }
 #pragma unroll 1
-  for (int64_t column = column_of(kHeld); column < width; column += 8 * static_cast<int64_t>(blockDim.x)) {
+  for (int column = column_of(kHeld); column < width; column += 8 * static_cast<int>(blockDim.x)) {
     const int n = at_most_eight(width - column);
     f(column, n, load(column, n));
   }
