@@ -1,5 +1,6 @@
 #pragma once
-// What tensor cores do for a warp, for nvcc. tests/cuda/lane/shim.h says the same words for g++.
+// What tensor cores do for a warp, and what goes with it, for nvcc. tests/cuda/lane/shim.h says the same
+// words for g++.
 //
 // Fragments of matrices of 16-bit elements of `type`, two in a word (PTX ISA, "Matrix Fragments for
 // mma.m16n8k16"). Thread 4 g + t has, in rows x columns,
@@ -68,6 +69,21 @@ DS_DEVICE uint32_t pack(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
+// 2 to the power of x; of 0 it is 1, of -inf it is 0.
+DS_DEVICE float power_of_2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+// Copies 16 bytes to shared memory while the thread goes on; both addresses are multiples of 16.
+DS_DEVICE void copy_ahead(uint16_t* to, const uint16_t* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+// Waits for the copies of this thread. Other threads see them behind a barrier.
+DS_DEVICE void await_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 #endif
 
 }  // namespace ds::cuda

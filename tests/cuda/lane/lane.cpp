@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -40,6 +41,12 @@ Barriers& barriers() {
   return all;
 }
 
+struct Copy {
+  void* to;
+  const void* from;
+};
+constexpr size_t kCopied = 16;
+
 // A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of the
 // kernel: swapcontext() would, twice each time.
 struct Fiber {
@@ -50,7 +57,8 @@ struct Fiber {
   bool in_warp = false;   // waits for its warp
   const char* file = nullptr;
   int line = 0;
-  unsigned meetings = 0;  // with its warp
+  unsigned meetings = 0;     // with its warp
+  std::vector<Copy> copies;  // that it has not waited for
 };
 
 // What the threads of a warp have given at this meeting and at the one before.
@@ -93,6 +101,7 @@ class Block {
       Fiber& fiber = fibers_[t];
       fiber.begun = fiber.ended = fiber.in_block = fiber.in_warp = false;
       fiber.meetings = 0;
+      fiber.copies.clear();
       getcontext(&fiber.context);
       fiber.context.uc_stack = {stacks_.get() + t * kStack, 0, kStack};
       fiber.context.uc_link = nullptr;  // it ends by a jump
@@ -126,6 +135,20 @@ class Block {
   uint64_t exchange(uint64_t given, int of) {
     return meet("a shuffle", Given{given})[static_cast<unsigned>(of) % kWarp].v[0];
   }
+  void copy_ahead(void* to, const void* from) {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % kCopied != 0 &&
+        error_.empty())
+      error_ = std::string(name_) + ": a copy of 16 bytes is not at multiples of 16";
+    if (draw() >> 32 & 1)
+      std::memcpy(to, from, kCopied);
+    else
+      fibers_[current_].copies.push_back({to, from});
+  }
+  void await_copies() {
+    std::vector<Copy>& copies = fibers_[current_].copies;
+    for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, kCopied);
+    copies.clear();
+  }
   uint32_t vote(bool given) {
     const Given* const votes = meet("a ballot", Given{given});
     uint32_t all = 0;
@@ -137,7 +160,10 @@ class Block {
   static void enter() {
     Block& block = *running;
     block.body_(block.args_);
-    block.fibers_[block.current_].ended = true;
+    Fiber& fiber = block.fibers_[block.current_];
+    if (!fiber.copies.empty() && block.error_.empty())
+      block.error_ = std::string(block.name_) + ": a thread ends and has not waited for its copies";
+    fiber.ended = true;
     _longjmp(block.scheduler_, 1);
   }
   void leave() {
@@ -264,6 +290,8 @@ void meet_block(const char* file, int line) { meeting().meet(file, line); }
 uint64_t exchange(uint64_t given, int of) { return meeting().exchange(given, of); }
 uint32_t vote(bool given) { return meeting().vote(given); }
 const Given* meet_warp(const char* what, const Given& given) { return meeting().meet(what, given); }
+void copy_ahead(void* to, const void* from) { meeting().copy_ahead(to, from); }
+void await_copies() { meeting().await_copies(); }
 
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed) {
   if (block.x > 256 || block.y != 1 || block.z != 1)

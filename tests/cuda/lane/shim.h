@@ -36,6 +36,9 @@ struct Given {
 };
 // Of all threads of the warp, until the warp has met twice again. All must meet for the same `what`.
 const Given* meet_warp(const char* what, const Given& given);
+// 16 bytes, at once or when the thread waits, as is drawn.
+void copy_ahead(void* to, const void* from);
+void await_copies();
 
 using Body = void (*)(const void* args);
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed);
@@ -58,7 +61,7 @@ T from_lane(T x, unsigned lane) {
 
 }  // namespace lane
 
-struct float4 {
+struct alignas(16) float4 {
   float x, y, z, w;
 };
 struct alignas(8) uint2 {
@@ -164,5 +167,9 @@ uint32_t pack(float low, float high) {
   const auto bits = [](float x) -> uint32_t { return type == DS_DTYPE_BF16 ? bf16(x).bits : f16(x).bits; };
   return bits(low) | bits(high) << 16;
 }
+
+inline float power_of_2(float x) { return std::exp2(x); }
+inline void copy_ahead(uint16_t* to, const uint16_t* from) { ::lane::copy_ahead(to, from); }
+inline void await_copies() { ::lane::await_copies(); }
 
 }  // namespace ds::cuda
