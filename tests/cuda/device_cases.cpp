@@ -160,6 +160,17 @@ std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal) 
       if (own.gradient.at(e) != 0) return differs("the gradient of the first query");
     }
   }
+  if (!causal) return "";
+  const Attrs narrow{{"heads", int64_t{2}}, {"seq", kSeq}, {"window", int64_t{1}}};
+  const std::vector<Tensor> y = run({"attention", narrow, {qkv}}, dtype);
+  const Tensor gradient = run({"attention_dx", narrow, {dy, qkv, y[0], y[1]}}, dtype)[0];
+  for (int64_t e = 0; e < dy.numel(); ++e) {
+    const int64_t q = e / kWidth * 3 * kWidth + e % kWidth, k = q + kWidth, v = k + kWidth;
+    if (y[0].at(e) != qkv.at(v) || gradient.at(v) != dy.at(e))
+      return "a row that sees itself has another weight";
+    if (gradient.at(q) != 0 || gradient.at(k) != 0)
+      return "the score of a row that sees itself has a gradient";
+  }
   return "";
 }
 

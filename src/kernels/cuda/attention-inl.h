@@ -8,19 +8,28 @@
 
 namespace ds::cuda {
 
-DS_DEVICE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-DS_DEVICE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+template <typename A, typename B>
+DS_DEVICE auto smaller(A a, B b) {
+  return a < b ? a : b;
+}
+template <typename A, typename B>
+DS_DEVICE auto larger(A a, B b) {
+  return a > b ? a : b;
+}
 
 // The first row of the sequence that `row` is in.
-DS_DEVICE int64_t begin_of(const AttentionArgs& a, int64_t row) {
-  if (!a.first) return row / a.seq * a.seq;
-  return smaller(larger(a.first[row], larger(0, row - a.seq + 1)), row);
+template <typename Row>
+DS_DEVICE Row begin_of(const AttentionArgs& a, Row row) {
+  const auto seq = static_cast<Row>(a.seq);
+  if (!a.first) return row / seq * seq;
+  return smaller(larger(static_cast<Row>(a.first[row]), larger(0, row - seq + 1)), row);
 }
 // The first row behind `row` that is not of its sequence, which begins at `begin`, or `end`.
-DS_DEVICE int64_t behind_of(const AttentionArgs& a, int64_t row, int64_t begin, int64_t end) {
-  if (!a.first) return smaller(begin + a.seq, end);
+template <typename Row>
+DS_DEVICE Row behind_of(const AttentionArgs& a, Row row, Row begin, Row end) {
+  if (!a.first) return smaller(begin + static_cast<Row>(a.seq), end);
   if (begin_of(a, end - 1) == begin) return end;
-  int64_t behind = row + 1;
+  Row behind = row + 1;
   while (begin_of(a, behind) == begin) ++behind;
   return behind;
 }

@@ -33,19 +33,33 @@ struct Entries {
   int64_t depth;
   const char *forward, *queries, *keys;
 
-  int64_t tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
-  uint32_t forward_bytes(int64_t columns) const { return shared(columns, 3, 1); }
-  uint32_t queries_bytes(int64_t columns) const { return shared(columns, 4, 1); }
-  uint32_t keys_bytes(int64_t columns) const { return shared(columns, 4, 2); }
+  // Queries, and keys, of a block.
+  int64_t queries_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile * strips_of(depth); }
+  int64_t keys_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
+  uint32_t forward_bytes(int64_t columns) const {
+    return type == DS_DTYPE_F32 ? plain_bytes(columns, 3, 1) : mma_bytes(strips_of(depth), queries_tile());
+  }
+  uint32_t queries_bytes(int64_t columns) const {
+    return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 1)
+                                : mma_bytes(2 * strips_of(depth), queries_tile());
+  }
+  uint32_t keys_bytes(int64_t columns) const {
+    constexpr uint32_t kOfQuery = 2 * sizeof(float) + sizeof(uint32_t);
+    return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 2)
+                                : mma_bytes(2, kMmaTile) + 2 * kMmaTile * kOfQuery;
+  }
 
  private:
-  // Shared memory of tiles of rows, and of weights of pairs. With tensor cores rows have all columns of the
-  // entry, and one pair of weights is in registers.
-  uint32_t shared(int64_t columns, int64_t tiles, int64_t weights) const {
-    const int64_t plain = tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1),
-                  mma = tiles * kMmaTile * (depth + 8) + (weights == 2 ? 2 * kMmaTile * (kMmaTile + 8) : 0);
-    return static_cast<uint32_t>(type == DS_DTYPE_F32 ? plain * int64_t{sizeof(float)}
-                                                      : mma * int64_t{sizeof(uint16_t)});
+  // Shared memory of tiles of rows, and of weights of pairs.
+  static uint32_t plain_bytes(int64_t columns, int64_t tiles, int64_t weights) {
+    return static_cast<uint32_t>((tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1)) *
+                                 int64_t{sizeof(float)});
+  }
+  // Of a block's own tiles and two stages of two, whose rows have all columns of the entry, and of what
+  // dropout keeps of `rows` queries in each stage.
+  uint32_t mma_bytes(int64_t own, int64_t rows) const {
+    return static_cast<uint32_t>((own + 4) * kMmaTile * (depth + 8) * int64_t{sizeof(uint16_t)} +
+                                 2 * rows * int64_t{sizeof(uint64_t)});
   }
 };
 constexpr Entries kEntries[] = {
@@ -57,6 +71,8 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
+constexpr int64_t kMostMmaRows = int64_t{1} << 30;  // the others count rows by 64 bits
+
 std::string too_wide(int64_t depth) {
   return fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
 }
@@ -67,8 +83,9 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, s
   const DType type = operands[0].dtype;
   const bool one = std::ranges::all_of(
       operands, [&](const TensorView& view) { return view.dtype == type || view.dtype == DS_DTYPE_I32; });
+  const bool mma = one && operands[0].dims[0] < kMostMmaRows;
   for (const Entries& e : kEntries) {
-    if (depth <= e.depth && (e.type == DS_DTYPE_F32 || (one && e.type == type))) return &e;
+    if (depth <= e.depth && (e.type == DS_DTYPE_F32 || (mma && e.type == type))) return &e;
   }
   *refusal = too_wide(depth);
   return nullptr;
@@ -124,7 +141,8 @@ struct Shape {
     const int32_t* last = in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr;
     (documents ? a.first : a.mask) = last;
     a.scalars = c.scalars;
-    a.rows = in[0].dims[0], a.seq = seq, a.window = window;
+    a.rows = in[0].dims[0], a.seq = std::min(seq, std::max(a.rows, int64_t{1}));
+    a.window = window < a.seq ? window : 0;
     a.words = round_up(seq, int64_t{64});
     a.leaf = c.leaf;
     a.heads = static_cast<int32_t>(heads), a.group = static_cast<int32_t>(heads / groups);
@@ -148,8 +166,9 @@ Made make_attention(const Query& query, std::string* refusal) {
     AttentionArgs a = shape.args(c, c.in);
     a.y = rows_of(c.out[0], a.depth);
     a.lse = c.out[1].as<float>();
-    start(launcher, entries->forward, {blocks(a.rows, entries->tile()), static_cast<uint32_t>(a.heads)},
-          {kAttentionThreads}, a, entries->forward_bytes(a.depth));
+    start(launcher, entries->forward,
+          {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
+          entries->forward_bytes(a.depth));
   });
 }
 
@@ -182,13 +201,14 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         a.delta = scratch.take<float>(a.rows * a.heads);
         a.alone = scratch.take<uint8_t>(a.rows);
-        const uint32_t tiles = blocks(a.rows, entries->tile());
         start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
               kDeltaRoom);
-        start(launcher, entries->queries, {tiles, static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
-              entries->queries_bytes(a.depth));
-        start(launcher, entries->keys, {tiles, static_cast<uint32_t>(shape.groups)}, {kAttentionThreads}, a,
-              entries->keys_bytes(a.depth));
+        start(launcher, entries->queries,
+              {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads},
+              a, entries->queries_bytes(a.depth));
+        start(launcher, entries->keys,
+              {blocks(a.rows, entries->keys_tile()), static_cast<uint32_t>(shape.groups)},
+              {kAttentionThreads}, a, entries->keys_bytes(a.depth));
       },
       room.used());
 }

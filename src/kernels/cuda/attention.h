@@ -45,8 +45,11 @@ constexpr uint32_t kCachedWarps = 4;
 constexpr int kWarpKeys = 4;  // keys whose products a warp makes at a time
 
 constexpr int kTile = 32;                    // rows of a block, and keys that it has at a time
-constexpr int kMmaTile = 64;                 // of those that use tensor cores
+constexpr int kMmaTile = 64;                 // keys, or queries, that those on tensor cores have at a time
 constexpr uint32_t kAttentionThreads = 128;  // of both
+// Strips of 16 queries that a warp on tensor cores has, four of which are a block, for heads of `depth`
+// columns.
+constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
 
 // dy . y: a thread for each row of each head, 32 elements of which are in shared memory at a time.
 constexpr uint32_t kDeltaThreads = 128;

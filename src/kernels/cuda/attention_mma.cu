@@ -1,483 +1,405 @@
 // Attention of bf16 or f16 operands and heads of at most 128 columns: its products are made by tensor cores,
 // its scores, weights and sums in f32. kernels/cuda/attention.cu holds the kernel for all other operands.
 //
-// Four warps share a block of 64 queries, or of 64 keys for dk and dv; a warp has 16 of them. Tiles of 64
-// keys, or queries, come through shared memory, with a pitch that lets eight rows be read at once from
-// different banks (mma.h says how a warp holds a matrix). A warp's scores are already in the places that its
-// weights need as the left side of the next product; only dk and dv want them transposed, through shared
-// memory (Dao, "FlashAttention-2", arXiv:2307.08691). Weights and the gradients of scores are rounded to the
+// Four warps share a block of queries, or of keys for dk and dv; a warp has one or two strips of 16 of them,
+// the left side of its products. Tiles of 64 keys, or queries, come through shared memory: the next tile is
+// asked for while one is worked on, and one barrier a tile tells that it has come and that the last has been
+// read (mma.h says how a warp holds a matrix). A warp's scores are already in the places that its weights
+// need as the left side of the next product; for dk and dv, too, whose scores are made with keys on the left
+// (Dao, "FlashAttention-2", arXiv:2307.08691). Weights and the gradients of scores are rounded to the
 // operands' type for those products (kernels/accuracy.h allows it); of f16, a gradient beyond 65,504 becomes
 // infinite, which a loss scale sees.
 //
+// Exponents are of 2: scores are multiplied by log2(e), too. Only lse is a natural logarithm.
+//
 // Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row, wherever
 // the sequence lies in the batch, so that a product always adds up the same 16 keys, or queries, at a time;
-// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Masked keys are 0
-// in a tile, whatever they are in memory. Nothing is added atomically.
+// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Where all
+// pairs of a warp count, which is the common case, they are not asked one by one; a pair has the same bits
+// either way. Masked keys are 0 in a tile, whatever they are in memory, and so are queries of other
+// sequences. Nothing is added atomically.
 //
-// Where a row sees one key its weight is 1 to the bit, because backward makes the score by the same products
-// in the same order as forward; that its gradient is 0 is said (`alone`), because dy . y is a sum of another
-// order.
-#include "kernels/cuda/attention-inl.h"
-#include "kernels/cuda/mma.h"
+// Where a row sees one key its weight is 1 to the bit. Forward subtracts a score from itself; backward, where
+// lse is rounded and dy . y is a sum of another order, is told (`alone`) that the weight is 1 and the
+// gradient of its score 0.
+#include "kernels/cuda/attention_mma-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-constexpr int kSide = kMmaTile, kOfWarp = kSide / 4;  // rows of a block, and of a warp
-constexpr int kMatrices = kSide / 8;                  // of 8 columns each, across a tile
+// The first query of a block of `rows`. With a causal mask later queries see more keys, so their blocks start
+// first; otherwise they would finish last, alone.
+DS_DEVICE int first_query(const AttentionArgs& a, int rows) {
+  return static_cast<int>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * rows;
+}
 
-// A matrix of 16-bit elements in shared memory, with `pitch` elements between rows.
-template <int pitch>
-struct Matrix {
+// Keys and values of a block's queries: two stages of shared memory, each of a tile of both. Behind them is
+// what dropout keeps of each stage.
+template <int depth>
+struct Stages {
   uint16_t* at;
-};
-template <int depth>
-using Tile = Matrix<depth + 8>;
+  int first, rows, head;  // rows of the block
 
-DS_DEVICE int lane() { return static_cast<int>(threadIdx.x % kWarp); }
-DS_DEVICE int first_of_warp() { return static_cast<int>(threadIdx.x / kWarp) * kOfWarp; }
-
-// 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8 columns each.
-template <bool transposed, int pitch>
-DS_DEVICE Words4 by_rows(Matrix<pitch> m, int row, int column) {
-  return load_matrices<transposed>(m.at + (row + lane() % 16) * pitch + column + lane() / 16 * 8);
-}
-// 16 x 16 elements whose rows are the columns of the right sides of two products. Transposed: their
-// transpose as the left side of one.
-template <bool transposed, int pitch>
-DS_DEVICE Words4 by_columns(Matrix<pitch> m, int row, int column) {
-  return load_matrices<transposed>(m.at + (row + lane() % 8 + lane() / 16 * 8) * pitch + column +
-                                   lane() / 8 % 2 * 8);
-}
-
-// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart, so their
-// width is a multiple, too.
-DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
-  const auto all = reinterpret_cast<uint64_t>(h.at.data) | static_cast<uint64_t>(2 * h.row) |
-                   static_cast<uint64_t>(2 * h.head);
-  return all % bytes == 0;
-}
-
-// Those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0.
-template <int depth>
-DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, uint64_t rows,
-                         Tile<depth> to) {
-  constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
-  const int own = static_cast<int>(threadIdx.x) / kThreadsOfRow,
-            d = static_cast<int>(threadIdx.x) % kThreadsOfRow * 8;
-  const auto* const from = static_cast<const uint16_t*>(h.at.data) + first * h.row + head * h.head + d;
-  const bool wide = aligned(h, 16);
-  constexpr int kAtOnce = 4;  // asked for before the first is stored
-#pragma unroll 1
-  for (int begin = own; begin < kSide; begin += kAtOnce * kRows) {
-    uint4 eights[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int r = begin + i * kRows;
-      uint4& u = eights[i];
-      u = make_uint4(0, 0, 0, 0);
-      if (d >= a.depth || !(rows >> r & 1)) continue;
-      const uint16_t* const eight = from + r * h.row;
-      if (wide) {
-        u = *reinterpret_cast<const uint4*>(eight);
-        continue;
-      }
-      uint32_t words[4] = {};
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (d + e < a.depth) words[e / 2] |= static_cast<uint32_t>(eight[e]) << (e % 2 * 16);
-      }
-      u = make_uint4(words[0], words[1], words[2], words[3]);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      *reinterpret_cast<uint4*>(to.at + (begin + i * kRows) * (depth + 8) + d) = eights[i];
+  static constexpr int kSize = Tile<depth>::kSize;
+  DS_DEVICE Tile<depth> keys(const Stages& s, int stage) { return {s.at + 2 * stage * kSize}; }
+  DS_DEVICE Tile<depth> values(const Stages& s, int stage) { return {s.at + (2 * stage + 1) * kSize}; }
+  DS_DEVICE uint32_t* kept(const Stages& s, int stage, int row) {
+    return reinterpret_cast<uint32_t*>(s.at + 4 * kSize) + 2 * (stage * s.rows + row);
   }
-}
-// Bits of those that exist.
-DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int64_t first) {
-  return a.rows - first < kSide ? (uint64_t{1} << (a.rows - first)) - 1 : ~uint64_t{0};
-}
-// Bits of the keys of a tile that rows of the sequence from `begin` on may see.
-DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int64_t begin, int64_t first) {
-  const auto counts = [&](int64_t key) {
-    const bool there = key < a.rows && key >= begin && key < begin + a.seq;
-    return there && (!a.first || begin_of(a, key) == begin) && (!a.mask || a.mask[key] != 0);
-  };
-  const uint32_t low = __ballot_sync(kAll, counts(first + lane())),
-                 high = __ballot_sync(kAll, counts(first + lane() + 32));
-  return low | static_cast<uint64_t>(high) << 32;
-}
-// Of these keys those that `query` sees.
-DS_DEVICE uint64_t seen_by(const AttentionArgs& a, int64_t query, int64_t first, uint64_t keys) {
-  const int64_t last = a.causal ? query - first : kSide - 1,
-                least = a.window == 0 ? 0 : query - a.window + 1 - first;
-  if (last < 0 || least >= kSide) return 0;
-  if (last < kSide - 1) keys &= (uint64_t{2} << last) - 1;
-  return least > 0 ? keys >> least << least : keys;
-}
+  // Asks for a tile; returns bits of those of its keys that count.
+  DS_DEVICE uint64_t ask(const Stages& s, const AttentionArgs& a, const KeyTiles& tile, int stage) {
+    const uint64_t rows = keys_of_tile(a, tile.begin, tile.key);
+    ask_for_tile<depth>(a, a.k, tile.key, s.head / a.group, rows, keys(s, stage));
+    ask_for_tile<depth>(a, a.v, tile.key, s.head / a.group, rows, values(s, stage));
+    if (drops(a)) draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
+    return rows;
+  }
+};
 
-// Products of 16 rows of x and 8 `count` rows of y. All scores are made by this, in one order.
-template <int32_t type, int depth, int count>
-DS_DEVICE void products(Tile<depth> x, int row, Tile<depth> y, int column, Floats4 (&s)[count]) {
+// What a warp has of its queries: sums of weighted values, the largest exponent, and the sum of the weights
+// relative to it.
+template <int depth, int strips>
+struct Sums {
+  Floats4 y[strips][depth / 8];
+  float top[strips][2], weight[strips][2];
+};
+// Makes weights of the exponents of one half of a strip. `nothing`: none of them counts.
+template <int depth, int strips>
+DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing, Floats4 (&s)[kMatrices]) {
+  float best = -INFINITY;
 #pragma unroll
-  for (int n = 0; n < count; ++n) s[n] = Floats4{};
+  for (int n = 0; n < kMatrices; ++n) best = fmaxf(best, fmaxf(s[n].v[2 * half], s[n].v[2 * half + 1]));
+  const float top = sums.top[m][half], next = fmaxf(row_largest(best), top);
+  const bool empty = nothing && next == -INFINITY;  // not where scores are NaN
+  const float base = empty ? 0.0f : next, kept_share = empty ? 1.0f : power_of_2(top - next);
+  float added = 0;
 #pragma unroll
-  for (int d = 0; d < depth; d += 16) {
-    const Words4 left = by_rows<false>(x, row, d);
+  for (int n = 0; n < kMatrices; ++n) {
 #pragma unroll
-    for (int n = 0; n < count; n += 2) {
-      const Words4 right = by_columns<false>(y, column + 8 * n, d);
-      add_product<type>(s[n], left, right.v[0], right.v[1]);
-      add_product<type>(s[n + 1], left, right.v[2], right.v[3]);
+    for (int c = 0; c < 2; ++c) {
+      float& weight = s[n].v[2 * half + c];
+      weight = power_of_2(weight - base);
+      added += weight;
     }
   }
-}
-// sums += weights (16 x 16) times 16 rows of `tile`.
-template <int32_t type, int depth>
-DS_DEVICE void add_rows(Floats4 (&sums)[depth / 8], const Words4& weights, Tile<depth> tile, int row) {
+  sums.weight[m][half] = fused(sums.weight[m][half], kept_share, row_sum(added));
+  sums.top[m][half] = next;
 #pragma unroll
-  for (int n = 0; n < depth / 8; n += 2) {
-    const Words4 right = by_rows<true>(tile, row, 8 * n);
-    add_product<type>(sums[n], weights, right.v[0], right.v[1]);
-    add_product<type>(sums[n + 1], weights, right.v[2], right.v[3]);
-  }
-}
-// Two neighbouring matrices of scores as the left side of a product.
-template <int32_t type>
-DS_DEVICE Words4 left_side(const Floats4& a, const Floats4& b) {
-  return {{pack<type>(a.v[0], a.v[1]), pack<type>(a.v[2], a.v[3]), pack<type>(b.v[0], b.v[1]),
-           pack<type>(b.v[2], b.v[3])}};
-}
-
-// Scores from products.
-template <int count>
-DS_DEVICE void make_scores(const AttentionArgs& a, Floats4 (&s)[count]) {
-#pragma unroll
-  for (int n = 0; n < count; ++n) {
-#pragma unroll
-    for (float& x : s[n].v) x = scaled(a, x);
-  }
-  if (a.cap == 0) return;
-#pragma unroll
-  for (int n = 0; n < count; ++n) {
-#pragma unroll
-    for (float& x : s[n].v) x = bent(a, x);
-  }
-}
-// Which pairs dropout keeps, of those at columns 0, 1, 8, 9, ... from pair `number` on: a bit each.
-DS_DEVICE uint64_t kept_of(const AttentionArgs& a, const Stream& stream, uint64_t number, int matrices) {
-  uint64_t bits = 0;
-#pragma unroll 1
-  for (int n = 0; n < matrices; ++n, number += 8) {
-    Words four = words_of(stream, number / 4);
-    const uint64_t first = keeps(a, four, number) ? 1 : 0;
-    if (number % 4 == 3) four = words_of(stream, number / 4 + 1);
-    const uint64_t second = keeps(a, four, number + 1) ? 2 : 0;
-    bits |= (first | second) << (8 * n);
-  }
-  return bits;
-}
-
-// A thread's place: rows `row` and `row` + 8 of its block's tile, columns `column` and `column` + 1 of each
-// matrix of 8 columns.
-struct Place {
-  int row, column;
-};
-DS_DEVICE Place place() { return {first_of_warp() + lane() / 4, lane() % 4 * 2}; }
-
-// Rows of the block that begins at `first`; each is divided by its divisor.
-template <int32_t type, int depth>
-DS_DEVICE void store_rows(const AttentionArgs& a, const Heads& to, int64_t first, int64_t head,
-                          const Floats4 (&x)[depth / 8], const float (&divisor)[2]) {
-  const bool pairs = to.at.dtype == type && aligned(to, 4);
-  const Place own = place();
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int64_t row = first + own.row + 8 * half, at = row * to.row + head * to.head;
-    if (row >= a.rows) continue;
-#pragma unroll
-    for (int n = 0; n < depth / 8; ++n) {
-      const int d = 8 * n + own.column;
-      const float low = x[n].v[2 * half] / divisor[half], high = x[n].v[2 * half + 1] / divisor[half];
-      if (pairs && d < a.depth) {
-        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to.at.data) + at + d) = pack<type>(low, high);
-      } else {
-        if (d < a.depth) put(to.at, at + d, low);
-        if (d + 1 < a.depth) put(to.at, at + d + 1, high);
-      }
-    }
-  }
-}
-
-// A query of a thread.
-struct Query {
-  int64_t row, begin;
-  float lse, delta;
-  bool alone;
-
-  // One that does not exist begins nowhere.
-  DS_DEVICE Query at(const AttentionArgs& a, int64_t row) {
-    return {row, row < a.rows ? begin_of(a, row) : -1, 0, 0, false};
-  }
-  // With what backward needs of it.
-  DS_DEVICE Query for_gradient(const AttentionArgs& a, int64_t row, int64_t head) {
-    Query q = at(a, row);
-    if (q.begin < 0) return q;
-    q.lse = a.lse[head * a.rows + row], q.delta = a.delta[head * a.rows + row], q.alone = a.alone[row] != 0;
-    return q;
-  }
-};
-
-// What the thread's two queries see of a tile of keys.
-struct Sight {
-  uint64_t seen[2];
-
-  DS_DEVICE Sight of_queries(const AttentionArgs& a, const Query (&mine)[2], int64_t begin, int64_t first,
-                             uint64_t keys) {
-    return {{mine[0].begin == begin ? seen_by(a, mine[0].row, first, keys) : 0,
-             mine[1].begin == begin ? seen_by(a, mine[1].row, first, keys) : 0}};
-  }
-};
-// Of `count` matrices from column `part` on.
-template <int count>
-DS_DEVICE uint64_t of_part(const Sight& sight, int half, int part) {
-  return sight.seen[half] >> part & ((uint64_t{1} << (8 * count)) - 1);
-}
-DS_DEVICE bool any_of_warp(uint64_t seen) { return __ballot_sync(kAll, seen != 0) != 0; }
-
-// The first query of a block. With a causal mask later queries see more keys, so their blocks start first;
-// otherwise they would finish last, alone.
-DS_DEVICE int64_t first_query(const AttentionArgs& a) {
-  return static_cast<int64_t>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kSide;
+  for (int n = 0; n < depth / 8; ++n)
+    sums.y[m][n].v[2 * half] *= kept_share, sums.y[m][n].v[2 * half + 1] *= kept_share;
 }
 
 template <int32_t type, int depth>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
-  constexpr int kSize = kSide * (depth + 8);
-  const Tile<depth> q{room}, k{room + kSize}, v{room + 2 * kSize};
-  const int64_t first = first_query(a), head = blockIdx.y, key_head = head / a.group;
-  const Place own = place();
-  const Query mine[2] = {Query::at(a, first + own.row), Query::at(a, first + own.row + 8)};
+  constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
+  const Tile<depth> q{room};
+  const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
+  const Stages<depth> stages{room + strips * kSize, first, kRows, head};
+  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
+  const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
+  const float unit = unit_of(a);
   const bool dropped = drops(a);
-  const Stream stream = stream_of(a);
-  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  Floats4 y[depth / 8] = {};
-  load_tile<depth>(a, a.q, first, head, rows_of_tile(a, first), q);
-  each_key_tile<kSide>(a, first, [&](int64_t begin, int64_t key) {
-    const uint64_t keys = keys_of_tile(a, begin, key);
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.k, key, key_head, keys, k);
-    load_tile<depth>(a, a.v, key, key_head, keys, v);
-    __syncthreads();
-    const Sight sight = Sight::of_queries(a, mine, begin, key, keys);
-    if (!any_of_warp(sight.seen[0] | sight.seen[1])) return;
-    Floats4 s[kMatrices];
-    products<type, depth>(q, first_of_warp(), k, 0, s);
-    make_scores(a, s);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint64_t seen = sight.seen[half] >> own.column;
-      float best = -INFINITY;
+  for (int m = 0; m < strips; ++m) {
+    const int row = first + m * kSide;
+    ask_for_tile<depth>(a, a.q, row, head, rows_of_tile(a, row), {q.at + m * kSize});
+  }
+  KeyTiles tiles = KeyTiles::of(a, first, smaller(first + kRows, count_of(a)));
+  uint64_t next_keys = Stages<depth>::ask(stages, a, tiles, 0);
+  await_copies();
+  __syncthreads();
+  const auto queries = Left<depth, strips, true>::of(q, warp_row);
+  Sums<depth, strips> sums{};
 #pragma unroll
-      for (int n = 0; n < kMatrices; ++n) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float& x = s[n].v[2 * half + c];
-          x = seen >> (8 * n + c) & 1 ? x : -INFINITY;
-          best = fmaxf(best, x);
-        }
+  for (int m = 0; m < strips; ++m) sums.top[m][0] = sums.top[m][1] = -INFINITY;
+#pragma unroll 1
+  for (int stage = 0; tiles.there; stage ^= 1) {
+    const int begin = tiles.begin, key = tiles.key;
+    const uint64_t keys = next_keys;
+    tiles = KeyTiles::after(a, tiles);
+    if (tiles.there) next_keys = Stages<depth>::ask(stages, a, tiles, stage ^ 1);
+    if (!Queries::none_sees(a, mine, begin, {key, key + kSide - 1})) {
+      Floats4 s[strips][kMatrices];
+      products<type>(queries, Stages<depth>::keys(stages, stage), 0, s);
+      if (a.cap != 0) {
+        each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
+          float& x = s[m][n].v[2 * half + c];
+          x = bent(a, scaled(a, x));
+        });
       }
-      const float next = fmaxf(row_largest(best), top[half]);
-      const bool nothing = sight.seen[half] == 0 && next == -INFINITY;  // not where scores are NaN
-      const float base = nothing ? 0.0f : next, kept_share = nothing ? 1.0f : expf(top[half] - next);
-      float added = 0;
+      each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
+        float& x = s[m][n].v[2 * half + c];
+        x = __fmul_rn(unit, x);
+      });
+      bool nothing[strips][2] = {};
+      if (~keys != 0 || !Queries::all_see(a, mine, begin, {key, key + kSide - 1})) {
+        uint64_t seen[strips][2];
 #pragma unroll
-      for (int n = 0; n < kMatrices; ++n) {
+        for (int m = 0; m < strips; ++m) {
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float& weight = s[n].v[2 * half + c];
-          weight = expf(weight - base);
-          added += weight;
+          for (int half = 0; half < 2; ++half) {
+            seen[m][half] = seen_by(a, first + own_row + m * kStrip + 8 * half, begin, key, keys);
+            nothing[m][half] = seen[m][half] == 0;
+            seen[m][half] >>= column;
+          }
         }
+        each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
+          float& x = s[m][n].v[2 * half + c];
+          x = seen[m][half] >> (8 * n + c) & 1 ? x : -INFINITY;
+        });
+      }
+#pragma unroll
+      for (int m = 0; m < strips; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) weigh(sums, m, half, nothing[m][half], s[m]);
       }
       if (dropped) {
-        const uint64_t number = number_of(a, mine[half].row, begin, key + own.column, head);
-        const uint64_t bits = kept_of(a, stream, number, kMatrices);
+        uint64_t kept[strips][2];
 #pragma unroll
-        for (int n = 0; n < kMatrices; ++n) {
+        for (int m = 0; m < strips; ++m) {
 #pragma unroll
-          for (int c = 0; c < 2; ++c) s[n].v[2 * half + c] *= bits >> (8 * n + c) & 1 ? a.factor : 0.0f;
+          for (int half = 0; half < 2; ++half)
+            kept[m][half] =
+                both(Stages<depth>::kept(stages, stage, own_row + m * kStrip + 8 * half)) >> column;
         }
+        each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
+          s[m][n].v[2 * half + c] *= kept[m][half] >> (8 * n + c) & 1 ? a.factor : 0.0f;
+        });
       }
-      sum[half] = sum[half] * kept_share + row_sum(added);
-      top[half] = next;
-#pragma unroll
-      for (int n = 0; n < depth / 8; ++n) y[n].v[2 * half] *= kept_share, y[n].v[2 * half + 1] *= kept_share;
+      add_rows<type, depth>(sums.y, s, Stages<depth>::values(stages, stage), 0);
     }
+    await_copies();
+    __syncthreads();  // the next tile has come, and this one has been read
+  }
 #pragma unroll
-    for (int n = 0; n < kMatrices; n += 2)
-      add_rows<type, depth>(y, left_side<type>(s[n], s[n + 1]), v, 8 * n);
-  });
-  const float divisor[2] = {sum[0] == 0 ? 1.0f : sum[0], sum[1] == 0 ? 1.0f : sum[1]};
-  store_rows<type, depth>(a, a.y, first, head, y, divisor);
+  for (int m = 0; m < strips; ++m) {
+    float factor[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int64_t row = mine[half].row;
-    if (own.column == 0 && row < a.rows)
-      a.lse[head * a.rows + row] = sum[half] == 0 ? 0.0f : top[half] + logf(sum[half]);
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + own_row + m * kStrip + 8 * half;
+      const float weight = sums.weight[m][half];
+      factor[half] = weight == 0 ? 1.0f : 1.0f / weight;
+      if (column == 0 && row < count_of(a))
+        a.lse[head * a.rows + row] = weight == 0 ? 0.0f : fused(sums.top[m][half], kLn2, logf(weight));
+    }
+    store_rows<type, depth>(a, a.y, first + warp_row + m * kStrip, head, sums.y[m], factor);
   }
 }
 
-// What one half of a thread's rows has to do with `count` matrices from key `first` on: from scores, and
-// products of dy and v, s becomes the gradient of the products of q and k, and dp the weights that dv is made
-// of.
-template <int count>
-DS_DEVICE void pair_gradients(const AttentionArgs& a, const Query& query, uint64_t seen, int64_t first,
-                              int64_t head, int half, bool dropped, const Stream& stream, Floats4 (&s)[count],
-                              Floats4 (&dp)[count]) {
-  const int column = place().column;
-  uint64_t kept = ~uint64_t{0};
-  if (dropped) kept = kept_of(a, stream, number_of(a, query.row, query.begin, first + column, head), count);
-  const float factor = dropped ? a.factor : 1.0f;
-  seen >>= column;
-#pragma unroll
-  for (int n = 0; n < count; ++n) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      float &x = s[n].v[2 * half + c], &weight = dp[n].v[2 * half + c];
-      const bool there = seen >> (8 * n + c) & 1;
-      const float share = kept >> (8 * n + c) & 1 ? factor : 0.0f;
-      const float p = expf(x - query.lse);
-      float gradient = a.scale * p * (share * weight - query.delta);
-      if (a.cap != 0) gradient *= slope_of(a, x);
-      x = there && !query.alone ? gradient : 0.0f;
-      weight = there ? p * share : 0.0f;
-    }
-  }
-}
+// What backward needs of a query. All is 0 for a row that sees one key.
+struct OfQuery {
+  float lse, delta;  // lse as an exponent of 2, delta times the scale
+  bool alone;
 
+  DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int head) {
+    if (row >= count_of(a) || a.alone[row] != 0) return {0, 0, true};
+    const int64_t i = head * a.rows + row;
+    return {a.lse[i] * kLog2e, a.delta[i] * a.scale, false};
+  }
+};
+// From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight that dv is
+// made of. `plain_pair` is for pairs that count, without dropout, a cap or a row that sees one key.
+DS_DEVICE void plain_pair(const AttentionArgs& a, float unit, float lse, float delta, float& x, float& w) {
+  const float p = power_of_2(fused(x, unit, -lse));
+  x = __fmul_rn(p, fused(w, a.scale, -delta));
+  w = p;
+}
+// `share` is what dropout multiplies the weight by.
+DS_DEVICE void any_pair(const AttentionArgs& a, float unit, const OfQuery& query, bool there, float share,
+                        float& x, float& w) {
+  const float s = a.cap == 0 ? x : bent(a, scaled(a, x));
+  const float p = power_of_2(fused(s, query.alone ? 0.0f : unit, -query.lse));
+  float gradient = __fmul_rn(p, fused(w, query.alone ? 0.0f : __fmul_rn(a.scale, share), -query.delta));
+  if (a.cap != 0) gradient *= slope_of(a, s);
+  x = there ? gradient : 0.0f;
+  w = there ? p * share : 0.0f;
+}
 template <int32_t type, int depth>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
-  constexpr int kHalf = kMatrices / 2;  // matrices whose gradients are in registers at a time
-  constexpr int kSize = kSide * (depth + 8);
-  const Tile<depth> q{room}, dy{room + kSize}, k{room + 2 * kSize}, v{room + 3 * kSize};
-  const int64_t first = first_query(a), head = blockIdx.y, key_head = head / a.group;
-  const int row = place().row;
-  const Query mine[2] = {Query::for_gradient(a, first + row, head),
-                         Query::for_gradient(a, first + row + 8, head)};
+  constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
+  constexpr int few = strips == 2 ? 2 : 4;  // matrices whose gradients are in registers at a time
+  using Rows = Left<depth, strips, depth == 64>;
+  const Tile<depth> q{room}, dy{room + strips * kSize};
+  const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
+  const Stages<depth> stages{room + 2 * strips * kSize, first, kRows, head};
+  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
+  const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
+  const float unit = unit_of(a);
   const bool dropped = drops(a);
-  const Stream stream = stream_of(a);
-  Floats4 dq[depth / 8] = {};
-  load_tile<depth>(a, a.q, first, head, rows_of_tile(a, first), q);
-  load_tile<depth>(a, a.dy, first, head, rows_of_tile(a, first), dy);
-  each_key_tile<kSide>(a, first, [&](int64_t begin, int64_t key) {
-    const uint64_t keys = keys_of_tile(a, begin, key);
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.k, key, key_head, keys, k);
-    load_tile<depth>(a, a.v, key, key_head, keys, v);
-    __syncthreads();
-    const Sight sight = Sight::of_queries(a, mine, begin, key, keys);
 #pragma unroll
-    for (int part = 0; part < kSide; part += 8 * kHalf) {
-      if (!any_of_warp(of_part<kHalf>(sight, 0, part) | of_part<kHalf>(sight, 1, part))) continue;
-      Floats4 s[kHalf], dp[kHalf];
-      products<type, depth>(q, first_of_warp(), k, part, s);
-      products<type, depth>(dy, first_of_warp(), v, part, dp);
-      make_scores(a, s);
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        pair_gradients(a, mine[half], of_part<kHalf>(sight, half, part), key + part, head, half, dropped,
-                       stream, s, dp);
-#pragma unroll
-      for (int n = 0; n < kHalf; n += 2)
-        add_rows<type, depth>(dq, left_side<type>(s[n], s[n + 1]), k, part + 8 * n);
-    }
-  });
-  const float one[2] = {1.0f, 1.0f};
-  store_rows<type, depth>(a, a.dq, first, head, dq, one);
-}
-
-// Walks a block's keys from `first` on through the queries of each of their sequences that may see one:
-// f(begin of the sequence, which of the keys are its own, query head, first query of a tile).
-template <typename F>
-DS_DEVICE void each_query_tile(const AttentionArgs& a, int64_t first, int64_t key_head, const F& f) {
-  const int64_t end = smaller(first + kSide, a.rows);
-  for (int64_t row = first; row < end;) {
-    const int64_t begin = begin_of(a, row);
-    const int64_t behind = behind_of(a, row, begin, end);
-    const int64_t low = a.causal ? row : begin;
-    int64_t high = smaller(begin + a.seq, a.rows);
-    if (a.window != 0) high = smaller(high, behind - 1 + a.window);
-    const uint64_t keys = keys_of_tile(a, begin, first);
-    for (int64_t head = key_head * a.group; head < (key_head + 1) * a.group; ++head) {
-      int64_t query = begin + (low - begin) / kSide * kSide;
-      for (; query < high && begin_of(a, query) == begin; query += kSide) f(begin, keys, head, query);
-    }
-    row = behind;
+  for (int m = 0; m < strips; ++m) {
+    const int row = first + m * kSide;
+    ask_for_tile<depth>(a, a.q, row, head, rows_of_tile(a, row), {q.at + m * kSize});
+    ask_for_tile<depth>(a, a.dy, row, head, rows_of_tile(a, row), {dy.at + m * kSize});
   }
+  KeyTiles tiles = KeyTiles::of(a, first, smaller(first + kRows, count_of(a)));
+  uint64_t next_keys = Stages<depth>::ask(stages, a, tiles, 0);
+  OfQuery of[strips][2];
+#pragma unroll
+  for (int m = 0; m < strips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      of[m][half] = OfQuery::at(a, first + own_row + m * kStrip + 8 * half, head);
+  }
+  await_copies();
+  __syncthreads();
+  const Rows queries = Rows::of(q, warp_row), gradients = Rows::of(dy, warp_row);
+  Floats4 dq[strips][depth / 8] = {};
+#pragma unroll 1
+  for (int stage = 0; tiles.there; stage ^= 1) {
+    const int begin = tiles.begin, key = tiles.key;
+    const uint64_t keys = next_keys;
+    tiles = KeyTiles::after(a, tiles);
+    if (tiles.there) next_keys = Stages<depth>::ask(stages, a, tiles, stage ^ 1);
+    const Tile<depth> k = Stages<depth>::keys(stages, stage), v = Stages<depth>::values(stages, stage);
+    const bool plain =
+        !dropped && a.cap == 0 && ~keys == 0 && Queries::all_see(a, mine, begin, {key, key + kSide - 1});
+#pragma unroll 1
+    for (int part = 0; part < kSide; part += 8 * few) {
+      if (Queries::none_sees(a, mine, begin, {key + part, key + part + 8 * few - 1})) continue;
+      Floats4 s[strips][few], dp[strips][few];
+      products<type>(queries, k, part, s);
+      products<type>(gradients, v, part, dp);
+      if (plain) {
+        each_element<strips, few>([&](int m, int half, int n, int c) {
+          const OfQuery& query = of[m][half];
+          plain_pair(a, unit, query.lse, query.delta, s[m][n].v[2 * half + c], dp[m][n].v[2 * half + c]);
+        });
+      } else {
+        uint64_t seen[strips][2], kept[strips][2];
+#pragma unroll
+        for (int m = 0; m < strips; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int row = own_row + m * kStrip + 8 * half, shift = part + column;
+            seen[m][half] = seen_by(a, first + row, begin, key, keys) >> shift;
+            kept[m][half] = dropped ? both(Stages<depth>::kept(stages, stage, row)) >> shift : 0;
+          }
+        }
+        each_element<strips, few>([&](int m, int half, int n, int c) {
+          const int bit = 8 * n + c;
+          const float share = !dropped ? 1.0f : kept[m][half] >> bit & 1 ? a.factor : 0.0f;
+          any_pair(a, unit, of[m][half], seen[m][half] >> bit & 1, share, s[m][n].v[2 * half + c],
+                   dp[m][n].v[2 * half + c]);
+        });
+      }
+      add_rows<type, depth>(dq, s, k, part);
+    }
+    await_copies();
+    __syncthreads();  // the next tile has come, and this one has been read
+  }
+  const float one[2] = {1.0f, 1.0f};
+#pragma unroll
+  for (int m = 0; m < strips; ++m)
+    store_rows<type, depth>(a, a.dq, first + warp_row + m * kStrip, head, dq[m], one);
 }
 
+// A block's keys are on the left here, so that a thread has two keys of each pair of neighbouring queries;
+// what these are like is in shared memory, in two stages as their rows are.
 template <int32_t type, int depth>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
-  constexpr int kFew = depth == 64 ? 4 : 2;  // matrices whose gradients are in registers at a time
-  constexpr int kSize = kSide * (depth + 8), kPitch = kSide + 8;
-  const Tile<depth> k{room}, v{room + kSize}, q{room + 2 * kSize}, dy{room + 3 * kSize};
-  const Matrix<kPitch> weights{room + 4 * kSize}, gradients{weights.at + kSide * kPitch};
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSide, key_head = blockIdx.y;
-  const Place own = place();
+  constexpr int kSize = Tile<depth>::kSize;
+  constexpr int few = depth == 64 ? 4 : 2;  // matrices whose gradients are in registers at a time
+  using Rows = Left<depth, 1, depth == 64>;
+  const Tile<depth> k{room}, v{room + kSize};
+  uint16_t* const stages = room + 2 * kSize;  // of queries and gradients
+  auto* const numbers = reinterpret_cast<float*>(stages + 4 * kSize);
+  auto *const alone = reinterpret_cast<uint32_t*>(numbers + 4 * kSide), *const kept = alone + 2 * kSide;
+  const int first = static_cast<int>(blockIdx.x) * kSide, key_head = static_cast<int>(blockIdx.y);
+  const int warp_row = warp() * kStrip, own_row = warp_row + place().row, column = place().column;
+  const Span mine{first + warp_row, first + warp_row + kStrip - 1};
+  const float unit = unit_of(a);
   const bool dropped = drops(a);
-  const Stream stream = stream_of(a);
-  Floats4 dk[depth / 8] = {}, dv[depth / 8] = {};
-  load_tile<depth>(a, a.k, first, key_head, rows_of_tile(a, first), k);
-  load_tile<depth>(a, a.v, first, key_head, rows_of_tile(a, first), v);
-  each_query_tile(a, first, key_head, [&](int64_t begin, uint64_t keys, int64_t head, int64_t tile) {
-    const uint64_t queries = rows_of_tile(a, tile);
-    const Query mine[2] = {Query::for_gradient(a, tile + own.row, head),
-                           Query::for_gradient(a, tile + own.row + 8, head)};
-    __syncthreads();  // the last tile has been read
-    load_tile<depth>(a, a.q, tile, head, queries, q);
-    load_tile<depth>(a, a.dy, tile, head, queries, dy);
-    __syncthreads();
-    const Sight sight = Sight::of_queries(a, mine, begin, first, keys);
+  const int end = smaller(first + kSide, count_of(a));
+  QueryTiles tiles = QueryTiles::of(a, first, end, key_head);
+  const int query_of_thread = static_cast<int>(threadIdx.x) % kSide;
+  const auto ask = [&](int stage) {
+    const uint64_t rows = rows_of_sequence(a, tiles.begin, tiles.query);
+    uint16_t* const at = stages + 2 * stage * kSize;
+    ask_for_tile<depth>(a, a.q, tiles.query, tiles.head, rows, {at});
+    ask_for_tile<depth>(a, a.dy, tiles.query, tiles.head, rows, {at + kSize});
+    return rows;
+  };
+  // Of the queries of the next tile, which are read from memory before a tile is worked on, and written
+  // after.
+  const auto tell = [&](int stage, const OfQuery& of, const QueryTiles& tile) {
+    if (threadIdx.x < kSide) {
+      float* const to = numbers + 2 * (stage * kSide + query_of_thread);
+      to[0] = of.lse, to[1] = of.delta;
+      alone[stage * kSide + query_of_thread] = of.alone ? 1 : 0;
+    }
+    if (dropped) draw_kept(a, tile.query, kSide, tile.begin, first, tile.head, kept + 2 * stage * kSide);
+  };
+  ask_for_tile<depth>(a, a.k, first, key_head, rows_of_tile(a, first), k);
+  ask_for_tile<depth>(a, a.v, first, key_head, rows_of_tile(a, first), v);
+  uint64_t next_queries = ask(0), next_keys = keys_of_tile(a, tiles.begin, first);
+  OfQuery of = OfQuery::at(a, tiles.query + query_of_thread, tiles.head);
+  tell(0, of, tiles);
+  await_copies();
+  __syncthreads();
+  const Rows left_k = Rows::of(k, warp_row), left_v = Rows::of(v, warp_row);
+  Floats4 dk[1][depth / 8] = {}, dv[1][depth / 8] = {};
 #pragma unroll 1
-    for (int part = 0; part < kSide; part += 8 * kFew) {
-      Floats4 s[kFew] = {}, dp[kFew] = {};
-      const bool any = any_of_warp(of_part<kFew>(sight, 0, part) | of_part<kFew>(sight, 1, part));
-      if (any) {
-        products<type, depth>(q, first_of_warp(), k, part, s);
-        products<type, depth>(dy, first_of_warp(), v, part, dp);
-        make_scores(a, s);
-      }
+  for (int stage = 0; tiles.there; stage ^= 1) {
+    const int begin = tiles.begin, query = tiles.query;
+    const uint64_t queries = next_queries, keys = next_keys >> warp_row & lowest(kStrip);  // of the warp
+    tiles = QueryTiles::after(a, tiles, key_head);
+    if (tiles.there) {
+      next_queries = ask(stage ^ 1);
+      if (tiles.begin != begin) next_keys = keys_of_tile(a, tiles.begin, first);
+      of = OfQuery::at(a, tiles.query + query_of_thread, tiles.head);
+    }
+    const Tile<depth> q{stages + 2 * stage * kSize}, dy{q.at + kSize};
+    const bool plain = !dropped && a.cap == 0 && ~queries == 0 && keys == lowest(kStrip) &&
+                       all_in_sight(a, {query, query + kSide - 1}, mine);
+#pragma unroll 1
+    for (int part = 0; part < kSide; part += 8 * few) {
+      if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * few - 1}, mine)) continue;
+      Floats4 s[1][few], dp[1][few];
+      products<type>(left_k, q, part, s);
+      products<type>(left_v, dy, part, dp);
+      const int place_of_two = stage * kSide + part + column;
+      if (plain) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = own.row + 8 * half;
-        if (any)
-          pair_gradients(a, mine[half], of_part<kFew>(sight, half, part), first + part, head, half, dropped,
-                         stream, s, dp);
+        for (int n = 0; n < few; ++n) {
+          const float4 two = *reinterpret_cast<const float4*>(numbers + 2 * (place_of_two + 8 * n));
 #pragma unroll
-        for (int n = 0; n < kFew; ++n) {
-          const int at = row * kPitch + part + 8 * n + own.column;
-          *reinterpret_cast<uint32_t*>(weights.at + at) =
-              pack<type>(dp[n].v[2 * half], dp[n].v[2 * half + 1]);
-          *reinterpret_cast<uint32_t*>(gradients.at + at) =
-              pack<type>(s[n].v[2 * half], s[n].v[2 * half + 1]);
+          for (int half = 0; half < 2; ++half) {
+            plain_pair(a, unit, two.x, two.y, s[0][n].v[2 * half], dp[0][n].v[2 * half]);
+            plain_pair(a, unit, two.z, two.w, s[0][n].v[2 * half + 1], dp[0][n].v[2 * half + 1]);
+          }
         }
+      } else {
+        uint64_t seen[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = own_row + 8 * half;
+          seen[half] =
+              keys >> (row - warp_row) & 1 ? seen_from(a, first + row, query, queries) >> part >> column : 0;
+        }
+        each_element<1, few>([&](int, int half, int n, int c) {
+          const int place_of_one = place_of_two + 8 * n + c, key = own_row + 8 * half;
+          const OfQuery one{numbers[2 * place_of_one], numbers[2 * place_of_one + 1],
+                            alone[place_of_one] != 0};
+          float share = 1.0f;
+          if (dropped) share = kept[2 * place_of_one + key / 32] >> key % 32 & 1 ? a.factor : 0.0f;
+          any_pair(a, unit, one, seen[half] >> (8 * n + c) & 1, share, s[0][n].v[2 * half + c],
+                   dp[0][n].v[2 * half + c]);
+        });
       }
+      add_rows<type, depth>(dv, dp, dy, part);
+      add_rows<type, depth>(dk, s, q, part);
     }
-    __syncthreads();
-#pragma unroll 1
-    for (int row = 0; row < kSide && tile + row < a.rows; row += 16) {
-      add_rows<type, depth>(dv, by_columns<true>(weights, row, first_of_warp()), dy, row);
-      add_rows<type, depth>(dk, by_columns<true>(gradients, row, first_of_warp()), q, row);
-    }
-  });
+    if (tiles.there) tell(stage ^ 1, of, tiles);
+    await_copies();
+    __syncthreads();  // the next tile has come, and this one has been read
+  }
   const float one[2] = {1.0f, 1.0f};
-  store_rows<type, depth>(a, a.dk, first, key_head, dk, one);
-  store_rows<type, depth>(a, a.dv, first, key_head, dv, one);
+  store_rows<type, depth>(a, a.dk, mine.first, key_head, dk[0], one);
+  store_rows<type, depth>(a, a.dv, mine.first, key_head, dv[0], one);
 }
 
 }  // namespace

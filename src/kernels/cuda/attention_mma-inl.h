@@ -1,0 +1,355 @@
+#pragma once
+// What attention on tensor cores is made of: tiles of rows in shared memory and their products, which pairs
+// of a tile count, which of them dropout keeps. Included by attention_mma.cu only.
+#include <cstdint>
+
+#include "kernels/cuda/attention-inl.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/mma.h"
+
+namespace ds::cuda {
+
+constexpr int kSide = kMmaTile;       // rows of a tile
+constexpr int kStrip = 16;            // rows that a warp has on the left side of a product
+constexpr int kMatrices = kSide / 8;  // of 8 columns each, across a tile
+
+// Rows have numbers of 32 bits here: attention.cpp gives these kernels no more of them.
+DS_DEVICE int count_of(const AttentionArgs& a) { return static_cast<int>(a.rows); }
+DS_DEVICE int window_of(const AttentionArgs& a) { return static_cast<int>(a.window); }
+DS_DEVICE int end_of(const AttentionArgs& a, int begin) {  // behind the sequence, where it is no document
+  return smaller(begin + static_cast<int>(a.seq), count_of(a));
+}
+
+DS_DEVICE int lane() { return static_cast<int>(threadIdx.x % kWarp); }
+DS_DEVICE int warp() { return static_cast<int>(threadIdx.x / kWarp); }
+
+// Rows of `depth` 16-bit elements in shared memory. The pitch lets eight rows be read at once from different
+// banks.
+template <int depth>
+struct Tile {
+  static constexpr int kPitch = depth + 8, kSize = kSide * kPitch;
+  uint16_t* at;
+};
+
+// 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8 columns each.
+template <bool transposed, int depth>
+DS_DEVICE Words4 by_rows(Tile<depth> m, int row, int column) {
+  return load_matrices<transposed>(m.at + (row + lane() % 16) * m.kPitch + column + lane() / 16 * 8);
+}
+// 16 x 16 elements whose rows are the columns of the right sides of two products.
+template <int depth>
+DS_DEVICE Words4 by_columns(Tile<depth> m, int row, int column) {
+  return load_matrices<false>(m.at + (row + lane() % 8 + lane() / 16 * 8) * m.kPitch + column +
+                              lane() / 8 % 2 * 8);
+}
+
+// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart, so their
+// width is a multiple, too.
+DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
+  const auto all = reinterpret_cast<uint64_t>(h.at.data) | static_cast<uint64_t>(2 * h.row) |
+                   static_cast<uint64_t>(2 * h.head);
+  return all % bytes == 0;
+}
+
+// Eight elements at `from`; those from `count` on are 0.
+DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    if (e < count) words[e / 2] |= static_cast<uint32_t>(from[e]) << (e % 2 * 16);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+// Asks for those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0. They are
+// there when every thread has awaited its copies and met the others.
+template <int depth>
+DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Heads& h, int first, int64_t head, uint64_t rows,
+                            Tile<depth> to) {
+  constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
+  const int own = static_cast<int>(threadIdx.x) / kThreadsOfRow,
+            d = static_cast<int>(threadIdx.x) % kThreadsOfRow * 8;
+  const auto* from =
+      static_cast<const uint16_t*>(h.at.data) + int64_t{first + own} * h.row + head * h.head + d;
+  uint16_t* at = to.at + own * to.kPitch + d;
+  if (d >= a.depth) rows = 0;
+  if (!aligned(h, 16)) {
+#pragma unroll 1
+    for (int r = own; r < kSide; r += kRows, from += kRows * h.row, at += kRows * to.kPitch)
+      *reinterpret_cast<uint4*>(at) = gather_eight(from, rows >> r & 1 ? a.depth - d : 0);
+    return;
+  }
+  const uint32_t halves[2] = {static_cast<uint32_t>(rows) >> own, static_cast<uint32_t>(rows >> 32) >> own};
+#pragma unroll
+  for (int r = 0; r < kSide; r += kRows, from += kRows * h.row, at += kRows * to.kPitch) {
+    if (halves[r / 32] >> (r % 32) & 1)
+      copy_ahead(at, from);
+    else
+      *reinterpret_cast<uint4*>(at) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// The lowest n bits.
+DS_DEVICE uint64_t lowest(int n) {
+  if (n >= kSide) return ~uint64_t{0};
+  return n <= 0 ? 0 : (uint64_t{1} << n) - 1;
+}
+// Bits of the rows of a tile for which counts(row).
+template <typename F>
+DS_DEVICE uint64_t rows_where(int first, const F& counts) {
+  const uint32_t low = __ballot_sync(kAll, counts(first + lane())),
+                 high = __ballot_sync(kAll, counts(first + lane() + 32));
+  return low | static_cast<uint64_t>(high) << 32;
+}
+// Of those that exist.
+DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int first) { return lowest(count_of(a) - first); }
+// Of those of the sequence that begins at `begin`.
+DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first) {
+  const uint64_t rows = lowest(end_of(a, begin) - first) & ~lowest(begin - first);
+  if (!a.first) return rows;
+  return rows & rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
+}
+// Of the keys that rows of that sequence may see.
+DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int begin, int first) {
+  const uint64_t rows = rows_of_sequence(a, begin, first);
+  if (!a.mask) return rows;
+  return rows & rows_where(first, [&](int row) { return row < count_of(a) && a.mask[row] != 0; });
+}
+DS_DEVICE bool is_of_sequence(const AttentionArgs& a, int row, int begin) {
+  if (row < begin || row >= end_of(a, begin)) return false;
+  return !a.first || begin_of(a, row) == begin;
+}
+// Of these keys of that sequence those that `query` sees, and of these queries those that see `key`.
+DS_DEVICE uint64_t seen_by(const AttentionArgs& a, int query, int begin, int first, uint64_t keys) {
+  if (!is_of_sequence(a, query, begin)) return 0;
+  if (a.causal) keys &= lowest(query + 1 - first);
+  return a.window == 0 ? keys : keys & ~lowest(query - window_of(a) + 1 - first);
+}
+DS_DEVICE uint64_t seen_from(const AttentionArgs& a, int key, int first, uint64_t queries) {
+  if (a.causal) queries &= ~lowest(key - first);
+  return a.window == 0 ? queries : queries & lowest(key + window_of(a) - first);
+}
+
+// Neighbouring rows.
+struct Span {
+  int first, last;
+};
+// Whether each of these queries, or none of them, may see each of these keys of their sequence.
+DS_DEVICE bool all_in_sight(const AttentionArgs& a, Span queries, Span keys) {
+  return (!a.causal || keys.last <= queries.first) &&
+         (a.window == 0 || keys.first > queries.last - window_of(a));
+}
+DS_DEVICE bool none_in_sight(const AttentionArgs& a, Span queries, Span keys) {
+  return (a.causal && keys.first > queries.last) ||
+         (a.window != 0 && keys.last <= queries.first - window_of(a));
+}
+
+// Queries of a warp, and where the sequences of the first and the last of them begin.
+struct Queries {
+  Span rows, begins;
+
+  DS_DEVICE Queries of(const AttentionArgs& a, int first, int count) {
+    const Span rows{first, first + count - 1};
+    if (first >= count_of(a)) return {rows, {1, 0}};
+    return {rows, {begin_of(a, first), begin_of(a, smaller(rows.last, count_of(a) - 1))}};
+  }
+  // Whether each of them, or none of them, sees each of these keys of the sequence that begins at `begin`.
+  DS_DEVICE bool all_see(const AttentionArgs& a, const Queries& q, int begin, Span keys) {
+    return q.rows.last < count_of(a) && q.begins.first == begin && q.begins.last == begin &&
+           all_in_sight(a, q.rows, keys);
+  }
+  DS_DEVICE bool none_sees(const AttentionArgs& a, const Queries& q, int begin, Span keys) {
+    return begin < q.begins.first || begin > q.begins.last || none_in_sight(a, q.rows, keys);
+  }
+};
+
+// Tiles of keys of the queries [row, end), sequence by sequence, counted from the sequence's first row.
+struct KeyTiles {
+  int end, behind, begin, key, last;
+  bool there;
+
+  DS_DEVICE KeyTiles of(const AttentionArgs& a, int row, int end) {
+    KeyTiles t{end, row, 0, 0, 0, row < end};
+    if (!t.there) return t;
+    t.begin = begin_of(a, row);
+    t.behind = behind_of(a, row, t.begin, end);
+    t.last = a.causal ? t.behind : end_of(a, t.begin);
+    const int low = a.window == 0 ? t.begin : larger(t.begin, row - window_of(a) + 1);
+    t.key = t.begin + (low - t.begin) / kSide * kSide;
+    return t;
+  }
+  DS_DEVICE KeyTiles after(const AttentionArgs& a, KeyTiles t) {
+    t.key += kSide;
+    return t.key < t.last ? t : of(a, t.behind, t.end);
+  }
+};
+
+// Tiles of queries that may see one of the keys [row, end), sequence by sequence, then head by head, counted
+// from the sequence's first row.
+struct QueryTiles {
+  int end, behind, begin, low, high, head, query;
+  bool there;
+
+  DS_DEVICE QueryTiles of(const AttentionArgs& a, int row, int end, int key_head) {
+    QueryTiles t{end, row, 0, 0, 0, key_head * a.group, 0, row < end};
+    if (!t.there) return t;
+    t.begin = begin_of(a, row);
+    t.behind = behind_of(a, row, t.begin, end);
+    t.low = t.begin + ((a.causal ? row : t.begin) - t.begin) / kSide * kSide;
+    t.high = end_of(a, t.begin);
+    if (a.window != 0) t.high = smaller(t.high, t.behind - 1 + window_of(a));
+    t.query = t.low;
+    return t;
+  }
+  DS_DEVICE QueryTiles after(const AttentionArgs& a, QueryTiles t, int key_head) {
+    t.query += kSide;
+    if (t.query < t.high && is_of_sequence(a, t.query, t.begin)) return t;
+    t.query = t.low;
+    return ++t.head < (key_head + 1) * a.group ? t : of(a, t.behind, t.end, key_head);
+  }
+};
+
+// Calls f(m, half, n, c) for the thread's elements of `count` matrices of each strip: element 2 * half + c of
+// matrix n of strip m.
+template <int strips, int count, typename F>
+DS_DEVICE void each_element(const F& f) {
+#pragma unroll
+  for (int m = 0; m < strips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int n = 0; n < count; ++n) f(m, half, n, 0), f(m, half, n, 1);
+    }
+  }
+}
+
+// A warp's rows of a tile, from `row` on, as left sides of products: held in registers, or read again for
+// each.
+template <int depth, int strips, bool held>
+struct Left {
+  Tile<depth> tile;
+  int row;
+  Words4 words[held ? strips : 1][held ? depth / 16 : 1];
+
+  DS_DEVICE Left of(Tile<depth> tile, int row) {
+    Left x{tile, row, {}};
+#pragma unroll
+    for (int m = 0; held && m < strips; ++m) {
+#pragma unroll
+      for (int d = 0; d < depth; d += 16) x.words[m][d / 16] = by_rows<false>(tile, row + m * kStrip, d);
+    }
+    return x;
+  }
+  DS_DEVICE Words4 at(const Left& x, int m, int d) {
+    if constexpr (held) return x.words[m][d / 16];
+    return by_rows<false>(x.tile, x.row + m * kStrip, d);
+  }
+};
+
+// Products of these rows and 8 `count` rows of y.
+template <int32_t type, int depth, int strips, bool held, int count>
+DS_DEVICE void products(const Left<depth, strips, held>& left, Tile<depth> y, int row,
+                        Floats4 (&s)[strips][count]) {
+#pragma unroll
+  for (int m = 0; m < strips; ++m) {
+#pragma unroll
+    for (int n = 0; n < count; ++n) s[m][n] = Floats4{};
+  }
+#pragma unroll
+  for (int d = 0; d < depth; d += 16) {
+    Words4 x[strips];
+#pragma unroll
+    for (int m = 0; m < strips; ++m) x[m] = Left<depth, strips, held>::at(left, m, d);
+#pragma unroll
+    for (int n = 0; n < count; n += 2) {
+      const Words4 right = by_columns(y, row + 8 * n, d);
+#pragma unroll
+      for (int m = 0; m < strips; ++m) {
+        add_product<type>(s[m][n], x[m], right.v[0], right.v[1]);
+        add_product<type>(s[m][n + 1], x[m], right.v[2], right.v[3]);
+      }
+    }
+  }
+}
+// sums += weights times rows of `tile`. Two neighbouring matrices of weights are the left side of a product.
+template <int32_t type, int depth, int strips, int count>
+DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weights)[strips][count],
+                        Tile<depth> tile, int row) {
+#pragma unroll
+  for (int k = 0; k < count; k += 2) {
+    Words4 left[strips];
+#pragma unroll
+    for (int m = 0; m < strips; ++m) {
+      const Floats4 &a = weights[m][k], &b = weights[m][k + 1];
+      left[m] = {{pack<type>(a.v[0], a.v[1]), pack<type>(a.v[2], a.v[3]), pack<type>(b.v[0], b.v[1]),
+                  pack<type>(b.v[2], b.v[3])}};
+    }
+#pragma unroll
+    for (int n = 0; n < depth / 8; n += 2) {
+      const Words4 right = by_rows<true>(tile, row + 8 * k, 8 * n);
+#pragma unroll
+      for (int m = 0; m < strips; ++m) {
+        add_product<type>(sums[m][n], left[m], right.v[0], right.v[1]);
+        add_product<type>(sums[m][n + 1], left[m], right.v[2], right.v[3]);
+      }
+    }
+  }
+}
+
+constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.693147180559945309417f;
+// What a product of q and k is multiplied by to be an exponent of 2; with a cap, what the bent score is.
+DS_DEVICE float unit_of(const AttentionArgs& a) { return a.cap == 0 ? __fmul_rn(a.scale, kLog2e) : kLog2e; }
+
+// Draws which pairs of `rows` queries and a tile's keys dropout keeps: two words of 32 bits for each query.
+DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin, int key, int head,
+                         uint32_t* bits) {
+  const Stream stream = stream_of(a);
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * rows; i += static_cast<int>(kAttentionThreads)) {
+    const uint64_t number = number_of(a, query + i / 2, begin, key + i % 2 * 32, head);
+    uint32_t kept = 0;
+#pragma unroll 1
+    for (int n = -static_cast<int>(number % 4); n < 32; n += 4) {
+      const Words four = words_of(stream, (number + static_cast<uint64_t>(int64_t{n})) / 4);
+      uint32_t bits_of_four = 0;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) bits_of_four |= (uniform01(four.v[w]) >= a.share ? 1u : 0u) << w;
+      kept |= n < 0 ? bits_of_four >> -n : bits_of_four << n;
+    }
+    bits[i] = kept;
+  }
+}
+// The two words of a query.
+DS_DEVICE uint64_t both(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
+
+// A thread's place in a product: rows `row` and `row` + 8, columns `column` and `column` + 1 of each matrix.
+struct Place {
+  int row, column;
+};
+DS_DEVICE Place place() { return {lane() / 4, lane() % 4 * 2}; }
+
+// The thread's rows of a strip whose first row is `first`, each times its factor.
+template <int32_t type, int depth>
+DS_DEVICE void store_rows(const AttentionArgs& a, const Heads& to, int first, int64_t head,
+                          const Floats4 (&x)[depth / 8], const float (&factor)[2]) {
+  const bool pairs = to.at.dtype == type && aligned(to, 4);
+  const Place own = place();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + own.row + 8 * half;
+    const int64_t at = row * to.row + head * to.head;
+    if (row >= count_of(a)) continue;
+#pragma unroll
+    for (int n = 0; n < depth / 8; ++n) {
+      const int d = 8 * n + own.column;
+      const float low = x[n].v[2 * half] * factor[half], high = x[n].v[2 * half + 1] * factor[half];
+      if (pairs && d < a.depth) {
+        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to.at.data) + at + d) = pack<type>(low, high);
+      } else {
+        if (d < a.depth) put(to.at, at + d, low);
+        if (d + 1 < a.depth) put(to.at, at + d + 1, high);
+      }
+    }
+  }
+}
+
+}  // namespace ds::cuda
