@@ -131,6 +131,7 @@ class Side:
     """Processes that take one step for every line that the first of them is sent. Other output goes to a log."""
 
     def __init__(self, command, root, ranks=1):
+        os.makedirs(os.path.join(root, "build"), exist_ok=True)  # not there where gpu-check was carried to
         log = open(os.path.join(root, "build", "bench_rival.log"), "a")
         environment = dict(os.environ)
         if ranks > 1:

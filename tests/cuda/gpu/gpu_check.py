@@ -79,7 +79,8 @@ def sanitize(part):
     for kind in ("memcheck", "racecheck", "initcheck"):
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            code, output = part.run([tool, "--tool", kind, "--error-exitcode", "9", part.program("gpu_check"), "A",
+            # Entries are looked for in one module after the other, and not found in most.
+            code, output = part.run([tool, "--tool", kind, "--error-exitcode", "9", "--report-api-errors", "no", part.program("gpu_check"), "A",
                                      os.path.join(folder, "lines"), "--here", "--small",
                                      *[word for op in SANITIZED for word in ("--only", op)]], 60)
         status = "not run" if code == "took too long" else "pass" if code == 0 else "fail"
@@ -140,6 +141,49 @@ def main_job(part):
               cases=len(there), worst=worst, text=f"{len(there)} losses, from {there[0]} to {there[-1]}; CPU {here[-1]}")
 
 
+def step_of_xl(part, *options):
+    """Seconds of a step of GPT-2 XL, 65,536 tokens, or a text that says what went wrong."""
+    code, output = part.run([part.program("bench_train_step"), "gpt2-xl", str(min(16, os.cpu_count() or 1)), "3", "--device", "cuda:0",
+                             "--samples", "16", "--seq", "1024", "--micro-steps", "4", *options])
+    found = re.search(r"best (\d+) tok/s", output)
+    return 65536 / int(found.group(1)) if code == 0 and found else f"{code}: {output.strip()[-400:]}"
+
+
+def offload(part):
+    """States in the host's memory, updated there, beside states on the device."""
+    begin = time.monotonic()
+    without, with_states = step_of_xl(part), step_of_xl(part, "--offload")
+    name, compares = "GPT-2 XL, 65,536 tokens, states on the host", "a step's time with that of none on the host, at most 1.3"
+    if isinstance(without, str) or isinstance(with_states, str):
+        error = without if isinstance(without, str) else with_states
+        return part.line("speed", name, "error", compares, time.monotonic() - begin, text=error)
+    ratio = with_states / without
+    part.line("speed", name, "pass" if ratio <= 1.3 else "fail", compares, time.monotonic() - begin, cases=1, worst=ratio / 1.3,
+              figures={"step ms without": without * 1e3, "step ms with": with_states * 1e3, "ratio": ratio})
+
+
+def rivals(part, model):
+    """bench/train_step.py: in turns with torch compiled."""
+    begin = time.monotonic()
+    name, compares = f"{model} beside torch", "tokens/s with those of the faster compiled mode, at least 1"
+    if not (importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")):
+        return part.line("speed", name, "not run", compares, 0, text="this Python has no torch with transformers")
+    environment = {**part.environment, "DS_BUILD": str(part.args.root)}
+    part.environment, kept = environment, part.environment
+    code, output = part.run([sys.executable, str(SOURCE / "bench/train_step.py"), "--device", "cuda:0", "3", model, "10"])
+    part.environment = kept
+    modes = re.findall(r"^(\S+compile) +libds +(\d+) +torch +(\d+) +ratio ([\d.]+)", output, re.M)
+    if not modes:
+        return part.line("speed", name, "error", compares, time.monotonic() - begin, text=f"{code}: {output.strip()[-400:]}")
+    figures = {}
+    for mode, ours, theirs, _ in modes:
+        figures |= {"libds tokens/s": int(ours), f"torch {mode} tokens/s": int(theirs)}
+    least = min(float(ratio) for *_, ratio in modes)
+    figures["ratio"] = least
+    part.line("speed", name, "pass" if least >= 1 else "fail", compares, time.monotonic() - begin, cases=len(modes), worst=1 / least,
+              figures=figures)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("root", type=pathlib.Path)
@@ -172,6 +216,10 @@ def main():
         if name == "B":
             verify(part)
             main_job(part)
+        if name == "C" and not args.fake:
+            rivals(part, "gpt2")
+            offload(part)
+            rivals(part, "gpt2-xl")
         failed += part.failed
     sys.exit(1 if failed else 0)
 
