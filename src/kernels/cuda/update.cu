@@ -91,15 +91,16 @@ DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw dra
 template <int states, typename F>
 DS_DEVICE void update(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
-  const bool skip = c.skip != 0, drawn = a.drawn != 0;
+  const bool drawn = a.drawn != 0;
   each_eight(a.count, [&](int64_t i, int n) {
+    // All of it is asked for before the constants are there, which say whether it is needed.
     Eight p = load(a.master, i, n, a.wide);
-    if (skip) {
+    const Eight g = load(a.grad, i, n, a.wide);
+    Eight s0 = load(a.state[0], i, n, a.wide), s1 = states == 2 ? load(a.state[1], i, n, a.wide) : Eight{};
+    if (c.skip != 0) {
       if (!a.same) store(a.param, i, n, a.wide, p);
       return;
     }
-    const Eight g = load(a.grad, i, n, a.wide);
-    Eight s0 = load(a.state[0], i, n, a.wide), s1 = states == 2 ? load(a.state[1], i, n, a.wide) : Eight{};
     Draws draws = draws_of(c);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
