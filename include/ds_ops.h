@@ -1659,12 +1659,12 @@ static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t d
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param stats A[n,2], what the backward part needs of the softmax of each row
- * @param kept T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
- * to a multiple of 8
+ * @param logits T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
+ * up to a multiple of 8
  * @param options [nullable]
  * @param out [out] dx: T[n,C], gradient of x; then dw: T[V,C], gradient of w */
 static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int32_t dloss, int32_t x, int32_t w, int32_t
-    targets, int32_t stats, int32_t kept, const ds_linear_cross_entropy_dx_options* options, int32_t* out) {
+    targets, int32_t stats, int32_t logits, const ds_linear_cross_entropy_dx_options* options, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_operand(&node, dloss);
@@ -1672,7 +1672,7 @@ static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int3
   ds_ops_operand(&node, w);
   ds_ops_operand(&node, targets);
   ds_ops_operand(&node, stats);
-  ds_ops_operand(&node, kept);
+  ds_ops_operand(&node, logits);
   if (options) {
     if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
     if (options->z_loss != 0.0) ds_ops_number(&node, "z_loss", options->z_loss);

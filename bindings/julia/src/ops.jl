@@ -1105,7 +1105,7 @@ linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats; label_smoothing::
         label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
 
 """
-    linear_cross_entropy_dx_kept(g, dloss, x, w, targets, stats, kept; ...)
+    linear_cross_entropy_dx_kept(g, dloss, x, w, targets, stats, logits; ...)
 
 The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A; or of
 its kept logits. Not differentiable.
@@ -1115,8 +1115,8 @@ its kept logits. Not differentiable.
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], what the backward part needs of the softmax of each row
-- `kept`: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up to a
-  multiple of 8
+- `logits`: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up to
+  a multiple of 8
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
 - `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
@@ -1124,9 +1124,9 @@ its kept logits. Not differentiable.
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
 """
-linear_cross_entropy_dx_kept(g::Graph, dloss, x, w, targets, stats, kept; label_smoothing::Real = 0.0, z_loss::Real =
+linear_cross_entropy_dx_kept(g::Graph, dloss, x, w, targets, stats, logits; label_smoothing::Real = 0.0, z_loss::Real =
     0.0, reduction::AbstractString = "mean", kept::Integer = 0) =
-    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats, kept], Any[("label_smoothing",
+    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats, logits], Any[("label_smoothing",
         label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
 
 """

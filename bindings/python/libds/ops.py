@@ -1213,7 +1213,7 @@ def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothi
                 z_loss=z_loss, reduction=reduction, kept=kept)
 
 
-def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, kept, *, label_smoothing: float = 0.0, z_loss:
+def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, label_smoothing: float = 0.0, z_loss:
         float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
     """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
     A; or of its kept logits. Not differentiable.
@@ -1225,7 +1225,7 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, kept, *, la
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
         stats: A[n,2], what the backward part needs of the softmax of each row
-        kept: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
+        logits: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
             to a multiple of 8
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
@@ -1237,7 +1237,7 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, kept, *, la
         dx: T[n,C], gradient of x
         dw: T[V,C], gradient of w
     """
-    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats, kept], 2,
+    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats, logits], 2,
                 label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
 
 

@@ -201,8 +201,13 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         a.delta = scratch.take<float>(a.rows * a.heads);
         a.alone = scratch.take<uint8_t>(a.rows);
-        start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
-              kDeltaRoom);
+        if (entries->type == DS_DTYPE_F32) {
+          start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
+                kDeltaRoom);
+        } else {
+          start(launcher, "attention_delta_mma",
+                {blocks(a.rows * a.heads * delta_lanes(a.depth), kDeltaThreads)}, {kDeltaThreads}, a);
+        }
         start(launcher, entries->queries,
               {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads},
               a, entries->queries_bytes(a.depth));

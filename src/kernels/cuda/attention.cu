@@ -30,12 +30,6 @@ namespace {
 
 constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
 
-// Whether a query, whose sequence begins at `begin`, sees a key.
-DS_DEVICE bool sees(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key) {
-  return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
-         (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
-}
-
 // What dropout multiplies a pair's weight by.
 DS_DEVICE float kept_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
   const uint64_t number = number_of(a, query, begin, key, head);
@@ -401,12 +395,7 @@ DS_BLOCK_KERNEL(attention_delta, AttentionArgs, kDeltaThreads) {
   if (threadIdx.x >= here) return;
   const int64_t row = (first + threadIdx.x) / a.heads, head = (first + threadIdx.x) % a.heads;
   a.delta[head * a.rows + row] = sum;
-  if (head != 0) return;
-  const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
-  const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
-  int seen = 0;
-  for (int64_t key = low; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
-  a.alone[row] = seen == 1;
+  if (head == 0) a.alone[row] = sees_one(a, row);
 }
 
 DS_BLOCK_KERNEL(attention_64, AttentionArgs, kAttentionThreads) { forward<16>(a); }

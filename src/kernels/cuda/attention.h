@@ -51,8 +51,10 @@ constexpr uint32_t kAttentionThreads = 128;  // of both
 // columns.
 constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
 
-// dy . y: a thread for each row of each head, 32 elements of which are in shared memory at a time.
-constexpr uint32_t kDeltaThreads = 128;
+// dy . y beside tensor cores: threads for a row of a head.
+constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }
+// Else: a thread for each row of each head, 32 elements of which are in shared memory at a time.
+constexpr uint32_t kDeltaThreads = 128;  // of both
 constexpr int kDeltaPitch = 33;  // floats of a row there: no two threads of a warp meet in a bank
 constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
 

@@ -404,6 +404,26 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
+// delta = dy . y of each row and head; whether a row sees one key only. Eight columns a thread; the threads of
+// a row add up by a tree.
+DS_BLOCK_KERNEL(attention_delta_mma, AttentionArgs, kDeltaThreads) {
+  const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
+  const int d = 8 * static_cast<int>(threadIdx.x % lanes);
+  const int64_t pair = static_cast<int64_t>(blockIdx.x) * (kDeltaThreads / lanes) + threadIdx.x / lanes;
+  const bool there = pair < a.rows * a.heads;
+  const int64_t row = there ? pair / a.heads : 0, head = there ? pair % a.heads : 0;
+  const int n = !there || d >= a.depth ? 0 : a.depth - d < 8 ? a.depth - d : 8;
+  const Eight g = load(a.dy.at, row * a.dy.row + head * a.dy.head + d, n, aligned(a.dy, 16)),
+              y = load(a.y.at, row * a.y.row + head * a.y.head + d, n, aligned(a.y, 16));
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) sum = fused(g.v[k], y.v[k], sum);
+  for (unsigned step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAll, sum, step);
+  if (!there || d != 0) return;
+  a.delta[head * a.rows + row] = sum;
+  if (head == 0) a.alone[row] = sees_one(a, row);
+}
+
 DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64>(a); }
 DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) {
   backward_queries<DS_DTYPE_BF16, 64>(a);

@@ -25,32 +25,39 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }
+// exp(x); `quick`, for rows of 16-bit logits: by the instruction for powers of 2, within 2^-21 of it.
+template <bool quick>
+DS_DEVICE float exp_of(float x) {
+  if constexpr (quick) return power_of_2(x * 1.4426950408889634f);
+  return expf(x);
+}
 // What an eight adds to a thread's part; elements that do not exist are -inf. Once the top is found, few
 // eights have a larger one.
+template <bool quick>
 DS_DEVICE void join_eight(RowStats& s, const Eight& x) {
   float largest = x.v[0];
 #pragma unroll
   for (int k = 1; k < 8; ++k) largest = fmaxf(largest, x.v[k]);
   if (largest > s.top) {
-    if (s.top != -INFINITY) s.rest = (1 + s.rest) * expf(s.top - largest);
+    if (s.top != -INFINITY) s.rest = (1 + s.rest) * exp_of<quick>(s.top - largest);
     s.top = largest;
     bool found = false;  // exactly one of the largest is left out: its term is 1
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const bool out = !found && x.v[k] == largest;
       found = found || out;
-      if (!out) s.rest += expf(x.v[k] - largest);
+      if (!out) s.rest += exp_of<quick>(x.v[k] - largest);
     }
     return;
   }
   const float base = s.top == -INFINITY ? 0.0f : s.top;
 #pragma unroll
-  for (int k = 0; k < 8; ++k) s.rest += expf(x.v[k] - base);
+  for (int k = 0; k < 8; ++k) s.rest += exp_of<quick>(x.v[k] - base);
 }
 
 // The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2 kRoom floats.
 // So many eights are asked for before the first is used.
-template <int kAtOnce>
+template <int kAtOnce, bool quick>
 DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
   const bool wide = begins_vector(logits, begin);
   RowStats s{-INFINITY, 0};
@@ -67,7 +74,7 @@ DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count,
       for (int k = 0; k < 8; ++k) x[j].v[k] = k < n ? x[j].v[k] : -INFINITY;
     }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) join_eight(s, x[j]);
+    for (int j = 0; j < kAtOnce; ++j) join_eight<quick>(s, x[j]);
   }
 #pragma unroll
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
@@ -117,7 +124,8 @@ DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slop
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
-  const RowStats own = stats_of<4>(a.logits, begin, a.words, room);
+  const RowStats own = a.logits.dtype == DS_DTYPE_F32 ? stats_of<4, false>(a.logits, begin, a.words, room)
+                                                      : stats_of<4, true>(a.logits, begin, a.words, room);
   float spread = 0;
   if (a.spread) {
     for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) spread += own.top - get(a.logits, begin + v);
@@ -205,7 +213,7 @@ DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
     const int64_t place = blockIdx.x % static_cast<uint32_t>(a.seq);
     if (place + 1 < a.width) seen = place + 1;
   }
-  const RowStats s = stats_of<2>(a.x, begin, seen, room);
+  const RowStats s = stats_of<2, false>(a.x, begin, seen, room);
   const float share = 1 / (1 + s.rest);
   for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
     float y = 0;

@@ -1682,15 +1682,15 @@ pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Val
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 /// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
-/// - `kept`: T\[n,P\], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
-///   to a multiple of 8
+/// - `logits`: T\[n,P\], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
+///   up to a multiple of 8
 ///
 /// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
 pub fn linear_cross_entropy_dx_kept(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value,
-    kept: Value, options: &LinearCrossEntropyDx) -> Result<(Value, Value)> {
+    logits: Value, options: &LinearCrossEntropyDx) -> Result<(Value, Value)> {
     let mut attrs = Attrs::default();
     options.put(&mut attrs);
-    let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats, kept])?;
+    let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats, logits])?;
     Ok((result(first, 0), result(first, 1)))
 }
 

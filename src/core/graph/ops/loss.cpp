@@ -175,7 +175,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
       targets{"targets", "i32[n]", "the right word of each row; -100: the row has none"},
       stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
-      kept{"kept", "T[n,P]",
+      kept{"logits", "T[n,P]",
            "room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up "
            "to a multiple of 8"};
   const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
