@@ -182,8 +182,7 @@ void copy_plain_outputs(Graph& graph) {
 constexpr int64_t kFewestHeadWords = 4096;
 
 // The forward part in its final types. A fused head costs its product once more in a backward part and saves
-// the logits, which are twice as large in f32. On a device 16-bit logits are kept, but within the head, where
-// their rows are aligned whatever the number of words: tensor cores need that (docs/adr/0055).
+// the logits, which are twice as large in f32.
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
@@ -195,8 +194,7 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   fuse(graph);
   if (config.fused_head == "always") fuse_head(graph, 0);
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
-  if (config.fused_head == "auto" && (pays || config.device != "cpu"))
-    fuse_head(graph, kFewestHeadWords, !pays);
+  if (config.fused_head == "auto" && pays) fuse_head(graph, kFewestHeadWords);
   copy_plain_outputs(graph);
   return graph;
 }
@@ -271,11 +269,20 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
   }
 }
 
+// Whether the kernels of a device are those of this machine's threads.
+bool runs_host_kernels(std::string_view device) {
+  return std::find(std::begin(kDevices), std::end(kDevices), device) != std::end(kDevices);
+}
+
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
   if (optimizer_of(config.optimizer).compresses()) plan.notes.push_back(compression_note(plan.zero, config));
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
+  // On a device 16-bit logits are kept, but within the head, where their rows are aligned whatever the number
+  // of words: tensor cores need that (docs/adr/0055).
+  if (config.fused_head == "auto" && config.compute != DS_DTYPE_F32 && !runs_host_kernels(config.device))
+    fuse_head(plan.graph, kFewestHeadWords, true);
   differentiate(plan.graph, plan.graph.outputs[0].value);
   if (config.scales_loss()) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);

@@ -178,10 +178,11 @@ Verdict judge_bounded(const KernelRegistry& reference, const KernelRun& run, con
       worst.keep_worse(judge_bits(got, exact, output_name(i)));
       continue;
     }
-    ErrorUnit unit = error_unit(accuracy, terms, got.dtype);
+    const DType operands = run.in[0].view().dtype;
+    ErrorUnit unit = error_unit(accuracy, *run.attrs, terms, operands, got.dtype);
     Verdict own = judge_output(got, exact, unit, nullptr, false, output_name(i));
     if (!own.passed()) {
-      double noise = error_unit(accuracy, 1, got.dtype).sums;
+      double noise = error_unit(accuracy, *run.attrs, 1, operands, got.dtype).sums;
       std::vector<AuditTensor> rounded = outputs_in(DS_DTYPE_F32, reference, run, noise);
       own = judge_output(got, exact, unit, &rounded[i].view(), !all_finite(run.in), output_name(i));
     }

@@ -251,7 +251,7 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;
-    auto threads = options_.threads - 1 + static_cast<int>(queues_->threads().size()) + (files ? 2 : 0);
+    const int threads = queues_->thread_count() + (files ? 2 : 0);
     add_known_overhead(overhead_, groups_, threads, files);
     memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path);
     if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });

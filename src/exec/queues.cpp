@@ -37,6 +37,10 @@ int64_t RankQueues::scratch_bytes() const {
   return bytes;
 }
 
+int RankQueues::thread_count() const {
+  return team_.size() - 1 + (host_team_ ? host_team_->size() - 1 : 0) + static_cast<int>(threads_.size());
+}
+
 void RankQueues::order_after(Stream& stream) {
   std::unique_ptr<Event> event = stream.mark();
   for (DeviceQueue* queue : threads_) {

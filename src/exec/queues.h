@@ -33,6 +33,8 @@ class RankQueues {
   ThreadTeam& team(Queue queue) const { return queue == Queue::host && host_team_ ? *host_team_ : team_; }
   bool immediate() const { return threads_.empty(); }
   int64_t scratch_bytes() const;  // of the device, outside its arenas
+  // Threads beside the caller's: of teams and of queues.
+  int thread_count() const;
   // What queues are given from here on starts when the work that the stream has now has finished. They may
   // not outlive it.
   void order_after(Stream& stream);

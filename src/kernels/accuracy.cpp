@@ -55,7 +55,7 @@ int64_t cached_attention(const Attrs& attrs, Operands in) {  // the last is the 
 int64_t fused_head(const Attrs&, Operands in) { return std::max(columns_of(in[0]), rows_of(in[1])); }
 int64_t fused_head_dx(const Attrs&, Operands in) { return std::max(rows_of(in[1]), rows_of(in[2])); }
 
-constexpr bool kOneResult = true, kRoundsWeights = true;
+constexpr bool kOneResult = true, kRoundsWeights = true, kRoundsLogits = true;
 
 constexpr Accuracy kTable[] = {
     // Operations with one result.
@@ -166,7 +166,7 @@ constexpr Accuracy kTable[] = {
     {"attention", attention, false, kRoundsWeights},
     {"attention_dx", attention_dx, false, kRoundsWeights},
     {"cached_attention", cached_attention},
-    {"linear_cross_entropy", fused_head},
+    {"linear_cross_entropy", fused_head, false, false, kRoundsLogits},
     {"linear_cross_entropy_dx", fused_head_dx, false, kRoundsWeights},
 };
 
@@ -180,11 +180,13 @@ const Accuracy* find_accuracy(std::string_view op) {
 
 std::span<const Accuracy> accuracy_table() { return kTable; }
 
-ErrorUnit error_unit(const Accuracy& accuracy, int64_t terms, DType stored) {
+ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
+                     DType stored) {
   DType arithmetic = stored == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32;
   ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic), unit_roundoff(stored)};
   if (stored == DS_DTYPE_F16) unit.least = 0x1p-25;
   if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
+  if (accuracy.rounds_logits && attrs.integer_or("kept", 0) != 0) unit.sums += 4 * unit_roundoff(operands);
   return unit;
 }
 

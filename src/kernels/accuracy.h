@@ -19,6 +19,8 @@ struct Accuracy {
   bool one_result = false;
   // Weights that sum up to 1 may be rounded to the type of the operands before they multiply.
   bool rounds_weights = false;
+  // With attribute `kept`, logits are rounded to the type of the operands before their softmax.
+  bool rounds_logits = false;
 };
 const Accuracy* find_accuracy(std::string_view op);  // null: no bound is known
 std::span<const Accuracy> accuracy_table();
@@ -32,9 +34,12 @@ struct ErrorUnit {
   double least = 0;   // whatever the element: half the distance of subnormal numbers
   double of(double largest, double want) const { return sums * largest + stored * std::abs(want) + least; }
 };
-// Of an output of type `stored` whose elements are sums of `terms`. Arithmetic is in f32, or in f64 for f64.
-// Rounded weights are errors that average out over the terms: a quarter of their rounding is in `sums`.
-ErrorUnit error_unit(const Accuracy& accuracy, int64_t terms, DType stored);
+// Of an output of type `stored` whose elements are sums of `terms`, of operands of type `operands`.
+// Arithmetic is in f32, or in f64 for f64. Rounded weights are errors that average out over the terms: a
+// quarter of their rounding is in `sums`. A rounded largest logit moves all terms of a softmax alike, by its
+// size: with kMostUnits, there is room for logits of 16.
+ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
+                     DType stored);
 
 // A correct kernel stays below so many units.
 inline constexpr double kMostUnits = 8;

@@ -10,6 +10,16 @@
 
 namespace ds {
 
+namespace {
+
+// A weight that gets no gradient; the operation of a head would make one.
+bool is_frozen(const Graph& graph, ValueId weight) {
+  return std::any_of(graph.params.begin(), graph.params.end(),
+                     [&](const Parameter& p) { return p.value == weight && p.frozen; });
+}
+
+}  // namespace
+
 int fuse_head(Graph& graph, int64_t fewest_words, bool kept) {
   IdVector<ValueId, int> readers = count_readers(graph);
   for (const GraphOutput& out : graph.outputs) --readers[out.value];  // an output does not keep the pair
@@ -23,6 +33,7 @@ int fuse_head(Graph& graph, int64_t fewest_words, bool kept) {
     const Node& head = graph.nodes[producer];
     bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
+    if (kept && is_frozen(graph, head.in[1])) continue;
     Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, loss.attrs};
     if (kept) fused.attrs.set("kept", 1);
     std::vector<TensorType> in;

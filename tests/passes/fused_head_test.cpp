@@ -105,6 +105,15 @@ TEST(FusedHead, TheConfigurationDecides) {
   const std::string step = compile_plan(gpt(), c, 0, 1, machine).step.print();
   EXPECT_NE(step.find("kept=1"), std::string::npos);
   EXPECT_NE(step.find("bf16[n,4504]"), std::string::npos) << step;
+  // Devices whose kernels are the CPU's have its plans, and its bits.
+  c.device = "separate";
+  const Plan separate = compile_plan(gpt(), c, 0, 1, machine);
+  c.device = "cpu";
+  EXPECT_EQ(separate.step.print(), compile_plan(gpt(), c, 0, 1, machine).step.print());
+  // A frozen weight gets no gradient.
+  c.device = "cuda:0";
+  c.frozen = {"*wte*"};
+  EXPECT_FALSE(runs(compile_plan(gpt(), c, 0, 1, machine).step, "linear_cross_entropy_dx"));
   c = make_config(0, 1, 1);
   EXPECT_FALSE(runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step,
                     "linear_cross_entropy"))

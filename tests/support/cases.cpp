@@ -333,6 +333,7 @@ class CaseBuilder {
     add("linear_cross_entropy_dx", attrs, {dloss, x, w, targets, y[1]});
     Attrs kept = attrs;
     kept.set("kept", int64_t{1});
+    add("linear_cross_entropy", kept, {x, w, targets});
     add("linear_cross_entropy_dx", kept, {dloss, x, w, targets, y[1], kept_logits(x, w)});
   }
   // As the forward part of a head keeps them.

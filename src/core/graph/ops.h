@@ -134,8 +134,8 @@ struct OpDef {
   bool by_callback = false;  // its nodes carry a CustomOp; not for ds_graph_op and not in a text
 
   const OpForm* form(size_t operands) const;  // null: it takes another number
-  // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read
-  // them. At least as many as there are outputs: all of them are results.
+  // Outputs from this one on are room for the kernel while it runs, planned like any result, which only its
+  // backward part may read. At least as many as there are outputs: all of them are results.
   size_t results(size_t operands) const;
 };
 

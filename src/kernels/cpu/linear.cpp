@@ -101,10 +101,10 @@ void add_linear(KernelRegistry& registry) {
 }
 
 void add_linear_cross_entropy(KernelRegistry& registry) {
-  registry.add({"linear_cross_entropy", "cpu",
-                [](const KernelContext& c) { linear_cross_entropy(c, multiply); }, refuse_kept_logits});
-  registry.add({"linear_cross_entropy_dx", "cpu",
-                [](const KernelContext& c) { linear_cross_entropy_dx(c, multiply); }, refuse_kept_logits});
+  add_kernel(registry, "linear_cross_entropy",
+             [](const KernelContext& c) { linear_cross_entropy(c, multiply); });
+  add_kernel(registry, "linear_cross_entropy_dx",
+             [](const KernelContext& c) { linear_cross_entropy_dx(c, multiply); });
 }
 
 }  // namespace ds::cpu

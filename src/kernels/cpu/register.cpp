@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/linear_cross_entropy.h"
 
 namespace ds {
 namespace cpu {
@@ -18,7 +19,7 @@ std::string refuse(const KernelQuery& query) {
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
     }
   }
-  return "";
+  return query.op.starts_with("linear_cross_entropy") ? refuse_kept_logits(query) : "";
 }
 
 }  // namespace

@@ -34,16 +34,18 @@ struct Entries {
   const char *forward, *queries, *keys;
 
   // Queries, and keys, of a block.
-  int64_t queries_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile * strips_of(depth); }
-  int64_t keys_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
-  uint32_t forward_bytes(int64_t columns) const {
+  constexpr int64_t queries_tile() const {
+    return type == DS_DTYPE_F32 ? kTile : kMmaTile * strips_of(depth);
+  }
+  constexpr int64_t keys_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
+  constexpr uint32_t forward_bytes(int64_t columns) const {
     return type == DS_DTYPE_F32 ? plain_bytes(columns, 3, 1) : mma_bytes(strips_of(depth), queries_tile());
   }
-  uint32_t queries_bytes(int64_t columns) const {
+  constexpr uint32_t queries_bytes(int64_t columns) const {
     return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 1)
                                 : mma_bytes(2 * strips_of(depth), queries_tile());
   }
-  uint32_t keys_bytes(int64_t columns) const {
+  constexpr uint32_t keys_bytes(int64_t columns) const {
     constexpr uint32_t kOfQuery = 2 * sizeof(float) + sizeof(uint32_t);
     return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 2)
                                 : mma_bytes(2, kMmaTile) + 2 * kMmaTile * kOfQuery;
@@ -51,14 +53,14 @@ struct Entries {
 
  private:
   // Shared memory of tiles of rows, and of weights of pairs.
-  static uint32_t plain_bytes(int64_t columns, int64_t tiles, int64_t weights) {
+  static constexpr uint32_t plain_bytes(int64_t columns, int64_t tiles, int64_t weights) {
     return static_cast<uint32_t>((tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1)) *
                                  int64_t{sizeof(float)});
   }
   // Of a block's own tiles and two stages of two, whose rows have all columns of the entry, and of what
   // dropout keeps of `rows` queries in each stage.
-  uint32_t mma_bytes(int64_t own, int64_t rows) const {
-    return static_cast<uint32_t>((own + 4) * kMmaTile * (depth + 8) * int64_t{sizeof(uint16_t)} +
+  constexpr uint32_t mma_bytes(int64_t own, int64_t rows) const {
+    return static_cast<uint32_t>((own + 4) * kMmaTile * mma_pitch(depth) * int64_t{sizeof(uint16_t)} +
                                  2 * rows * int64_t{sizeof(uint64_t)});
   }
 };
@@ -70,6 +72,14 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, 64, "attention_64", "attention_dq_64", "attention_dkv_64"},
     {DS_DTYPE_F32, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
+
+// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns need sm_80 or sm_90.
+constexpr uint32_t kLeastShared = 99 << 10;
+constexpr bool fits(const Entries& e) {
+  return e.depth > 128 || (e.forward_bytes(e.depth) <= kLeastShared &&
+                           e.queries_bytes(e.depth) <= kLeastShared && e.keys_bytes(e.depth) <= kLeastShared);
+}
+static_assert(std::ranges::all_of(kEntries, fits));
 
 constexpr int64_t kMostMmaRows = int64_t{1} << 30;  // the others count rows by 64 bits
 

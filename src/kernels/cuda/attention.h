@@ -50,12 +50,15 @@ constexpr uint32_t kAttentionThreads = 128;  // of both
 // Strips of 16 queries that a warp on tensor cores has, four of which are a block, for heads of `depth`
 // columns.
 constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
+// Elements from row to row in shared memory. Eight rows at once are read from different banks: by a pitch,
+// or, where six tiles would not fit into the 99 KiB that sm_86 and later have, by eights that change places.
+constexpr int mma_pitch(int64_t depth) { return static_cast<int>(depth == 64 ? depth + 8 : depth); }
 
 // dy . y beside tensor cores: threads for a row of a head.
 constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }
 // Else: a thread for each row of each head, 32 elements of which are in shared memory at a time.
 constexpr uint32_t kDeltaThreads = 128;  // of both
-constexpr int kDeltaPitch = 33;  // floats of a row there: no two threads of a warp meet in a bank
+constexpr int kDeltaPitch = 33;          // floats of a row there: no two threads of a warp meet in a bank
 constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
 
 }  // namespace ds::cuda

@@ -24,24 +24,30 @@ DS_DEVICE int end_of(const AttentionArgs& a, int begin) {  // behind the sequenc
 DS_DEVICE int lane() { return static_cast<int>(threadIdx.x % kWarp); }
 DS_DEVICE int warp() { return static_cast<int>(threadIdx.x / kWarp); }
 
-// Rows of `depth` 16-bit elements in shared memory. The pitch lets eight rows be read at once from different
-// banks.
+// Rows of `depth` 16-bit elements in shared memory.
 template <int depth>
 struct Tile {
-  static constexpr int kPitch = depth + 8, kSize = kSide * kPitch;
+  static constexpr int kPitch = mma_pitch(depth), kSize = kSide * kPitch;
+  static constexpr bool kMoved = kPitch == depth;
   uint16_t* at;
 };
+// Where eight columns of row `row` + `own` begin, of eight number `eight` + `more` of the row: `row` is a
+// multiple of 8, `eight` of 2, `more` 0 or 1 where that is not 0.
+template <int depth>
+DS_DEVICE uint16_t* eight_at(Tile<depth> m, int row, int own, int eight, int more) {
+  if constexpr (m.kMoved) return m.at + (row + own) * m.kPitch + (eight ^ more ^ own % 8) * 8;
+  return m.at + (row + own) * m.kPitch + (eight + more) * 8;
+}
 
 // 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8 columns each.
 template <bool transposed, int depth>
 DS_DEVICE Words4 by_rows(Tile<depth> m, int row, int column) {
-  return load_matrices<transposed>(m.at + (row + lane() % 16) * m.kPitch + column + lane() / 16 * 8);
+  return load_matrices<transposed>(eight_at(m, row, lane() % 16, column / 8, lane() / 16));
 }
 // 16 x 16 elements whose rows are the columns of the right sides of two products.
 template <int depth>
 DS_DEVICE Words4 by_columns(Tile<depth> m, int row, int column) {
-  return load_matrices<false>(m.at + (row + lane() % 8 + lane() / 16 * 8) * m.kPitch + column +
-                              lane() / 8 % 2 * 8);
+  return load_matrices<false>(eight_at(m, row, lane() % 8 + lane() / 16 * 8, column / 8, lane() / 8 % 2));
 }
 
 // Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart, so their
@@ -71,7 +77,8 @@ DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Heads& h, int first, i
             d = static_cast<int>(threadIdx.x) % kThreadsOfRow * 8;
   const auto* from =
       static_cast<const uint16_t*>(h.at.data) + int64_t{first + own} * h.row + head * h.head + d;
-  uint16_t* at = to.at + own * to.kPitch + d;
+  static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);  // an eight is moved alike in every row of a thread
+  uint16_t* at = eight_at(to, 0, own, 0, d / 8);
   if (d >= a.depth) rows = 0;
   if (!aligned(h, 16)) {
 #pragma unroll 1

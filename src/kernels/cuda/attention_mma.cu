@@ -404,8 +404,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-// delta = dy . y of each row and head; whether a row sees one key only. Eight columns a thread; the threads of
-// a row add up by a tree.
+// delta = dy . y of each row and head; whether a row sees one key only. Eight columns a thread; the threads
+// of a row add up by a tree.
 DS_BLOCK_KERNEL(attention_delta_mma, AttentionArgs, kDeltaThreads) {
   const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
   const int d = 8 * static_cast<int>(threadIdx.x % lanes);

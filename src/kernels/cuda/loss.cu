@@ -1,6 +1,6 @@
 // Losses and the softmax of rows, within the tolerances of kernels/accuracy.cpp.
 //
-// Logits come whole (cross_entropy) or by blocks of words (linear_cross_entropy, whose logits are not kept):
+// Logits come whole (cross_entropy) or by blocks of words (linear_cross_entropy that keeps none):
 // `fold` joins a block to the softmax of its rows, whose parts stay apart as kernels/row_softmax.h explains,
 // so that nothing cancels where the model is nearly sure. A block of threads has a row. Terms of rows are
 // added up in f64 by one block, each thread its share in order, then threads by a fixed tree.
@@ -25,7 +25,8 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }
-// exp(x); `quick`, for rows of 16-bit logits: by the instruction for powers of 2, within 2^-21 of it.
+// exp(x); `quick`, for rows of 16-bit logits: by the instruction for powers of 2, off by at most 2^-21 where
+// x <= 0.
 template <bool quick>
 DS_DEVICE float exp_of(float x) {
   if constexpr (quick) return power_of_2(x * 1.4426950408889634f);

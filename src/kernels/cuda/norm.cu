@@ -1,9 +1,10 @@
 // Normalized rows and their gradients, within the tolerances of kernels/accuracy.cpp.
 //
-// A block has a row, of as many warps as keep it in registers (row-inl.h), so that memory is read once: a
-// warp for each 768 columns, at most eight. Sums over rows (dw, db) are made in chunks of 128 rows, then
-// over chunks: eight parts of each sum are added up side by side, each in order, then the parts in order. No
-// atomics, and bits that depend on the shape alone, never on how many processors there are.
+// A row has as many warps of a block as keep it in registers (row-inl.h), so that memory is read once: a warp
+// for each 768 columns, at most eight. Where that is one warp, a block has four rows. Sums over rows (dw, db)
+// are made in chunks of 128 rows, then over chunks: eight parts of each sum are added up side by side, each
+// in order, then the parts in order. No atomics, and bits that depend on the shape alone, never on how many
+// processors there are.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row-inl.h"

@@ -15,7 +15,9 @@ DS_DEVICE bool begins_vector(const Operand& o, int64_t i) {
 }
 DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
 // First column of this thread's eight number j.
-DS_DEVICE int column_of(int j) { return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)); }
+DS_DEVICE int column_of(int j) {
+  return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x));
+}
 
 constexpr int kHeld = 3;  // eights of a thread that stay in registers; wider rows are read again
 

@@ -173,7 +173,7 @@ def rivals(part, model):
     code, output = part.run([sys.executable, str(SOURCE / "bench/train_step.py"), "--device", "cuda:0", "3", model, "10"])
     part.environment = kept
     modes = re.findall(r"^(\S+compile) +libds +(\d+) +torch +(\d+) +ratio ([\d.]+)", output, re.M)
-    if not modes:
+    if len(modes) < 2:
         return part.line("speed", name, "error", compares, time.monotonic() - begin, text=f"{code}: {output.strip()[-400:]}")
     figures = {}
     for mode, ours, theirs, _ in modes:
