@@ -25,58 +25,71 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }
-// exp(x); `quick`, for rows of 16-bit logits: by the instruction for powers of 2, off by at most 2^-21 where
-// x <= 0.
-template <bool quick>
+// exp(x) of a difference of logits; of 16 bits, by the instruction for powers of 2, off by at most 2^-21
+// where x <= 0, and by 2^-19 of itself at -20.
+constexpr float kLog2OfE = 1.4426950408889634f;
+template <int32_t type>
 DS_DEVICE float exp_of(float x) {
-  if constexpr (quick) return power_of_2(x * 1.4426950408889634f);
-  return expf(x);
+  if constexpr (type == DS_DTYPE_F32) return expf(x);
+  return power_of_2(x * kLog2OfE);
 }
-// What an eight adds to a thread's part; elements that do not exist are -inf. Once the top is found, few
-// eights have a larger one.
-template <bool quick>
-DS_DEVICE void join_eight(RowStats& s, const Eight& x) {
-  float largest = x.v[0];
+// What eights add to a thread's part; elements that do not exist are -inf. The largest so far meets every
+// element, and the lesser of the two joins the rest: so exactly one of the largest is left out, and no
+// thread takes a way of its own. NaN joins the rest.
+template <int32_t type, int eights>
+DS_DEVICE void join(RowStats& s, Eight (&x)[eights]) {
+  const float old = s.top;
 #pragma unroll
-  for (int k = 1; k < 8; ++k) largest = fmaxf(largest, x.v[k]);
-  if (largest > s.top) {
-    if (s.top != -INFINITY) s.rest = (1 + s.rest) * exp_of<quick>(s.top - largest);
-    s.top = largest;
-    bool found = false;  // exactly one of the largest is left out: its term is 1
+  for (int j = 0; j < eights; ++j) {
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      const bool out = !found && x.v[k] == largest;
-      found = found || out;
-      if (!out) s.rest += exp_of<quick>(x.v[k] - largest);
+      const float given = x[j].v[k];
+      x[j].v[k] = lesser(given, s.top);
+      s.top = fmaxf(given, s.top);
     }
-    return;
   }
   const float base = s.top == -INFINITY ? 0.0f : s.top;
+  if (old != s.top) s.rest *= exp_of<type>(old - s.top);
 #pragma unroll
-  for (int k = 0; k < 8; ++k) s.rest += exp_of<quick>(x.v[k] - base);
+  for (int j = 0; j < eights; ++j) {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) s.rest += exp_of<type>(x[j].v[k] - base);
+  }
+}
+// This thread's part of elements [begin, begin + count); so many eights are fetched before one is waited for.
+template <int32_t type, int at_once>
+DS_DEVICE RowStats part_of(const Operand& logits, int64_t begin, int count) {
+  const bool wide = begins_vector(logits, begin);
+  const int step = column_of(1) - column_of(0);
+  RowStats s{-INFINITY, 0};
+  int column = column_of(0);
+#pragma unroll 1
+  for (; column + (at_once - 1) * step + 8 <= count; column += at_once * step) {
+    Bits<type> b[at_once];
+    fetch_each(logits, begin + column, step, wide, b);
+    Eight x[at_once];
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) x[j] = widened(b[j]);
+    join<type>(s, x);
+  }
+#pragma unroll 1
+  for (; column < count; column += step) {
+    const int n = at_most_eight(count - column);
+    Eight x[1] = {widened(fetch<type>(logits, begin + column, n, wide))};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) x[0].v[k] = k < n ? x[0].v[k] : -INFINITY;
+    join<type>(s, x);
+  }
+  return s;
 }
 
 // The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2 kRoom floats.
-// So many eights are asked for before the first is used.
-template <int kAtOnce, bool quick>
+template <int at_once>
 DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
-  const bool wide = begins_vector(logits, begin);
-  RowStats s{-INFINITY, 0};
-#pragma unroll 1
-  for (int64_t first = 8 * static_cast<int64_t>(threadIdx.x); first < count;
-       first += kAtOnce * 8 * static_cast<int64_t>(blockDim.x)) {
-    Eight x[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t column = first + j * 8 * static_cast<int64_t>(blockDim.x);
-      const int n = column < count ? at_most_eight(count - column) : 0;
-      x[j] = load(logits, begin + column, n, wide);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) x[j].v[k] = k < n ? x[j].v[k] : -INFINITY;
-    }
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) join_eight<quick>(s, x[j]);
-  }
+  RowStats s;
+  with_type(logits.dtype, [&](auto type) {
+    s = part_of<decltype(type)::value, at_once>(logits, begin, static_cast<int>(count));
+  });
 #pragma unroll
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
     const float top = __shfl_xor_sync(kAll, s.top, step), rest = __shfl_xor_sync(kAll, s.rest, step);
@@ -125,11 +138,16 @@ DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slop
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
-  const RowStats own = a.logits.dtype == DS_DTYPE_F32 ? stats_of<4, false>(a.logits, begin, a.words, room)
-                                                      : stats_of<4, true>(a.logits, begin, a.words, room);
+  const RowStats own = stats_of<4>(a.logits, begin, a.words, room);
   float spread = 0;
   if (a.spread) {
-    for (int64_t v = threadIdx.x; v < a.words; v += blockDim.x) spread += own.top - get(a.logits, begin + v);
+    const int words = static_cast<int>(a.words);
+    const bool wide = begins_vector(a.logits, begin);
+    for (int j = 0, v = column_of(0); v < words; v = column_of(++j)) {
+      const int n = at_most_eight(words - v);
+      const Eight x = load(a.logits, begin + v, n, wide);
+      each_of(n, [&](int k) { spread += own.top - x.v[k]; });
+    }
     spread = block_sum(spread, room + 2 * kRoom);
   }
   if (a.padded) {
@@ -185,25 +203,50 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
 // Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const int64_t row = blockIdx.x, from = row * a.stride, to = row * a.to_stride;
-  const int64_t columns = a.padded ? a.to_stride : a.words, target = a.targets[row] - a.first;
-  const bool counted = counts(a, row), wide = begins_vector(a.logits, from),
-             wide_to = begins_vector(a.to, to);
-  const RowStats s = a.stats[row];
-  const float scale = !counted ? 0.0f : a.scale ? *a.scale : a.dloss[row];
-  const Slopes slopes = slopes_of(a, s, scale);
-  const int64_t step = 8 * static_cast<int64_t>(gridDim.y) * blockDim.x;
-  for (int64_t v = 8 * (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x); v < columns;
-       v += step) {
-    const int n = !counted || v >= a.words ? 0 : at_most_eight(a.words - v);
-    Eight x = load(a.logits, from + v, n, wide);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const float logit = x.v[k];
-      x.v[k] = k < n ? fused(slopes.factor, expf(logit - s.top), -slopes.less) : 0.0f;
-      if (k < n && v + k == target) x.v[k] = slope_of_target(a, s, slopes, logit, scale);
-    }
-    store(a.to, to + v, at_most_eight(columns - v), wide_to, x);
+  const int words = static_cast<int>(a.words), columns = a.padded ? static_cast<int>(a.to_stride) : words,
+            step = static_cast<int>(8 * gridDim.y * blockDim.x);
+  const bool wide = begins_vector(a.logits, from), wide_to = begins_vector(a.to, to);
+  int v = static_cast<int>(8 * (blockIdx.y * blockDim.x + threadIdx.x));
+  if (!counts(a, row)) {
+    for (; v < columns; v += step) store(a.to, to + v, at_most_eight(columns - v), wide_to, Eight{});
+    return;
   }
+  const int64_t target = a.targets[row] - a.first;
+  const RowStats s = a.stats[row];
+  const float scale = a.scale ? *a.scale : a.dloss[row];
+  const Slopes slopes = slopes_of(a, s, scale);
+  with_type(a.logits.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    // The gradients may lie where the logits do: the target's logit is read before its eight is stored.
+    const auto gradients = [&](int column, int n, const Bits<type>& b) {
+      Eight x = widened(b);
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        x.v[k] = k < n ? fused(slopes.factor, exp_of<type>(x.v[k] - s.top), -slopes.less) : 0.0f;
+      if (target >= column && target < column + n) {
+        const float slope = slope_of_target(a, s, slopes, get(a.logits, from + target), scale);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) x.v[k] = column + k == target ? slope : x.v[k];
+      }
+      const int kept = at_most_eight(columns - column);
+      with_type(a.to.dtype, [&](auto to_type) {
+        put_eight<decltype(to_type)::value>(a.to, to + column, kept, wide_to, x);
+      });
+    };
+    constexpr int kAtOnce = 2;
+#pragma unroll 1
+    for (; v + (kAtOnce - 1) * step + 8 <= words; v += kAtOnce * step) {
+      Bits<type> b[kAtOnce];
+      fetch_each(a.logits, from + v, step, wide, b);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) gradients(v + j * step, 8, b[j]);
+    }
+#pragma unroll 1
+    for (; v < columns; v += step) {
+      const int n = v < words ? at_most_eight(words - v) : 0;
+      gradients(v, n, fetch<type>(a.logits, from + v, n, wide));
+    }
+  });
 }
 
 DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
@@ -214,7 +257,7 @@ DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
     const int64_t place = blockIdx.x % static_cast<uint32_t>(a.seq);
     if (place + 1 < a.width) seen = place + 1;
   }
-  const RowStats s = stats_of<2, false>(a.x, begin, seen, room);
+  const RowStats s = stats_of<2>(a.x, begin, seen, room);
   const float share = 1 / (1 + s.rest);
   for (int64_t v = threadIdx.x; v < a.width; v += blockDim.x) {
     float y = 0;

@@ -75,6 +75,12 @@ DS_DEVICE float power_of_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+// The smaller one; NaN if either is.
+DS_DEVICE float lesser(float a, float b) {
+  float x;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}
 // Copies 16 bytes to shared memory while the thread goes on; both addresses are multiples of 16.
 DS_DEVICE void copy_ahead(uint16_t* to, const uint16_t* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"

@@ -13,6 +13,117 @@ DS_DEVICE bool begins_vector(const Operand& o, int64_t i) {
   const int64_t bytes = i * (o.dtype == DS_DTYPE_F32 ? 4 : 2);
   return (reinterpret_cast<uint64_t>(o.data) + static_cast<uint64_t>(bytes)) % 16 == 0;
 }
+// Calls f(Type) with an operand's type as a constant.
+template <int32_t type>
+struct Type {
+  static constexpr int32_t value = type;
+};
+template <typename F>
+DS_DEVICE void with_type(int32_t dtype, const F& f) {
+  if (dtype == DS_DTYPE_BF16) {
+    f(Type<DS_DTYPE_BF16>{});
+  } else if (dtype == DS_DTYPE_F16) {
+    f(Type<DS_DTYPE_F16>{});
+  } else {
+    f(Type<DS_DTYPE_F32>{});
+  }
+}
+
+// Eight elements as they lie in memory. They are fetched at one place and widened at another: a load that is
+// widened at once, by a type that is asked for at run time, is waited for before the next one starts.
+template <int32_t type>
+struct Bits {
+  uint32_t v[4];
+};
+template <>
+struct Bits<DS_DTYPE_F32> {
+  float v[8];
+};
+// As load(); elements that do not exist are 0.
+template <int32_t type>
+DS_DEVICE Bits<type> fetch(const Operand& o, int64_t i, int n, bool wide) {
+  Bits<type> b;
+  if constexpr (type == DS_DTYPE_F32) {
+    const float* from = static_cast<const float*>(o.data) + i;
+    if (wide && n == 8) {
+      const float4 low = reinterpret_cast<const float4*>(from)[0],
+                   high = reinterpret_cast<const float4*>(from)[1];
+      b.v[0] = low.x, b.v[1] = low.y, b.v[2] = low.z, b.v[3] = low.w;
+      b.v[4] = high.x, b.v[5] = high.y, b.v[6] = high.z, b.v[7] = high.w;
+    } else {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) b.v[k] = k < n ? from[k] : 0.0f;
+    }
+  } else {
+    const uint16_t* from = static_cast<const uint16_t*>(o.data) + i;
+    if (wide && n == 8) {
+      const uint4 u = *reinterpret_cast<const uint4*>(from);
+      b.v[0] = u.x, b.v[1] = u.y, b.v[2] = u.z, b.v[3] = u.w;
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const uint32_t low = 2 * k < n ? from[2 * k] : 0u, high = 2 * k + 1 < n ? from[2 * k + 1] : 0u;
+        b.v[k] = low | high << 16;
+      }
+    }
+  }
+  return b;
+}
+// b[j]: the eight from element i + j step on.
+template <int32_t type, int eights>
+DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide, Bits<type> (&b)[eights]) {
+  if (wide) {
+#pragma unroll
+    for (int j = 0; j < eights; ++j) b[j] = fetch<type>(o, i + j * step, 8, true);
+  } else {
+#pragma unroll
+    for (int j = 0; j < eights; ++j) b[j] = fetch<type>(o, i + j * step, 8, false);
+  }
+}
+template <int32_t type>
+DS_DEVICE Eight widened(const Bits<type>& b) {
+  Eight e;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    if constexpr (type == DS_DTYPE_F32) {
+      e.v[k] = b.v[k];
+    } else if constexpr (type == DS_DTYPE_BF16) {
+      e.v[k] = from_bits(k % 2 == 0 ? b.v[k / 2] << 16 : b.v[k / 2] & 0xffff0000u);
+    } else {
+      e.v[k] = widen_half(static_cast<uint16_t>(b.v[k / 2] >> (k % 2 * 16)));
+    }
+  }
+  return e;
+}
+// f(k) for those of eight elements that exist.
+template <typename F>
+DS_DEVICE void each_of(int n, const F& f) {
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    if (k < n) f(k);
+  }
+}
+// As store(), but NaN has the bits that the device gives it.
+template <int32_t type>
+DS_DEVICE void put_eight(const Operand& o, int64_t i, int n, bool wide, const Eight& e) {
+  if constexpr (type == DS_DTYPE_F32) {
+    float* to = static_cast<float*>(o.data) + i;
+    if (wide && n == 8) {
+      reinterpret_cast<float4*>(to)[0] = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
+      reinterpret_cast<float4*>(to)[1] = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
+    } else {
+      each_of(n, [&](int k) { to[k] = e.v[k]; });
+    }
+  } else if (wide && n == 8) {
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(o.data) + i) =
+        make_uint4(pack<type>(e.v[0], e.v[1]), pack<type>(e.v[2], e.v[3]), pack<type>(e.v[4], e.v[5]),
+                   pack<type>(e.v[6], e.v[7]));
+  } else {
+    uint16_t* to = static_cast<uint16_t*>(o.data) + i;
+    each_of(n, [&](int k) { to[k] = static_cast<uint16_t>(pack<type>(e.v[k], 0)); });
+  }
+}
+
 DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
 // First column of this thread's eight number j.
 DS_DEVICE int column_of(int j) {
@@ -42,14 +153,6 @@ DS_DEVICE void walk(int width, const T (&kept)[kHeld], const Load& load, const F
   for (int column = column_of(kHeld); column < width; column += 8 * static_cast<int>(blockDim.x)) {
     const int n = at_most_eight(width - column);
     f(column, n, load(column, n));
-  }
-}
-// f(k) for those of eight elements that exist.
-template <typename F>
-DS_DEVICE void each_of(int n, const F& f) {
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    if (k < n) f(k);
   }
 }
 
