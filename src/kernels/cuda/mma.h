@@ -69,6 +69,11 @@ DS_DEVICE uint32_t pack(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
+DS_DEVICE float from_half(uint16_t bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
 // 2 to the power of x; of 0 it is 1, of -inf it is 0.
 DS_DEVICE float power_of_2(float x) {
   float power;

@@ -4,7 +4,7 @@
 // for each 768 columns, at most eight. Where that is one warp, a block has four rows. Sums over rows (dw, db)
 // are made in chunks of 128 rows, then over chunks: eight parts of each sum are added up side by side, each
 // in order, then the parts in order. No atomics, and bits that depend on the shape alone, never on how many
-// processors there are.
+// processors there are. Operands of a row have one type (core/graph/ops/norm.cpp).
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row-inl.h"
@@ -12,24 +12,78 @@
 namespace ds::cuda {
 namespace {
 
+// An eight of dy, x and w, which have one type.
+template <int32_t type>
+struct Fetched {
+  Bits<type> dy, x, w;
+};
+// dy (w + offset), and the normal numbers (x - mean) rstd.
 struct Pair {
   Eight a, b;
 };
 
 DS_DEVICE int64_t row_of() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 
-// A row of dy w and of the normal numbers (x - mean) rstd.
-DS_DEVICE Pair gradient_and_normal(const NormArgs& a, int64_t row, int64_t column, int n, bool wide,
-                                   bool wide_w, float mean, float rstd) {
-  Pair p{load(a.dy, row * a.width + column, n, wide), load(a.x, row * a.width + column, n, wide)};
+template <int32_t type>
+DS_DEVICE Fetched<type> fetch_pair(const NormArgs& a, int64_t begin, int column, int n, bool wide,
+                                   bool wide_w) {
+  Fetched<type> f{};
+  f.dy = fetch<type>(a.dy, begin + column, n, wide);
+  f.x = fetch<type>(a.x, begin + column, n, wide);
+  if (a.w.data) f.w = fetch<type>(a.w, column, n, wide_w);
+  return f;
+}
+template <int32_t type>
+DS_DEVICE Pair pair_of(const NormArgs& a, const Fetched<type>& f, float mean, float rstd) {
+  Pair p{widened(f.dy), widened(f.x)};
   if (a.w.data) {
-    const Eight w = load(a.w, column, n, wide_w);
+    const Eight w = widened(f.w);
 #pragma unroll
     for (int k = 0; k < 8; ++k) p.a.v[k] *= w.v[k] + a.offset;
   }
 #pragma unroll
   for (int k = 0; k < 8; ++k) p.b.v[k] = (p.b.v[k] - mean) * rstd;
   return p;
+}
+
+// Adds up an eight of rows r, r + kColumnParts, ... in this order, `count` of which are fetched before the
+// first is waited for. dy and x have one type.
+template <int32_t type, bool products, int count>
+DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, bool wide, Eight& sum_w,
+                        Eight& sum_b) {
+  Bits<type> g[count], x[count];
+  float mean[count], rstd[count];
+#pragma unroll
+  for (int j = 0; j < count; ++j) {
+    const int64_t row = r + j * kColumnParts;
+    g[j] = fetch<type>(a.dy, row * a.width + column, n, wide);
+    if constexpr (products) {
+      x[j] = fetch<type>(a.x, row * a.width + column, n, wide);
+      mean[j] = a.kind == 2 ? a.mean[row] : 0.0f;
+      rstd[j] = a.rstd[row];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < count; ++j) {
+    const Eight dy = widened(g[j]);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum_b.v[k] += dy.v[k];
+    if constexpr (products) {
+      const Eight normal = widened(x[j]);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum_w.v[k] += dy.v[k] * ((normal.v[k] - mean[j]) * rstd[j]);
+    }
+  }
+}
+template <int32_t type, bool products>
+DS_DEVICE void add_part(const ColumnArgs& a, int64_t r, int64_t end, int64_t column, int n, bool wide,
+                        Eight& sum_w, Eight& sum_b) {
+  constexpr int kAtOnce = products ? 2 : 4;
+#pragma unroll 1
+  for (; r + (kAtOnce - 1) * kColumnParts < end; r += kAtOnce * kColumnParts)
+    add_rows<type, products, kAtOnce>(a, r, column, n, wide, sum_w, sum_b);
+#pragma unroll 1
+  for (; r < end; r += kColumnParts) add_rows<type, products, 1>(a, r, column, n, wide, sum_w, sum_b);
 }
 
 }  // namespace
@@ -41,31 +95,37 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
              wide_w = begins_vector(a.w, 0) && begins_vector(a.b, 0);
-  const auto x_at = [&](int column, int n) { return load(a.x, begin + column, n, wide); };
-  Eight x[kHeld];
-  hold(width, x, x_at);
-  float sum = 0, squares = 0;
-  walk(width, x, x_at, [&](int, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
-  const float mean = block_sum(sum, room) * a.share;
-  walk(width, x, x_at, [&](int, int n, const Eight& e) {
-    each_of(n, [&](int k) { squares += (e.v[k] - mean) * (e.v[k] - mean); });
-  });
-  const float rstd = rsqrtf(block_sum(squares, room + kRoom) * a.share + a.eps);
-  walk(width, x, x_at, [&](int column, int n, const Eight& e) {
-    Eight y;
+  with_type(a.x.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    const auto x_bits = [&](int column, int n) { return fetch<type>(a.x, begin + column, n, wide); };
+    const auto x_at = [&](int column, int n) { return widened(x_bits(column, n)); };
+    Eight x[kHeld];
+    hold(width, x, x_bits, [](const Bits<type>& b) { return widened(b); });
+    float sum = 0, squares = 0;
+    walk(width, x, x_at, [&](int, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
+    const float mean = block_sum(sum, room) * a.share;
+    walk(width, x, x_at, [&](int, int n, const Eight& e) {
+      each_of(n, [&](int k) { squares += (e.v[k] - mean) * (e.v[k] - mean); });
+    });
+    const float rstd = rsqrtf(block_sum(squares, room + kRoom) * a.share + a.eps);
+    walk(width, x, x_at, [&](int column, int n, const Eight& e) {
+      Eight y;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) y.v[k] = (e.v[k] - mean) * rstd;
-    if (a.w.data) {
-      const Eight w = load(a.w, column, n, wide_w), b = load(a.b, column, n, wide_w);
+      for (int k = 0; k < 8; ++k) y.v[k] = (e.v[k] - mean) * rstd;
+      if (a.w.data) {
+        const Bits<type> w_bits = fetch<type>(a.w, column, n, wide_w),
+                         b_bits = fetch<type>(a.b, column, n, wide_w);
+        const Eight w = widened(w_bits), b = widened(b_bits);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) y.v[k] = y.v[k] * w.v[k] + b.v[k];
+        for (int k = 0; k < 8; ++k) y.v[k] = y.v[k] * w.v[k] + b.v[k];
+      }
+      put_eight<type>(a.y, begin + column, n, wide_y, y);
+    });
+    if (threadIdx.x == 0) {
+      a.mean[row] = mean;
+      a.rstd[row] = rstd;
     }
-    store(a.y, begin + column, n, wide_y, y);
   });
-  if (threadIdx.x == 0) {
-    a.mean[row] = mean;
-    a.rstd[row] = rstd;
-  }
 }
 
 DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
@@ -76,24 +136,28 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float mean = a.mean[row], rstd = a.rstd[row];
-  const auto at = [&](int column, int n) {
-    return gradient_and_normal(a, row, column, n, wide, wide_w, mean, rstd);
-  };
-  Pair held[kHeld];
-  hold(width, held, at);
-  float sum_g = 0, sum_gh = 0;
-  walk(width, held, at, [&](int, int n, const Pair& p) {
-    each_of(n, [&](int k) {
-      sum_g += p.a.v[k];
-      sum_gh += p.a.v[k] * p.b.v[k];
+  with_type(a.x.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    const auto bits = [&](int column, int n) { return fetch_pair<type>(a, begin, column, n, wide, wide_w); };
+    const auto pair = [&](const Fetched<type>& f) { return pair_of(a, f, mean, rstd); };
+    const auto at = [&](int column, int n) { return pair(bits(column, n)); };
+    Pair held[kHeld];
+    hold(width, held, bits, pair);
+    float sum_g = 0, sum_gh = 0;
+    walk(width, held, at, [&](int, int n, const Pair& p) {
+      each_of(n, [&](int k) {
+        sum_g += p.a.v[k];
+        sum_gh += p.a.v[k] * p.b.v[k];
+      });
     });
-  });
-  const float mean_g = block_sum(sum_g, room) * a.share, mean_gh = block_sum(sum_gh, room + kRoom) * a.share;
-  walk(width, held, at, [&](int column, int n, const Pair& p) {
-    Eight dx;
+    const float mean_g = block_sum(sum_g, room) * a.share,
+                mean_gh = block_sum(sum_gh, room + kRoom) * a.share;
+    walk(width, held, at, [&](int column, int n, const Pair& p) {
+      Eight dx;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - mean_g - p.b.v[k] * mean_gh);
-    store(a.y, begin + column, n, wide_y, dx);
+      for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - mean_g - p.b.v[k] * mean_gh);
+      put_eight<type>(a.y, begin + column, n, wide_y, dx);
+    });
   });
 }
 
@@ -104,20 +168,24 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   if (row >= a.rows) return;
   const bool wide = begins_vector(a.x, begin), wide_y = begins_vector(a.y, begin),
              wide_w = begins_vector(a.w, 0);
-  const auto x_at = [&](int column, int n) { return load(a.x, begin + column, n, wide); };
-  Eight x[kHeld];
-  hold(width, x, x_at);
-  float squares = 0;
-  walk(width, x, x_at,
-       [&](int, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
-  const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
-  walk(width, x, x_at, [&](int column, int n, const Eight& e) {
-    Eight y = load(a.w, column, n, wide_w);
+  with_type(a.x.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    const auto x_bits = [&](int column, int n) { return fetch<type>(a.x, begin + column, n, wide); };
+    const auto x_at = [&](int column, int n) { return widened(x_bits(column, n)); };
+    Eight x[kHeld];
+    hold(width, x, x_bits, [](const Bits<type>& b) { return widened(b); });
+    float squares = 0;
+    walk(width, x, x_at,
+         [&](int, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
+    const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
+    walk(width, x, x_at, [&](int column, int n, const Eight& e) {
+      Eight y = widened(fetch<type>(a.w, column, n, wide_w));
 #pragma unroll
-    for (int k = 0; k < 8; ++k) y.v[k] = (y.v[k] + a.offset) * (e.v[k] * rstd);
-    store(a.y, begin + column, n, wide_y, y);
+      for (int k = 0; k < 8; ++k) y.v[k] = (y.v[k] + a.offset) * (e.v[k] * rstd);
+      put_eight<type>(a.y, begin + column, n, wide_y, y);
+    });
+    if (threadIdx.x == 0) a.rstd[row] = rstd;
   });
-  if (threadIdx.x == 0) a.rstd[row] = rstd;
 }
 
 DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
@@ -128,20 +196,23 @@ DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   const bool wide = begins_vector(a.x, begin) && begins_vector(a.dy, begin),
              wide_y = begins_vector(a.y, begin), wide_w = begins_vector(a.w, 0);
   const float rstd = a.rstd[row];
-  const auto at = [&](int column, int n) {
-    return gradient_and_normal(a, row, column, n, wide, wide_w, 0, rstd);
-  };
-  Pair held[kHeld];
-  hold(width, held, at);
-  float sum = 0;
-  walk(width, held, at,
-       [&](int, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
-  const float mean = block_sum(sum, room) * a.share;
-  walk(width, held, at, [&](int column, int n, const Pair& p) {
-    Eight dx;
+  with_type(a.x.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    const auto bits = [&](int column, int n) { return fetch_pair<type>(a, begin, column, n, wide, wide_w); };
+    const auto pair = [&](const Fetched<type>& f) { return pair_of(a, f, 0, rstd); };
+    const auto at = [&](int column, int n) { return pair(bits(column, n)); };
+    Pair held[kHeld];
+    hold(width, held, bits, pair);
+    float sum = 0;
+    walk(width, held, at,
+         [&](int, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
+    const float mean = block_sum(sum, room) * a.share;
+    walk(width, held, at, [&](int column, int n, const Pair& p) {
+      Eight dx;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - p.b.v[k] * mean);
-    store(a.y, begin + column, n, wide_y, dx);
+      for (int k = 0; k < 8; ++k) dx.v[k] = rstd * (p.a.v[k] - p.b.v[k] * mean);
+      put_eight<type>(a.y, begin + column, n, wide_y, dx);
+    });
   });
 }
 
@@ -157,17 +228,14 @@ DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
   // Rows of a width that is no multiple of 8 begin anywhere.
   const bool wide = a.width % 8 == 0 && begins_vector(a.dy, 0) && begins_vector(a.x, 0);
   Eight sum_w{}, sum_b{};
-#pragma unroll 4
-  for (int64_t r = chunk * kChunk + part; r < end; r += kColumnParts) {
-    const Eight g = load(a.dy, r * a.width + column, n, wide);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) sum_b.v[k] += g.v[k];
-    if (a.kind == 0) continue;
-    const Eight x = load(a.x, r * a.width + column, n, wide);
-    const float mean = a.kind == 2 ? a.mean[r] : 0.0f, rstd = a.rstd[r];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) sum_w.v[k] += g.v[k] * ((x.v[k] - mean) * rstd);
-  }
+  with_type(a.dy.dtype, [&](auto given) {
+    constexpr int32_t type = decltype(given)::value;
+    if (a.kind == 0) {
+      add_part<type, false>(a, chunk * kChunk + part, end, column, n, wide, sum_w, sum_b);
+    } else {
+      add_part<type, true>(a, chunk * kChunk + part, end, column, n, wide, sum_w, sum_b);
+    }
+  });
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
     const int at = part * 256 + k * static_cast<int>(kWarp) + own;

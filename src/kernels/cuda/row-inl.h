@@ -13,19 +13,19 @@ DS_DEVICE bool begins_vector(const Operand& o, int64_t i) {
   const int64_t bytes = i * (o.dtype == DS_DTYPE_F32 ? 4 : 2);
   return (reinterpret_cast<uint64_t>(o.data) + static_cast<uint64_t>(bytes)) % 16 == 0;
 }
-// Calls f(Type) with an operand's type as a constant.
-template <int32_t type>
-struct Type {
-  static constexpr int32_t value = type;
+// Calls f(Constant) with an operand's type.
+template <int32_t number>
+struct Constant {
+  static constexpr int32_t value = number;
 };
 template <typename F>
 DS_DEVICE void with_type(int32_t dtype, const F& f) {
   if (dtype == DS_DTYPE_BF16) {
-    f(Type<DS_DTYPE_BF16>{});
+    f(Constant<DS_DTYPE_BF16>{});
   } else if (dtype == DS_DTYPE_F16) {
-    f(Type<DS_DTYPE_F16>{});
+    f(Constant<DS_DTYPE_F16>{});
   } else {
-    f(Type<DS_DTYPE_F32>{});
+    f(Constant<DS_DTYPE_F32>{});
   }
 }
 
@@ -90,7 +90,7 @@ DS_DEVICE Eight widened(const Bits<type>& b) {
     } else if constexpr (type == DS_DTYPE_BF16) {
       e.v[k] = from_bits(k % 2 == 0 ? b.v[k / 2] << 16 : b.v[k / 2] & 0xffff0000u);
     } else {
-      e.v[k] = widen_half(static_cast<uint16_t>(b.v[k / 2] >> (k % 2 * 16)));
+      e.v[k] = from_half(static_cast<uint16_t>(b.v[k / 2] >> (k % 2 * 16)));
     }
   }
   return e;
@@ -132,13 +132,19 @@ DS_DEVICE int column_of(int j) {
 
 constexpr int kHeld = 3;  // eights of a thread that stay in registers; wider rows are read again
 
-// kept[j] = load(column, n) of this thread's first eights of a row; n of them exist.
-template <typename T, typename Load>
-DS_DEVICE void hold(int width, T (&kept)[kHeld], const Load& load) {
+// kept[j]: what widen(fetch(column, n)) gives for this thread's first eights of a row, of which n
+// elements exist. All are fetched before the first is widened.
+template <typename T, typename Fetch, typename Widen>
+DS_DEVICE void hold(int width, T (&kept)[kHeld], const Fetch& fetch, const Widen& widen) {
+  decltype(fetch(0, 8)) fetched[kHeld];
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
     const int column = column_of(j);
-    if (column < width) kept[j] = load(column, at_most_eight(width - column));
+    if (column < width) fetched[j] = fetch(column, at_most_eight(width - column));
+  }
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    if (column_of(j) < width) kept[j] = widen(fetched[j]);
   }
 }
 // f(column, n, what load gave) for every eight of this thread.
