@@ -67,6 +67,12 @@ std::vector<OpCase> wide_op_cases() {
   for (int64_t r : {0, 1, 2}) targets.set(r, 699);
   loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
+  // Words of which every thread has several times as many as it fetches at once, and more.
+  Tensor many = real({2, 16411}), of_many = random_ids(2, 16411, 6);
+  for (const Attrs& attrs : {Attrs{}, Attrs{{"label_smoothing", 0.2}, {"z_loss", 0.03}}}) {
+    loss = add("cross_entropy", attrs, {many, of_many});
+    add("cross_entropy_dx", attrs, {one, many, of_many, loss[1]});
+  }
   for (int64_t log : {0, 1}) {
     Tensor y = add("softmax", {{"log", log}}, {x})[0];
     add("softmax_dx", {{"log", log}}, {dy, y});
@@ -202,6 +208,67 @@ std::string bounds_of_nan(const RunCase& run, DType dtype) {
   const Tensor y = made(with_nan(0, kWidth, [](int64_t r) { return r == kQuery; }))[0];
   for (int64_t e = 0; e < y.numel(); ++e) {
     if (std::isnan(y.at(e)) != (e / kWidth == kQuery)) return "NaN of a query is lost, or is in another row";
+  }
+  return "";
+}
+
+std::string own_bits_of_rows(const RunCase& run, DType dtype) {
+  constexpr int64_t kRows = 4;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  // Of rows of x and dy: results whose rows are theirs.
+  const auto made = [&](const Tensor& x, const Tensor& dy, const Tensor& w, const Tensor& targets) {
+    const int64_t rows = x.dims()[0];
+    const Attrs eps{{"eps", 1e-5}}, each{{"reduction", "none"}};
+    std::vector<Tensor> all = run({"layer_norm", eps, {x, w, w}}, dtype);
+    all.push_back(run({"layer_norm_dx", {}, {dy, x, w, all[1], all[2]}}, dtype)[0]);
+    std::vector<Tensor> rms = run({"rms_norm", eps, {x, w}}, dtype);
+    rms.push_back(run({"rms_norm_dx", {}, {dy, x, w, rms[1]}}, dtype)[0]);
+    std::vector<Tensor> loss = run({"cross_entropy", each, {x, targets}}, dtype);
+    Tensor ones(DS_DTYPE_F64, {rows});
+    for (int64_t r = 0; r < rows; ++r) ones.set(r, 1);
+    loss.push_back(run({"cross_entropy_dx", each, {ones, x, targets, loss[1]}}, dtype)[0]);
+    for (const std::vector<Tensor>& more : {rms, loss}) all.insert(all.end(), more.begin(), more.end());
+    all.push_back(run({"softmax", {{"log", int64_t{0}}}, {x}}, dtype)[0]);
+    return all;
+  };
+  for (int64_t width : {1, 7, 8, 767, 769, 2049, 6145, 16411}) {
+    const Tensor x = random_tensor(dtype, {kRows, width}, 91), dy = random_tensor(dtype, {kRows, width}, 92),
+                 w = random_tensor(dtype, {width}, 93), targets = random_ids(kRows, width, 94);
+    const auto differs = [&](const char* what, size_t output, int64_t r) {
+      return fmt::format("{} of row {} of {} {}: output {}", what, r, width, dtype_name(dtype), output);
+    };
+    // Whether row r of `all` and row `other_row` of `other` are the same numbers.
+    const auto same = [&](const Tensor& all, int64_t r, const Tensor& other, int64_t other_row) {
+      const int64_t columns = all.numel() / kRows;
+      for (int64_t e = 0; e < columns; ++e) {
+        if (all.at(r * columns + e) != other.at(other_row * columns + e)) return false;
+      }
+      return true;
+    };
+    const std::vector<Tensor> all = made(x, dy, w, targets);
+    for (int64_t r = 0; r < kRows; ++r) {
+      Tensor target(DS_DTYPE_I32, {1});
+      target.set(0, targets.at(r));
+      const std::vector<Tensor> own = made(rows_of(x, r, 1), rows_of(dy, r, 1), w, target);
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (!same(all[i], r, own[i], 0)) return differs("bits", i, r);
+      }
+    }
+    constexpr int64_t kSick = 1;
+    for (int64_t column : {int64_t{0}, width / 2, width - 1}) {
+      Tensor sick = x;
+      sick.set(kSick * width + column, nan);
+      const std::vector<Tensor> got = made(sick, dy, w, targets);
+      for (size_t i = 0; i < all.size(); ++i) {
+        const int64_t columns = all[i].numel() / kRows;
+        for (int64_t r = 0; r < kRows; ++r) {
+          if (r != kSick && !same(all[i], r, got[i], r)) return differs("bits beside NaN", i, r);
+        }
+        bool any = false;
+        for (int64_t e = 0; e < columns; ++e) any = any || std::isnan(got[i].at(kSick * columns + e));
+        if (!any) return differs("NaN", i, kSick);
+      }
+    }
   }
   return "";
 }

@@ -24,6 +24,10 @@ std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal);
 // NaN in keys and values that are masked, and, of 16-bit operands, in other sequences, reaches nothing; NaN
 // in a query reaches its row, and no other. "" or what differs.
 std::string bounds_of_nan(const RunCase& run, DType dtype);
+// Rows of norms, losses and softmax, of widths about those at which a block has another warp or no room in
+// its registers for more: a row's bits do not depend on where it lies, nor on the rows beside it, and NaN in
+// a row reaches all of what is made of it, and nothing else. "" or what differs.
+std::string own_bits_of_rows(const RunCase& run, DType dtype);
 // A head that keeps its logits has the loss of `linear` and `cross_entropy`, within `tolerance` of its size:
 // 0 where both products add up in one order. "" or what differs.
 std::string kept_head(const RunCase& run, DType dtype, double tolerance);

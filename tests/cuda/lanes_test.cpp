@@ -208,6 +208,12 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   }
 }
 
+TEST_F(Lanes, ARowHasItsOwnBits) {
+  seed = 4;
+  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) EXPECT_EQ(own_bits_of_rows(run, dtype), "");
+}
+
 TEST_F(Lanes, AHeadThatKeepsItsLogitsIsLinearThenCrossEntropy) {
   seed = 5;
   const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };

@@ -197,6 +197,18 @@ void sequences(Session& session, Report& report) {
   }
 }
 
+void rows(Session& session, Report& report) {
+  const RunCase run = [&](const OpCase& c, DType dtype) {
+    return run_case(device_kernel(session, c.op), c, dtype, team());
+  };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
+    report.attempt("rows", [&] {
+      const std::string differs = own_bits_of_rows(run, dtype);
+      report.equal(differs.empty(), differs);
+    });
+  }
+}
+
 // Logits are rounded to 16 bits, at times to the neighbour: another product may add up in another order.
 void head(Session& session, Report& report) {
   const RunCase run = [&](const OpCase& c, DType dtype) {
@@ -245,6 +257,7 @@ void add_kernel_checks(std::vector<Check>& checks, bool) {
       {"A", "attention", "drawn at random", "values of 16-bit operands with the f64 reference", attention});
   checks.push_back({"A", "attention", "sequences",
                     "bits of a sequence with those of it alone; rows with one key", sequences});
+  checks.push_back({"A", "near", "rows", "bits of a row with those of it alone; NaN of a row", rows});
   for (const char* op : {"linear", "linear_dx", "linear_dw", "linear_db", "attention", "attention_dx",
                          "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "cross_entropy",
                          "linear_cross_entropy", "linear_cross_entropy_dx", "embedding_dw"}) {
