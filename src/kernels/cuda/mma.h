@@ -80,6 +80,12 @@ DS_DEVICE float power_of_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+// 1 / x, within its last bit; of what is too large for that to be a normal number, 0.
+DS_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 // The smaller one; NaN if either is.
 DS_DEVICE float lesser(float a, float b) {
   float x;

@@ -170,6 +170,7 @@ uint32_t pack(float low, float high) {
 
 inline float from_half(uint16_t bits) { return widen_half(bits); }
 inline float power_of_2(float x) { return std::exp2(x); }
+inline float reciprocal(float x) { return 1 / x; }
 inline float lesser(float a, float b) { return a < b || std::isnan(a) ? a : b; }
 inline void copy_ahead(uint16_t* to, const uint16_t* from) { ::lane::copy_ahead(to, from); }
 inline void await_copies() { ::lane::await_copies(); }
