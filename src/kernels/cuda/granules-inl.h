@@ -20,12 +20,22 @@ DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const
   double sums[n] = {};
   for (int64_t begin = 0; begin < granule; begin += kGranuleTile) {
     const int64_t width = granule - begin < kGranuleTile ? granule - begin : kGranuleTile;
-    for (int64_t row = warp; row < here; row += kGranuleThreads / kGranuleTile) {
+    // Values of eight rows are asked for before those of the first are there.
+    constexpr int kRows = 8, kStep = static_cast<int>(kGranuleThreads) / kGranuleTile;
+    for (int64_t row = warp; row < here; row += kRows * kStep) {
       if (column >= width) continue;
-      float x[n];
-      values((first + row) * granule + begin + column, x);
+      float x[kRows][n];
 #pragma unroll
-      for (int i = 0; i < n; ++i) room[i * kGranuleRoom + row * kGranuleRow + column] = x[i];
+      for (int j = 0; j < kRows; ++j) {
+        if (row + j * kStep < here) values((first + row + j * kStep) * granule + begin + column, x[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+        if (row + j * kStep >= here) continue;
+#pragma unroll
+        for (int i = 0; i < n; ++i)
+          room[i * kGranuleRoom + (row + j * kStep) * kGranuleRow + column] = x[j][i];
+      }
     }
     __syncthreads();
     if (threadIdx.x < here) {

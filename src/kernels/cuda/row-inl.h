@@ -29,6 +29,13 @@ DS_DEVICE void with_type(int32_t dtype, const F& f) {
   }
 }
 
+// As get().
+template <int32_t type>
+DS_DEVICE float element(const Operand& o, int64_t i) {
+  if constexpr (type == DS_DTYPE_F32) return static_cast<const float*>(o.data)[i];
+  return widen(static_cast<const uint16_t*>(o.data)[i], type);
+}
+
 // Eight elements as they lie in memory. They are fetched at one place and widened at another: a load that is
 // widened at once, by a type that is asked for at run time, is waited for before the next one starts.
 template <int32_t type>

@@ -3,15 +3,19 @@
 // 256 sums, of an element over ranks.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/granules-inl.h"
+#include "kernels/cuda/row-inl.h"
 #include "kernels/cuda/step.h"
 
 namespace ds::cuda {
 
 DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
   DS_SHARED(float, tile);
-  sum_squares<1>(
-      a.granules, a.granule, tile, [&](int64_t e, float* x) { x[0] = get(a.x, e); },
-      [&](int64_t granule, const double* sums) { a.out[granule] = sums[0]; });
+  with_type(a.x.dtype, [&](auto given) {
+    sum_squares<1>(
+        a.granules, a.granule, tile,
+        [&](int64_t e, float* x) { x[0] = element<decltype(given)::value>(a.x, e); },
+        [&](int64_t granule, const double* sums) { a.out[granule] = sums[0]; });
+  });
 }
 
 // Puts the elements of a sum in the order in which they are added; a row of blocks for each piece.
