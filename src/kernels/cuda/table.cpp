@@ -43,7 +43,7 @@ Made make_embedding_dw(const Query& query, std::string* refusal) {
                       c.in[0].dims[0],  c.in[0].dims[1],   c.out[0].dims[0],
                       padding};
     const uint32_t shared =
-        (kSliceWords * kSliceThreads + 2 * kSliceThreads + kSliceThreads / 32) * sizeof(float);
+        (kSliceWords * kSliceThreads + 2 * kListed + 2 * kSliceThreads / 32) * sizeof(float);
     start(launcher, "embedding_dw", {blocks(a.words, kSliceWords), blocks(a.width, kSliceThreads)},
           {kSliceThreads}, a, shared);
   });

@@ -1,11 +1,13 @@
 // Tables whose rows are named by ids, with the bits of the CPU's kernels.
 //
 // `embedding_dw` adds up, for each word, the rows of dy that name it, in row order. A block has 32 words and
-// 256 columns: it reads all ids by 256, keeps those of its words in their order (a count before each thread's
-// own, from ballots), and every thread adds the rows to its column of the sums in shared memory. dy is read
-// once, dw written once; ids are read once for every 32 words, from the cache of the device.
+// 256 columns: it reads all ids by 1,024, lists those of its words in their order (a count before each
+// thread's own, from ballots), and when the list may not hold more, or ids end, every thread adds the rows to
+// its column of the sums in shared memory. dy is read once, dw written once; ids are read once for every 32
+// words, from the cache of the device.
 #include "core/program/rows.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/row-inl.h"
 #include "kernels/cuda/table.h"
 
 namespace ds::cuda {
@@ -44,27 +46,64 @@ DS_LOOP_KERNEL(lookup, LookupArgs) {
 DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
   DS_SHARED(float, sums);  // [word][column], then the list: rows and words of them
   auto* list_row = reinterpret_cast<int32_t*>(sums + kSliceWords * kSliceThreads);
-  auto* list_word = list_row + kSliceThreads;
-  auto* room = reinterpret_cast<unsigned*>(list_word + kSliceThreads);
+  auto* list_word = list_row + kListed;
+  // How many each warp has, of this turn and of the one before, which others may still read.
+  auto* room = reinterpret_cast<unsigned*>(list_word + kListed);
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = kSliceThreads / kWarp;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSliceWords;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kSliceThreads + threadIdx.x;
   for (int64_t w = 0; w < kSliceWords; ++w) sums[w * kSliceThreads + threadIdx.x] = 0;
-  for (int64_t begin = 0; begin < a.rows; begin += kSliceThreads) {
-    const int64_t row = begin + threadIdx.x;
-    const int64_t id = row < a.rows ? a.ids[row] : -1;
-    const bool mine = id >= first && id < first + kSliceWords && id != a.padding;
-    unsigned count;
-    const unsigned at = rank_in_block(mine, room, &count);
-    if (mine) {
-      list_row[at] = static_cast<int32_t>(threadIdx.x);
-      list_word[at] = static_cast<int32_t>(id - first);
+  int held = 0;
+  for (int64_t begin = 0; begin < a.rows; begin += kScanned) {
+    const int64_t row = begin + kIdsOfThread * static_cast<int64_t>(threadIdx.x);
+    int64_t id[kIdsOfThread];
+    unsigned before = 0, all = 0;
+#pragma unroll
+    for (int j = 0; j < kIdsOfThread; ++j) id[j] = row + j < a.rows ? a.ids[row + j] : -1;
+#pragma unroll
+    for (int j = 0; j < kIdsOfThread; ++j) {
+      if (id[j] < first || id[j] >= first + kSliceWords || id[j] == a.padding) id[j] = -1;
+      const unsigned votes = __ballot_sync(kAll, id[j] >= 0);
+      before += static_cast<unsigned>(__popc(votes & ((1u << lane) - 1)));
+      all += static_cast<unsigned>(__popc(votes));
     }
+    unsigned* const counts = room + (begin / kScanned % 2 == 0 ? 0 : warps);
+    if (lane == 0) counts[warp] = all;
     __syncthreads();
-    if (column < a.width) {
-      for (unsigned k = 0; k < count; ++k)
-        sums[list_word[k] * kSliceThreads + threadIdx.x] +=
-            get(a.dy, (begin + list_row[k]) * a.width + column);
+    int found = 0;
+    for (unsigned w = 0; w < warps; ++w) {
+      if (w < warp) before += counts[w];
+      found += static_cast<int>(counts[w]);
     }
+    int at = held + static_cast<int>(before);
+#pragma unroll
+    for (int j = 0; j < kIdsOfThread; ++j) {
+      if (id[j] < 0) continue;
+      list_row[at] = static_cast<int32_t>(row + j);
+      list_word[at] = static_cast<int32_t>(id[j] - first);
+      ++at;
+    }
+    held += found;
+    const bool last = begin + kScanned >= a.rows;
+    if (held == 0 || (!last && held <= kListed - kScanned)) continue;
+    __syncthreads();
+    const int count = column < a.width ? held : 0;
+    with_type(a.dy.dtype, [&](auto given) {
+      constexpr int kAhead = 8;  // rows that are asked for before the first is added
+#pragma unroll 1
+      for (int k = 0; k < count; k += kAhead) {
+        float x[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          if (k + j < count) x[j] = element<decltype(given)::value>(a.dy, list_row[k + j] * a.width + column);
+        }
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          if (k + j < count) sums[list_word[k + j] * kSliceThreads + threadIdx.x] += x[j];
+        }
+      }
+    });
+    held = 0;
   }
   if (column >= a.width) return;
   for (int64_t w = 0; w < kSliceWords && first + w < a.words; ++w)

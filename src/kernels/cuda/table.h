@@ -24,6 +24,9 @@ struct EmbeddingDwArgs {
 };
 constexpr uint32_t kSliceThreads = 256;  // columns of a block
 constexpr int64_t kSliceWords = 32;      // words of a block
+constexpr int kIdsOfThread = 4;          // read at a time
+constexpr int kScanned = static_cast<int>(kSliceThreads) * kIdsOfThread;
+constexpr int kListed = kScanned + 256;  // rows of its words that a block has listed at most
 
 struct PositionDwArgs {
   Operand dy, dw;
