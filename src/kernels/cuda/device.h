@@ -3,9 +3,11 @@
 // over a block. Included by .cu files only, which nvcc compiles for the device and g++ for tests
 // (tests/cuda/lane/shim.h comes first there and says what the words of CUDA mean).
 //
-// Operands carry their type at run time. A load or store chooses by a value that all threads have in common,
-// which costs nothing beside memory traffic, and there is one entry for an operation in place of one for
-// every combination of types. Arithmetic is in f32; 16-bit values are rounded once, when they are stored.
+// Operands carry their type at run time: there is one entry for an operation in place of one for every
+// combination of types. A load or store chooses by a value that all threads have in common. But a thread
+// waits for a load before it chooses how to widen it: where several loads are to be under way at once,
+// row-inl.h makes the type a constant. Arithmetic is in f32; 16-bit values are rounded once, when they are
+// stored.
 #include <cstdint>
 
 #include "core/base/dtype.h"
