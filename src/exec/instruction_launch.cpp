@@ -15,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/graph/ops.h"
 #include "comm/comm_counts.h"
 #include "comm/communicator.h"
 #include "comm/communicator_group.h"
@@ -34,6 +33,7 @@
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
 #include "core/graph/custom_op.h"
+#include "core/graph/ops.h"
 #include "core/program/instruction.h"
 #include "core/program/operand_view.h"
 #include "core/program/program.h"

@@ -10,7 +10,9 @@ namespace ds::cuda {
 // Adds up, in f64 and in the order of elements, the squares of `n` values of each element of a granule:
 // values(e, x) gives those of element e, keep(granule, sums) takes the sums. Values come through `room`,
 // shared memory of n kGranuleRoom floats, so that threads that are neighbours read addresses that are.
-template <int n, typename Values, typename Keep>
+// Values of `kRows` rows are asked for before those of the first are there; of f16 they are widened as they
+// come.
+template <int n, int kRows, typename Values, typename Keep>
 DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const Values& values,
                            const Keep& keep) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kGranuleThreads;
@@ -20,8 +22,7 @@ DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const
   double sums[n] = {};
   for (int64_t begin = 0; begin < granule; begin += kGranuleTile) {
     const int64_t width = granule - begin < kGranuleTile ? granule - begin : kGranuleTile;
-    // Values of eight rows are asked for before those of the first are there.
-    constexpr int kRows = 8, kStep = static_cast<int>(kGranuleThreads) / kGranuleTile;
+    constexpr int kStep = static_cast<int>(kGranuleThreads) / kGranuleTile;
     for (int64_t row = warp; row < here; row += kRows * kStep) {
       if (column >= width) continue;
       float x[kRows][n];

@@ -45,7 +45,7 @@ DS_BLOCK_KERNEL(lamb_norms, LambArgs, kGranuleThreads) {
   DS_SHARED(float, tiles);
   const Lamb lamb = lamb_of(a);
   const int64_t granule = a.constants->skip != 0 ? 0 : a.granule;
-  sum_squares<2>(
+  sum_squares<2, 1>(
       a.granules, granule, tiles,
       [&](int64_t e, float* x) {
         x[0] = get(a.master, e);

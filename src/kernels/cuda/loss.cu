@@ -21,7 +21,6 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float top = first ? a.top : b.top, low = first ? b.top : a.top;
   const float rest = first ? a.rest : b.rest, more = first ? b.rest : a.rest;
   if (low == -INFINITY) return {top, rest + more};
-  if (low == top) return {top, (rest + more) + 1};
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }

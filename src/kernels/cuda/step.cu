@@ -11,7 +11,7 @@ namespace ds::cuda {
 DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
   DS_SHARED(float, tile);
   with_type(a.x.dtype, [&](auto given) {
-    sum_squares<1>(
+    sum_squares<1, 8>(
         a.granules, a.granule, tile,
         [&](int64_t e, float* x) { x[0] = element<decltype(given)::value>(a.x, e); },
         [&](int64_t granule, const double* sums) { a.out[granule] = sums[0]; });

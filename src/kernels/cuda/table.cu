@@ -89,19 +89,22 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
     __syncthreads();
     const int count = column < a.width ? held : 0;
     with_type(a.dy.dtype, [&](auto given) {
-      constexpr int kAhead = 8;  // rows that are asked for before the first is added
+      // Rows that are asked for before the first is added; of f16 they are widened as they come.
+      constexpr int kAhead = 8;
+      const auto of_row = [&](int k) {
+        return element<decltype(given)::value>(a.dy, list_row[k] * a.width + column);
+      };
+      int k = 0;
 #pragma unroll 1
-      for (int k = 0; k < count; k += kAhead) {
+      for (; k + kAhead <= count; k += kAhead) {
         float x[kAhead];
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          if (k + j < count) x[j] = element<decltype(given)::value>(a.dy, list_row[k + j] * a.width + column);
-        }
+        for (int j = 0; j < kAhead; ++j) x[j] = of_row(k + j);
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          if (k + j < count) sums[list_word[k + j] * kSliceThreads + threadIdx.x] += x[j];
-        }
+        for (int j = 0; j < kAhead; ++j) sums[list_word[k + j] * kSliceThreads + threadIdx.x] += x[j];
       }
+#pragma unroll 1
+      for (; k < count; ++k) sums[list_word[k] * kSliceThreads + threadIdx.x] += of_row(k);
     });
     held = 0;
   }

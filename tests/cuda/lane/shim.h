@@ -67,7 +67,7 @@ struct alignas(16) float4 {
 struct alignas(8) uint2 {
   uint32_t x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
