@@ -4,6 +4,7 @@
 // where a row begins only decides how wide its loads are. Included by .cu files only.
 #include <cstdint>
 
+#include "kernels/cuda/mma.h"
 #include "kernels/cuda/device.h"
 
 namespace ds::cuda {
