@@ -178,7 +178,7 @@ Verdict judge_bounded(const KernelRegistry& reference, const KernelRun& run, con
       worst.keep_worse(judge_bits(got, exact, output_name(i)));
       continue;
     }
-    const DType operands = run.in[0].view().dtype;
+    const DType operands = run.in.empty() ? got.dtype : run.in[0].view().dtype;
     ErrorUnit unit = error_unit(accuracy, *run.attrs, terms, operands, got.dtype);
     Verdict own = judge_output(got, exact, unit, nullptr, false, output_name(i));
     if (!own.passed()) {

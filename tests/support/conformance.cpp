@@ -115,7 +115,7 @@ Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, Thread
   for (size_t i = 0; i < got.size(); ++i) {
     double largest = std::numeric_limits<double>::min();
     for (int64_t e = 0; e < want[i].numel(); ++e) largest = std::max(largest, std::abs(want[i].at(e)));
-    ErrorUnit unit = error_unit(*accuracy, c.attrs, terms, input_types(c, dtype)[0], got[i].dtype());
+    ErrorUnit unit = error_unit(*accuracy, c.attrs, terms, dtype, got[i].dtype());
     for (int64_t e = 0; e < want[i].numel(); ++e) {
       double x = got[i].at(e), y = want[i].at(e);
       double error = std::abs(x - y) / unit.of(largest, y);
