@@ -4,8 +4,8 @@
 // where a row begins only decides how wide its loads are. Included by .cu files only.
 #include <cstdint>
 
-#include "kernels/cuda/mma.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/mma.h"
 
 namespace ds::cuda {
 
