@@ -16,13 +16,14 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// A block of as many warps as keep a row of `width` in registers, at most 8.
-uint32_t row_threads(int64_t width) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, 24), 32), 32, 256));
+// A block of as many warps as give each thread so many columns of a row, at most 8.
+uint32_t row_threads(int64_t width, int64_t columns) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, columns), 32), 32, 256));
 }
+constexpr int64_t kKeptColumns = 24;  // of a thread, which stay in registers: kHeld of row-inl.h, by eights
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
-  const uint32_t threads = row_threads(a.width), rows = threads == 32 ? 4 : 1;
+  const uint32_t threads = row_threads(a.width, kKeptColumns), rows = threads == 32 ? 4 : 1;
   start(launcher, entry, {blocks(a.rows, rows)}, {threads, rows}, a, 16 * sizeof(float));
 }
 
@@ -151,9 +152,8 @@ Made make_scale_rows_dw(const Query& query, std::string* refusal) {
     a.rows = c.in[0].dims[0], a.width = c.in[0].dims[1];
     a.sums = static_cast<int32_t>(c.out[0].dims[1]);
     a.kind = column;
-    const auto threads =
-        static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(a.width, 4), 32), 32, 256));
-    start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {threads}, a, 16 * sizeof(float));
+    start(launcher, "scale_rows_dw", {static_cast<uint32_t>(a.rows)}, {row_threads(a.width, 4)}, a,
+          16 * sizeof(float));
   });
 }
 
