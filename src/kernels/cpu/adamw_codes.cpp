@@ -1,7 +1,7 @@
 // AdamW whose moments are codes, a block of 256 at a time: one pass decodes, renews moments and master and
 // keeps the moments in the first cache with the largest of each lane; a second pass, with the block's scale,
 // encodes. Both are shifts, sums and comparisons of integers; a code is in the upper half of an f32, so that
-// encoding takes twice as many elements in a vector. The scale is known late, when all lanes of a block have
+// they take twice as many elements in a vector. The scale is known late, when all lanes of a block have
 // been compared: the next block is renewed before the codes of this one are made.
 #include <algorithm>
 #include <cstdint>
@@ -25,23 +25,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-using Bytes = hn::Rebind<uint8_t, Lanes>;  // as many as Lanes has
-
-HWY_INLINE Vec decode_mean(const uint8_t* codes, U32 offset) {
-  const Words d;
-  const U32 code = hn::PromoteTo(d, hn::LoadU(Bytes(), codes)), size = hn::And(code, hn::Set(d, 0x7fu));
-  const U32 bits = hn::ShiftLeft<kStateShift>(hn::Add(size, offset));
-  const U32 both = hn::OrAnd(bits, hn::ShiftLeft<24>(code), hn::Set(d, 0x80000000u));
-  return hn::BitCast(Lanes(), hn::IfThenElseZero(hn::Ne(size, hn::Zero(d)), both));
-}
-
-HWY_INLINE Vec decode_square(const uint8_t* codes, U32 offset) {
-  const Words d;
-  const U32 code = hn::PromoteTo(d, hn::LoadU(Bytes(), codes));
-  const U32 bits = hn::ShiftLeft<kStateShift>(hn::Add(code, offset));
-  return hn::BitCast(Lanes(), hn::IfThenElseZero(hn::Ne(code, hn::Zero(d)), bits));
-}
-
 // Scales of blocks with an infinity, a NaN or what could become one.
 constexpr uint8_t kSpecial = 254;
 
@@ -59,7 +42,17 @@ HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, c
 
 // Vectors of a block with scales below kSpecial, of which no code is above the top.
 #if HWY_TARGET == HWY_SCALAR
-constexpr bool kInVectors = false;  // no definitions: nothing may use them
+template <StateCodes kind>
+class Decoder {
+ public:
+  explicit Decoder(uint8_t scale) : scale_(kind, scale) {}
+  Two two(const uint8_t* codes) const { return {one(codes[0]), one(codes[1])}; }
+
+ private:
+  Vec one(uint8_t code) const { return hn::Set(Lanes(), decode_state(code, kind, scale_)); }
+  StateScale scale_;
+};
+constexpr bool kInVectors = false;  // of encoding there are no definitions: nothing may use them
 template <bool drawn>
 void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale, const PartWords& words,
                   uint8_t* m_codes, uint8_t* v_codes);
@@ -67,9 +60,57 @@ template <bool drawn>
 bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to);
 #else
 constexpr bool kInVectors = true;
+constexpr int kBelow = kStateShift - 16;  // bits of the upper half of an f32 below those that a code has
 HWY_INLINE U16 offset_of(StateCodes kind, uint8_t scale) {
   return hn::Set(Shorts(), static_cast<uint16_t>(StateScale(kind, scale).offset));
 }
+
+// Loads pairs of vectors from codes of one block. Their bits are made in halves of words, twice as many at a
+// time, and an interleaving with zeros widens them. That works on parts of 16 bytes: what is to be apart
+// behind it has to be so before.
+template <StateCodes kind>
+class Decoder {
+ public:
+  HWY_INLINE explicit Decoder(uint8_t scale) : offset_(offset_of(kind, scale)) {}
+  HWY_INLINE Two two(const uint8_t* codes) const {
+    const Lanes d;
+    const Shorts h;
+    const U16 zero = hn::Zero(h), bits = upper(apart(hn::LoadU(Bytes(), codes)));
+    return {hn::BitCast(d, hn::InterleaveLower(h, zero, bits)),
+            hn::BitCast(d, hn::InterleaveUpper(h, zero, bits))};
+  }
+
+ private:
+  using Bytes = hn::Rebind<uint8_t, Shorts>;
+  using Codes = hn::Vec<Bytes>;
+
+  static HWY_INLINE Codes apart(Codes codes) {
+    if constexpr (HWY_TARGET > HWY_AVX2) return codes;  // vectors are one such part
+    alignas(32) static constexpr uint32_t kOrders[2][8] = {{0, 2, 1, 3}, {0, 4, 1, 5, 2, 6, 3, 7}};
+    const hn::Repartition<uint32_t, Bytes> fours;
+    const auto order = hn::SetTableIndices(fours, kOrders[pair_lanes() == 32 ? 1 : 0]);
+    return hn::BitCast(Bytes(), hn::TableLookupLanes(hn::BitCast(fours, codes), order));
+  }
+  // The upper halves of floats.
+  HWY_INLINE U16 upper(Codes codes) const {
+    const Shorts h;
+    const U16 zero = hn::Zero(h);
+    if constexpr (kind == StateCodes::squares) {
+      const U16 code = hn::PromoteTo(h, codes);
+      return hn::IfThenElseZero(hn::Ne(code, zero), hn::ShiftLeft<kBelow>(hn::Add(code, offset_)));
+    }
+    const hn::RebindToSigned<Bytes> signed_bytes;
+    const hn::RebindToSigned<Shorts> signed_halves;
+    const U16 code = hn::BitCast(h, hn::PromoteTo(signed_halves, hn::BitCast(signed_bytes, codes)));
+    const U16 size = hn::And(code, hn::Set(h, uint16_t{0x7f}));
+    const U16 both =
+        hn::OrAnd(hn::ShiftLeft<kBelow>(hn::Add(size, offset_)), code, hn::Set(h, uint16_t{0x8000}));
+    return hn::IfThenElseZero(hn::Ne(size, zero), both);
+  }
+
+  U16 offset_;
+};
+
 HWY_INLINE U16 lower_halves(U32 a, U32 b) {
   const Shorts d;
   return hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a));
@@ -79,22 +120,31 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
   hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, codes);
 }
 
-// Codes of a pair of vectors; `draws` are added below a code's last bit.
+// The upper halves of a pair of vectors, with the draws, or what rounds to nearest, added below a code's last
+// bit. The latter is one bit of these halves, to which the lower ones carry nothing.
+template <bool drawn>
+HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
+  const TwoWords bits = bits_of(x);
+  if constexpr (drawn) return upper_halves<false>({hn::Add(bits.a, draws.a), hn::Add(bits.b, draws.b)});
+  return hn::Add(upper_halves<false>(bits), hn::Set(Shorts(), static_cast<uint16_t>(kToNearest >> 16)));
+}
+
+// Codes of a pair of vectors.
+template <bool drawn>
 HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
-  const Words d;
   const Shorts h;
-  const U16 top = upper_halves<false>({hn::Add(hn::BitCast(d, x.a), draws.a),  // the sign stays
-                                       hn::Add(hn::BitCast(d, x.b), draws.b)});
-  const U16 size = hn::ShiftRight<kStateShift - 16>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
+  const U16 top = rounded_halves<drawn>(x, draws);  // the sign stays
+  const U16 size = hn::ShiftRight<kBelow>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
   const U16 sign = hn::Set(h, uint16_t{0x80});
   return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
 }
+template <bool drawn>
 HWY_INLINE U16 square_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Words d;
-  const U32 a = hn::BitCast(d, x.a), b = hn::BitCast(d, x.b), one = hn::Set(d, 1);
-  const U16 top =
-      hn::ShiftRight<kStateShift - 16>(upper_halves<false>({hn::Add(a, draws.a), hn::Add(b, draws.b)}));
-  const U16 least = lower_halves(hn::Min(a, one), hn::Min(b, one));  // 0 is that of zero alone
+  const TwoWords bits = bits_of(x);
+  const U32 one = hn::Set(d, 1);
+  const U16 top = hn::ShiftRight<kBelow>(rounded_halves<drawn>(x, draws));
+  const U16 least = lower_halves(hn::Min(bits.a, one), hn::Min(bits.b, one));  // 0 is that of zero alone
   return hn::Max(hn::SaturatedSub(top, offset), least);
 }
 
@@ -105,19 +155,19 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
   const Words d;
   const U16 m_offset = offset_of(StateCodes::with_sign, m_scale),
             v_offset = offset_of(StateCodes::squares, v_scale);
-  const U32 nearest = hn::Set(d, kToNearest), low = hn::Set(d, 0xfffffu);
+  const U32 low = hn::Set(d, 0xfffffu);
   struct Codes {
     U16 mean, square;
   };
   const auto codes_from = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
-    TwoWords mean{nearest, nearest}, square = mean;
+    TwoWords mean = no_words(), square = mean;
     if constexpr (drawn) {
       const TwoWords own = words.pair(e);
       mean = {hn::And(own.a, low), hn::And(own.b, low)};
       square = {hn::ShiftRight<12>(own.a), hn::ShiftRight<12>(own.b)};
     }
-    return Codes{mean_codes(load_two<false>(m + e), m_offset, mean),
-                 square_codes(load_two<false>(v + e), v_offset, square)};
+    return Codes{mean_codes<drawn>(load_two<false>(m + e), m_offset, mean),
+                 square_codes<drawn>(load_two<false>(v + e), v_offset, square)};
   };
   for (int64_t e = 0; e < kStateBlock; e += 2 * pair_lanes()) {
     const Codes first = codes_from(e), second = codes_from(e + pair_lanes());
@@ -191,29 +241,30 @@ struct CodedBlock {
   // And the scales of their codes.
   template <bool penalized>
   HWY_INLINE void renew_moments(const AdamStep& s, NextMoments& out) const {
+    const Lanes d;
     const Words w;
-    const auto offset = [&](StateCodes kind, uint8_t scale) HWY_ATTR {
-      return hn::Set(w, static_cast<uint32_t>(StateScale(kind, scale).offset));
-    };
-    const U32 m_offset = offset(StateCodes::with_sign, *m_scale),
-              v_offset = offset(StateCodes::squares, *v_scale);
+    const Decoder<StateCodes::with_sign> means(*m_scale);
+    const Decoder<StateCodes::squares> squares(*v_scale);
     U32 m_most = hn::Zero(w), v_most = hn::Zero(w);
-    for (int64_t e = 0; e < kStateBlock; e += lanes()) {
-      const Lanes d;
-      if (e % kLine == 0) fetch_ahead(e);
+    const auto renewed = [&](int64_t e, Vec mean, Vec square) HWY_ATTR __attribute__((always_inline)) {
       Vec g = hn::Mul(load(grad + e), hn::Set(d, s.grad_scale));
       if constexpr (penalized) {
         const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
         g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
       }
-      const Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), decode_mean(m_codes + e, m_offset)),
-                            hn::Mul(hn::Set(d, s.one_beta1), g));
-      const Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), decode_square(v_codes + e, v_offset)),
-                            hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+      const Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), mean), hn::Mul(hn::Set(d, s.one_beta1), g));
+      const Vec v =
+          hn::Add(hn::Mul(hn::Set(d, s.beta2), square), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
       store(m, out.m + e);
       store(v, out.v + e);
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
       v_most = hn::Max(v_most, hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
+    };
+    for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
+      if (e % kLine == 0) fetch_ahead(e);
+      const Two mean = means.two(m_codes + e), square = squares.two(v_codes + e);
+      renewed(e, mean.a, square.a);
+      renewed(e + lanes(), mean.b, square.b);
     }
     *m_scale = state_scale(largest_of(m_most));
     *v_scale = state_scale(largest_of(v_most));
