@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/graph/ops/kept_logits.h"
+
 namespace ds {
 namespace {
 
@@ -186,7 +188,7 @@ ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms
   ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic), unit_roundoff(stored)};
   if (stored == DS_DTYPE_F16) unit.least = 0x1p-25;
   if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
-  if (accuracy.rounds_logits && attrs.integer_or("kept", 0) != 0) unit.sums += 4 * unit_roundoff(operands);
+  if (accuracy.rounds_logits && keeps_logits(attrs)) unit.sums += 4 * unit_roundoff(operands);
   return unit;
 }
 

@@ -5,6 +5,7 @@
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/device/thread_team.h"
+#include "core/graph/ops/kept_logits.h"
 #include "kernels/kernel.h"
 #include "kernels/matrix_product.h"
 
@@ -23,7 +24,12 @@ inline DType head_dtype(const KernelQuery& query) {
 
 // Where logits are kept, the reference kernel is the only one here: CPU plans keep those of `linear`.
 inline std::string refuse_kept_logits(const KernelQuery& query) {
-  return query.attrs.integer_or("kept", 0) == 0 ? "" : "logits that are kept";
+  return keeps_logits(query.attrs) ? "logits that are kept" : "";
+}
+// Of a family whose products refuse types.
+inline std::string refuse_head(const KernelQuery& query, std::string (*refuse_type)(DType)) {
+  const std::string kept = refuse_kept_logits(query);
+  return kept.empty() ? refuse_type(head_dtype(query)) : kept;
 }
 
 // The shape of every product that a launch runs, most of them once for many.

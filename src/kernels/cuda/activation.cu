@@ -99,7 +99,7 @@ DS_DEVICE Eight of_each(Eight x, const F& f) {
 }
 // 1 / (1 + exp(x)) by the device's own power and reciprocal, which lose less than 16 bits keep; below 2^-126
 // it is 0.
-DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(1.4426950408889634f * x)); }
+DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(kLog2OfE * x)); }
 // The choice is made once for eight elements, of the two that most models have. `narrow`: of 16 bits.
 DS_DEVICE Eight values(int32_t flag, bool narrow, const Eight& x) {
   const auto act = static_cast<Act>(flag);

@@ -303,9 +303,11 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
   }
 }
 
-constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.693147180559945309417f;
+constexpr float kLn2 = 0.693147180559945309417f;
 // What a product of q and k is multiplied by to be an exponent of 2; with a cap, what the bent score is.
-DS_DEVICE float unit_of(const AttentionArgs& a) { return a.cap == 0 ? __fmul_rn(a.scale, kLog2e) : kLog2e; }
+DS_DEVICE float unit_of(const AttentionArgs& a) {
+  return a.cap == 0 ? __fmul_rn(a.scale, kLog2OfE) : kLog2OfE;
+}
 
 // Draws which pairs of `rows` queries and a tile's keys dropout keeps: two words of 32 bits for each query.
 DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin, int key, int head,

@@ -195,7 +195,7 @@ struct OfQuery {
   DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int head) {
     if (row >= count_of(a) || a.alone[row] != 0) return {0, 0, true};
     const int64_t i = head * a.rows + row;
-    return {a.lse[i] * kLog2e, a.delta[i] * a.scale, false};
+    return {a.lse[i] * kLog2OfE, a.delta[i] * a.scale, false};
   }
 };
 // From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight that dv is
@@ -412,7 +412,7 @@ DS_BLOCK_KERNEL(attention_delta_mma, AttentionArgs, kDeltaThreads) {
   const int64_t pair = static_cast<int64_t>(blockIdx.x) * (kDeltaThreads / lanes) + threadIdx.x / lanes;
   const bool there = pair < a.rows * a.heads;
   const int64_t row = there ? pair / a.heads : 0, head = there ? pair % a.heads : 0;
-  const int n = !there || d >= a.depth ? 0 : a.depth - d < 8 ? a.depth - d : 8;
+  const int n = !there || d >= a.depth ? 0 : at_most_eight(a.depth - d);
   const Eight g = load(a.dy.at, row * a.dy.row + head * a.dy.head + d, n, aligned(a.dy, 16)),
               y = load(a.y.at, row * a.y.row + head * a.y.head + d, n, aligned(a.y, 16));
   float sum = 0;

@@ -110,11 +110,12 @@ DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Eight&
     }
   }
 }
+DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
 // Calls f(begin, n) with this thread's eight, or fewer at the end, of `count` elements.
 template <typename F>
 DS_DEVICE void each_eight(int64_t count, const F& f) {
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
-  if (begin < count) f(begin, count - begin < 8 ? static_cast<int>(count - begin) : 8);
+  if (begin < count) f(begin, at_most_eight(count - begin));
 }
 DS_DEVICE int64_t thread_number() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 

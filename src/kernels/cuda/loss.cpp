@@ -12,6 +12,7 @@
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/device/view.h"
+#include "core/graph/ops/kept_logits.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
@@ -173,7 +174,6 @@ struct KeptHead {
     return a;
   }
 };
-bool keeps_logits(const Attrs& attrs) { return attrs.integer_or("kept", 0) != 0; }
 
 void make_kept_logits(Launcher& launcher, const Arguments& c, const Attrs& attrs) {
   Scratch scratch(c.scratch);

@@ -26,7 +26,6 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
 }
 // exp(x) of a difference of logits; of 16 bits, by the instruction for powers of 2, off by at most 2^-21
 // where x <= 0, and by 2^-19 of itself at -20.
-constexpr float kLog2OfE = 1.4426950408889634f;
 template <int32_t type>
 DS_DEVICE float exp_of(float x) {
   if constexpr (type == DS_DTYPE_F32) return expf(x);

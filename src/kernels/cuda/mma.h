@@ -14,6 +14,8 @@
 
 namespace ds::cuda {
 
+constexpr float kLog2OfE = 1.4426950408889634f;  // exp(x) is 2 to the power of x * kLog2OfE
+
 struct Words4 {
   uint32_t v[4];
 };

@@ -132,7 +132,6 @@ DS_DEVICE void put_eight(const Operand& o, int64_t i, int n, bool wide, const Ei
   }
 }
 
-DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
 // First column of this thread's eight number j.
 DS_DEVICE int column_of(int j) {
   return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x));

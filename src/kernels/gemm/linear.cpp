@@ -24,10 +24,7 @@ std::string refuse(const KernelQuery& query) {
   return type.empty() ? mixed_dtypes(query) : type;
 }
 
-std::string refuse_head(const KernelQuery& query) {
-  std::string kept = cpu::refuse_kept_logits(query);
-  return kept.empty() ? refuse_type(cpu::head_dtype(query)) : kept;
-}
+std::string refuse_head(const KernelQuery& query) { return cpu::refuse_head(query, refuse_type); }
 
 void linear_cross_entropy(const KernelContext& c) { cpu::linear_cross_entropy(c, multiply); }
 void linear_cross_entropy_dx(const KernelContext& c) { cpu::linear_cross_entropy_dx(c, multiply); }

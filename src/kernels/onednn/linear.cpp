@@ -145,10 +145,7 @@ std::string refuse(const KernelQuery& query) {
   return type.empty() ? mixed_dtypes(query) : type;
 }
 
-std::string refuse_head(const KernelQuery& query) {
-  std::string kept = cpu::refuse_kept_logits(query);
-  return kept.empty() ? refuse_type(cpu::head_dtype(query)) : kept;
-}
+std::string refuse_head(const KernelQuery& query) { return cpu::refuse_head(query, refuse_type); }
 
 }  // namespace
 

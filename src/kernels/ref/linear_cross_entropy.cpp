@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/graph/ops/kept_logits.h"
 #include "kernels/ref/ref.h"
 #include "kernels/row_loss.h"
 #include "kernels/row_softmax.h"
@@ -31,7 +32,6 @@ struct Kept {
     }
   }
 };
-bool keeps_logits(const KernelContext& c) { return c.attrs.integer_or("kept", 0) != 0; }
 
 // cross_entropy of logit[r,v] = x[r] . w[v]
 template <typename T>
@@ -43,7 +43,7 @@ void linear_cross_entropy(const KernelContext& c) {
   const auto loss = RowLoss<Wide<T>>::of(c.attrs, words);
   const Reduction reduction = reduction_of(c.attrs);
   auto* out = c.out[0].as<Wide<T>>();
-  const bool keeps = keeps_logits(c);
+  const bool keeps = keeps_logits(c.attrs);
   Kept<T> kept{};
   if (keeps) kept = {c.out[2].as<T>(), c.out[2].dims[1]}, kept.make(x, w, rows, width, words);
   double total = 0;
@@ -152,7 +152,7 @@ void add_linear_cross_entropy(KernelRegistry& registry) {
   });
   add_kernel(registry, "linear_cross_entropy_dx", [](const KernelContext& c) {
     by_type(c.in[1].dtype, [&](auto t) {
-      keeps_logits(c) ? gradients_of_kept<decltype(t)>(c) : linear_cross_entropy_dx<decltype(t)>(c);
+      keeps_logits(c.attrs) ? gradients_of_kept<decltype(t)>(c) : linear_cross_entropy_dx<decltype(t)>(c);
     });
   });
 }

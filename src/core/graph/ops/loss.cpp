@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "core/graph/ops/kept_logits.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -66,7 +67,6 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
 }
 
 // Whether the backward part reads the logits of the forward part, and makes none.
-bool keeps_logits(const Attrs& attrs) { return attrs.integer_or("kept", 0) != 0; }
 
 // A row begins at a multiple of 16 bytes of 16-bit elements, so that products read it in whole vectors.
 TensorType kept_logits(const TensorType& x, const TensorType& w) {
