@@ -309,6 +309,7 @@ Device::Device(int index) {
   major_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   multiprocessors_ = attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  shared_bytes_ = attribute(number, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   if (major_ < kLeastMajor) {
     throw Failure(
         DS_PLUGIN_REFUSED,
@@ -378,6 +379,11 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
   }
   if (!found.function)
     throw Failure(DS_PLUGIN_FAILED, fmt::format("no module of this plugin has a function '{}'", entry));
+  if (shared_bytes > static_cast<uint32_t>(shared_bytes_)) {
+    throw Failure(DS_PLUGIN_REFUSED,
+                  fmt::format("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry,
+                              shared_bytes, product_, arch(), shared_bytes_));
+  }
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                 static_cast<int>(shared_bytes));

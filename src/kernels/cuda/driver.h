@@ -75,7 +75,7 @@ class Device {
 
   CUcontext context_ = nullptr;
   std::string product_, identity_;
-  int major_ = 0, minor_ = 0, multiprocessors_ = 0;
+  int major_ = 0, minor_ = 0, multiprocessors_ = 0, shared_bytes_ = 0;
   int64_t granularity_ = 0;
   std::vector<CUmodule> modules_;
   std::mutex finding_;

@@ -390,6 +390,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     *value = arch % 10;
   } else if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
     *value = 132;
+  } else if (attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) {
+    *value = static_cast<int>(number_from("DS_FAKE_CUDA_SHARED", 227 << 10));
   } else {
     return CUDA_ERROR_INVALID_VALUE;
   }

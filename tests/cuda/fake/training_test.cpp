@@ -347,6 +347,15 @@ TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
   EXPECT_EQ(train(p, "cuda:0", 1).losses.size(), 1U) << "the next engine trains";
 }
 
+// As heads of 256 columns on a GPU that has 99 KiB.
+TEST_F(FakeCudaTraining, ABlockThatNeedsMoreThanTheGpuHasIsRefusedByName) {
+  setenv("DS_FAKE_CUDA_SHARED", "4096", 1);
+  const std::string message = message_of([] { train(small(), "cuda:0", 1); }, DS_ERROR_UNSUPPORTED);
+  expect_names(message, {"'attention_64' takes ", " bytes of shared memory a block", "(sm_90) has 4096"});
+  unsetenv("DS_FAKE_CUDA_SHARED");
+  EXPECT_EQ(train(small(), "cuda:0", 1).losses.size(), 1U);
+}
+
 // A context that cannot be entered, not even to give things back, ends no process. It leaves pinned pages
 // behind, so each is a process of its own.
 TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
