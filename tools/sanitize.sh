@@ -43,13 +43,18 @@ names() {
   done
 }
 
+# The program of a suite. TSan's short form of training has one of its own.
+program_of() {
+  if [ "$preset $1" = "tsan training" ] && [ -z "${DS_LONG:-}" ]; then echo test_training_short; else echo "test_$1"; fi
+}
+
 # What ninja calls the programs of suites.
 targets() {
   for suite in "$@"; do
     case $suite in
       api) echo tests/api/all ;;
       mutate) echo mutate ;;
-      *) echo "test_$suite" ;;
+      *) program_of "$suite" ;;
     esac
   done
 }
@@ -99,6 +104,6 @@ case $action in
     # shellcheck disable=SC2086
     [ "$suite" != mutate ] || exec $fixed "build/$preset/bin/mutate" --separate $filter
     # Not in brief: what is skipped is read from the output.
-    exec $fixed "build/$preset/bin/test_$suite" --gtest_print_time=1 --gtest_filter="${filter:-*}" ;;
+    exec $fixed "build/$preset/bin/$(program_of "$suite")" --gtest_print_time=1 --gtest_filter="${filter:-*}" ;;
   *) echo "sanitize.sh: $action: not list, build or run" >&2; exit 2 ;;
 esac
