@@ -3,9 +3,10 @@
 The main job's model and text, 200 steps of 2 x 8 sequences. Both sides of a seed start from the same weights and see the
 same batches in the same order: bf16 parameters, activations and gradients of a micro-batch, f32 sums over micro-batches,
 clipping at 1, AdamW on f32 masters, the same learning rates. Two losses are compared: of the training batch of a step, and
-of the same held-out sequences after it. Passed: at steps 50, 100, 150 and 200 the means over seeds differ by at most two
-standard errors of their difference (of unpaired samples, Welch). The pairs' own difference is printed beside them: with
-equal weights and batches it has far less noise.
+of the same held-out sequences after it. Passed: at steps 50, 100, 150 and 200 the mean of the pairs' differences over the
+seeds is at most 0.02. That is what rounding alone does: libds with and without AMX, whose sums have another order, differ by
+up to 0.017 in a seed. A bound in standard errors of three seeds would miss, one time in nine at each mark, what is equal; that
+of the pairs is printed beside them.
 """
 import json
 import os
@@ -19,6 +20,7 @@ import main_job
 from main_job import MICRO, ROOT, SEQ, check, libds
 
 STEPS, MARKS = 200, (50, 100, 150, 200)
+BAR = 0.02
 ACCUMULATION, HELDOUT_BATCHES = 2, 16
 
 
@@ -112,17 +114,14 @@ def train(name, side, seed, text, heldout):
 
 
 def compare(what, ours, theirs):
-    """ours, theirs: [seeds, marks]. Prints a table; whether every mark is within two standard errors."""
-    passed = True
-    print(f"{what}\n  step   libds   torch  differ  std.err  ratio   of pairs")
+    """ours, theirs: [seeds, marks]. Prints a table; whether every mark is within the bar."""
+    print(f"{what}\n  step   libds   torch  differ  std.err of pairs")
     for i, mark in enumerate(MARKS):
-        a, b = ours[:, i], theirs[:, i]
-        error = np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
-        differ, pairs = a.mean() - b.mean(), a - b
-        passed = passed and abs(differ) <= 2 * error
-        print(f"  {mark:4} {a.mean():7.4f} {b.mean():7.4f} {differ:+7.4f}  {error:7.4f}  {abs(differ) / error:5.2f}"
-              f"   {pairs.mean():+.4f} +- {pairs.std(ddof=1) / np.sqrt(len(a)):.4f}", flush=True)
-    return check(what, passed, f"means of {len(ours)} seeds within 2 standard errors at steps {MARKS}")
+        pairs = ours[:, i] - theirs[:, i]
+        print(f"  {mark:4} {ours[:, i].mean():7.4f} {theirs[:, i].mean():7.4f} {pairs.mean():+7.4f}"
+              f"  {pairs.std(ddof=1) / np.sqrt(len(pairs)):7.4f}", flush=True)
+    most = np.abs((ours - theirs).mean(axis=0)).max()
+    return check(what, most <= BAR, f"pairs of {len(ours)} seeds differ by at most {most:.4f} (bar {BAR}) at steps {MARKS}")
 
 
 def main():
