@@ -141,6 +141,11 @@ namespace {
 constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
 constexpr int kLeastMajor = 8;                             // of the architecture
 
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Failure(DS_PLUGIN_REFUSED, fmt::format(text, std::forward<Args>(args)...));
+}
+
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 Driver open_driver() {
@@ -149,26 +154,20 @@ Driver open_driver() {
   driver.file = opened.file;
   const std::string missing = find_functions(driver, opened.object);
   if (!driver.cuDriverGetVersion.function ||
-      driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS) {
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("'{}' is not a CUDA driver: it tells no version", driver.file));
-  }
-  if (driver.version < kLeastVersion) {
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("the CUDA driver '{}' is of version {}, and this plugin needs {} or later",
-                              driver.file, version_text(driver.version), version_text(kLeastVersion)));
-  }
-  if (!missing.empty()) {
-    throw Failure(DS_PLUGIN_REFUSED, fmt::format("the CUDA driver '{}' of version {} has no function {}",
-                                                 driver.file, version_text(driver.version), missing));
-  }
+      driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS)
+    refuse("'{}' is not a CUDA driver: it tells no version", driver.file);
+  if (driver.version < kLeastVersion)
+    refuse("the CUDA driver '{}' is of version {}, and this plugin needs {} or later", driver.file,
+           version_text(driver.version), version_text(kLeastVersion));
+  if (!missing.empty())
+    refuse("the CUDA driver '{}' of version {} has no function {}", driver.file, version_text(driver.version),
+           missing);
   CUresult result = driver.cuInit.function(0);
   if (result != CUDA_SUCCESS) {
     const char* text = nullptr;
     driver.cuGetErrorString.function(result, &text);
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("the CUDA driver '{}' of version {} does not start: {}", driver.file,
-                              version_text(driver.version), text ? text : "unknown error"));
+    refuse("the CUDA driver '{}' of version {} does not start: {}", driver.file, version_text(driver.version),
+           text ? text : "unknown error");
   }
   return driver;
 }
@@ -282,9 +281,7 @@ std::shared_ptr<Device> Device::open(int index) {
   static std::mutex finding;
   static std::map<int, Gpu> gpus;
   const int count = device_count();
-  if (index >= count) {
-    throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no such device: {} has {}", driver_name(), count));
-  }
+  if (index >= count) refuse("there is no such device: {} has {}", driver_name(), count);
   Gpu* gpu = nullptr;
   {
     std::lock_guard lock(finding);
@@ -310,11 +307,8 @@ Device::Device(int index) {
   minor_ = attribute(number, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   multiprocessors_ = attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   shared_bytes_ = attribute(number, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-  if (major_ < kLeastMajor) {
-    throw Failure(
-        DS_PLUGIN_REFUSED,
-        fmt::format("{} is of architecture {}, and this plugin needs sm_80 or later", product_, arch()));
-  }
+  if (major_ < kLeastMajor)
+    refuse("{} is of architecture {}, and this plugin needs sm_80 or later", product_, arch());
   driver().cuDevicePrimaryCtxRetain(&context_, number);
   try {
     Scope scope(*this);
@@ -379,11 +373,9 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
   }
   if (!found.function)
     throw Failure(DS_PLUGIN_FAILED, fmt::format("no module of this plugin has a function '{}'", entry));
-  if (shared_bytes > static_cast<uint32_t>(shared_bytes_)) {
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry,
-                              shared_bytes, product_, arch(), shared_bytes_));
-  }
+  if (shared_bytes > static_cast<uint32_t>(shared_bytes_))
+    refuse("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry, shared_bytes, product_,
+           arch(), shared_bytes_);
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                 static_cast<int>(shared_bytes));
