@@ -213,6 +213,7 @@ RandomRun random_run(uint64_t seed) {
   p.tied = dice.one_in(2);
   p.overlap = dice.one_in(2);
   p.bucket_size = dice.pick({int64_t{2000}, int64_t{500000000}});
+  p.vocab += dice.below(9);
   for (int s = 0; s < 5; ++s) {
     Step& step = run.steps.emplace_back();
     if (dice.one_in(4)) step.rows = kSeq;
