@@ -71,10 +71,8 @@ void top_level(Rows& keys) {
        {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
        {"durable", 0, "a libds key without a meaning yet"},
        {"deepspeed_compat", false, "a libds key without a meaning yet"}});
-  keys.only("data_types.",
-            {{"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
-             {"keep_in_fp32_modules", Json(), "parameters have one type, beside f32 masters"},
-             {"buffer_dtype", Json(), "buffers have the type of the model"}});
+  keys.only("data_types.", {{"keep_in_fp32_modules", Json(), "parameters have one type, beside f32 masters"},
+                            {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",
                                        "cuda_aware", "comm_backend_name", "set_grad_none"});

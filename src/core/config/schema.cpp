@@ -99,23 +99,43 @@ Key enabled_key(const std::string& path, DType dtype) {
 // A static scale must stay finite as an f32, and so must the first dynamic one.
 constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
 
+// DeepSpeed's word; null for none.
+Json word_of(DType dtype) {
+  switch (dtype) {
+    case DS_DTYPE_NONE:
+      return Json();
+    case DS_DTYPE_F32:
+      return Json("fp32");
+    case DS_DTYPE_F16:
+      return Json("fp16");
+    default:
+      return Json("bf16");
+  }
+}
+
+const std::vector<std::string>& type_words() {
+  static const std::vector<std::string> words{"fp32",    "fp16",     "bf16",  "float32",
+                                              "float16", "bfloat16", "float", "half"};
+  return words;
+}
+
 Key gradient_type_key(const std::string& path, DType Config::*type, std::vector<std::string> words) {
   return {path, "",
           [=](Config& c, const Json& given) {
             if (!given.is_null()) c.*type = precision_word(path, given, words);
           },
-          [type](const Config& c) {
-            switch (c.*type) {
-              case DS_DTYPE_NONE:
-                return Json();
-              case DS_DTYPE_F32:
-                return Json("fp32");
-              case DS_DTYPE_F16:
-                return Json("fp16");
-              default:
-                return Json("bf16");
-            }
-          }};
+          [type](const Config& c) { return word_of(c.*type); }};
+}
+
+// As in DeepSpeed it chooses nothing: it must agree with bf16.enabled and fp16.enabled, which are set before.
+Key param_type_key(const std::string& path) {
+  auto set = [=](Config& c, const Json& given) {
+    if (precision_word(path, given, type_words()) == c.compute) return;
+    raise(DS_ERROR_CONFIG,
+          "{}: \"{}\" differs from \"{}\", the type that bf16.enabled and fp16.enabled choose", KeyName(path),
+          given.string(), word_of(c.compute).string());
+  };
+  return {path, "", set, [](const Config& c) { return word_of(c.compute); }};
 }
 
 void precision_keys(std::vector<Key>& keys) {
@@ -138,9 +158,8 @@ void precision_keys(std::vector<Key>& keys) {
       "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; }, scale_limits));
   keys.push_back(
       gradient_type_key("communication_data_type", &Config::communication, {"fp32", "fp16", "bf16"}));
-  keys.push_back(
-      gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum,
-                        {"fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"}));
+  keys.push_back(gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum, type_words()));
+  keys.push_back(param_type_key("data_types.param_dtype"));
   keys.push_back(key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
   const std::string autocast = "torch_autocast.dtype";
   keys.push_back(

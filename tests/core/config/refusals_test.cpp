@@ -112,7 +112,7 @@ TEST(Refusals, TwoMistakesAreTwoLines) {
        R"("zero_optimization.stage": 3, "zero_optimization": {"stage": 9})",
        R"("zero_optimization": {"stagee": 3, "stagge": 2})",
        R"("optimizer": {"type": "Adam", "params": {"lrr": 1}}, "gradient_allreduce_op": "sum")",
-       R"("bf16": {"enabledd": true}, "data_types": {"param_dtype": "bf16"})",
+       R"("bf16": {"enabledd": true}, "data_types": {"buffer_dtype": "bf16"})",
        R"("curriculum_learning": {"enabled": true, "min_difficulty": 8, "max_difficulty": 64, "schedule_type": "x",
             "curriculum_type": "seqlen", "schedule_config": {"total_curriculum_step": -5}})"}) {
     const std::vector<std::string> found = refusals_of(eight_and(text));
@@ -223,6 +223,18 @@ TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
           R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/b"},
       "offload_param": {"device": "nvme", "nvme_path": "/a"}})"),
       "\"/a\" differs from \"/b\"");
+}
+
+TEST(Refusals, ATypeOfParametersAgreesWithWhatIsEnabled) {
+  for (const char* text : {R"("data_types": {"param_dtype": "fp32"})",
+                           R"("bf16": {"enabled": true}, "data_types": {"param_dtype": "torch.bfloat16"})",
+                           R"("data_types": {"param_dtype": "half"}, "fp16": {"enabled": true})",
+                           R"("data_types": {"param_dtype": null})"})
+    EXPECT_EQ(refusals_of(eight_and(text)), std::vector<std::string>()) << text;
+  expect_one(eight_and(R"("fp16": {"enabled": true}, "data_types": {"param_dtype": "bf16"})"),
+             R"(data_types.param_dtype: "bf16" differs from "fp16", the type that)");
+  expect_one(eight_and(R"("data_types": {"param_dtype": "int8"})"), R"("int8" is unknown; supported: fp32)");
+  expect_one(eight_and(R"("data_types": {"param_dtype": 16})"), "data_types.param_dtype: ");
 }
 
 TEST(Refusals, TypesOfGradientSumsHaveTorchsNamesToo) {
