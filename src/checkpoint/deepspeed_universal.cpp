@@ -81,9 +81,13 @@ class UniversalSource : public DeepSpeedSource {
   void add(const std::string& name, const Shapes& shapes, Counted& counted) {
     ParamId param;
     bool trained = false;
+    std::string missing;
     for (size_t k = 0; k < kinds.size(); ++k) {
       std::string path = path_of(fmt::format("zero/{}/{}.pt", name, k == 0 ? "fp32" : kinds[k]));
-      if (k > 0 && is_absent(path)) continue;
+      if (k > 0 && is_absent(path)) {
+        if (missing.empty()) missing = path;
+        continue;
+      }
       size_t number = files_.add(path);
       TorchFile& file = files_.at(number);
       const PickleValue* inner = file.pickle().find(file.root(), "param");
@@ -100,6 +104,10 @@ class UniversalSource : public DeepSpeedSource {
       trained = trained || k > 0;
       cut({{number, *tensor}}, 0, tensor->numel, 0, runs_[k][param]);
     }
+    // Muon alone has states that only some of the trained parameters have.
+    const bool mixed = std::find(kinds.begin(), kinds.end(), "momentum_buffer") != kinds.end();
+    if (!missing.empty() && !mixed && (trained || shapes.contains(name)))
+      raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: other parameters have this state", missing);
     if (!trained && kinds.size() > 1 && !shapes.contains(name)) info.frozen.push_back(name);
     std::string path = path_of(fmt::format("zero/{}/step.pt", name));
     if (is_absent(path)) return;

@@ -333,6 +333,21 @@ TEST(DeepSpeed, MissingFilesAreNamed) {
                {"latest", "global_step5"});
 }
 
+// A state that one parameter lost would begin at 0 without a word.
+TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
+  for (const char* kind : {"universal1", "universal3"}) {
+    TempFolder folder;
+    const std::string place =
+        copy_of(kind, folder / "c") + "/global_step5/zero/transformer.h.0.attn.c_attn.bias/";
+    open_source(folder / "c");
+    for (const char* state : {"exp_avg_sq", "exp_avg"}) {  // without both it has no state at all
+      fs::remove(place + state + ".pt");
+      expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_NOT_FOUND),
+                   {"c_attn.bias/exp_avg", "does not exist"});
+    }
+  }
+}
+
 // Proves {checkpoint.convert.corrupt}: every bit of the files of a checkpoint is watched.
 TEST(DeepSpeed, DamageIsNamed) {
   for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
