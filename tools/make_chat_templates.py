@@ -480,6 +480,22 @@ CONSTRUCTS = [
     "{{ 1 / 0 }}", "{{ 1 % 0 }}", "{{ missing() }}", "{{ n() }}", "{{ 'a' < 1 }}", "{{ missing < 1 }}", "{{ raise_exception('no') }}", "{{ words.append('x') }}", "{{ missing | tojson }}", "{{ 'x' in none }}",
     "{% for a, b in [(1, 2, 3)] %}{% endfor %}", "{{ s.nope() }}", "{% set n.x = 1 %}", "{{ 'a'.split('') }}", "{{ 'abc'.index('z') }}", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{{ words | sort(attribute='x') }}",
     "{% if t %}", "{% endif %}", "{{ }}", "{{ 1 + }}", "{% for x %}{% endfor %}", "{% if t %}{% else %}{% elif f %}{% endif %}", "{{ 'a }}", "{% set %}", "{{ a b }}", "{# x", "{{ (1 }}", "{% for x in words %}{% endif %}", "{{ [1, 2 }}",
+    "{% if messages | selectattr('role', 'equalto', 'nobody') %}T{% endif %}{% set g = nums | map('string') %}{{ g | join(',') }}",
+    "{% for k in d.keys() %}{{ k }}{% endfor %}{{ d.items() }}{{ d.keys() }}{{ d.values() }}{{ [d.keys(), ({}.items(),)] }}",
+    "{{ d.keys() | length }}{{ d.items() | list }}{{ d.items()[0] }}{{ 'k' in d.keys() }}{{ 5 in d.values() }}{{ d.keys() | first }}{{ d.keys() | last }}",
+    "{{ {}.keys() is sequence }}{{ d.keys() is iterable }}{{ 'y' if {}.items() else 'n' }}{{ d.keys() == d.items() }}",
+    "{{ range(3)[1] }}{{ range(5)[1:3] | list }}{{ range(3) == range(3) }}{{ range(3) == [0, 1, 2] }}{{ range(3) is sequence }}{{ 2 in range(3) }}",
+    "{{ range(3) | length }}{{ 'e' if not range(0) }}{{ range(9) | last }}{{ range(3) | reverse | list }}{{ range(9)[::-2] | list }}{{ range(3)[7] }}",
+    "{{ (nums | select('odd'))[0] }}|{{ (nums | reject('odd')) is iterable }}{{ (nums | unique) is sequence }}",
+    "{{ nums | reverse | list }}{{ nums | select | reverse }}{{ nums | sort | reverse | first }}{{ 'abc' | reverse }}{{ (nums | reverse) is sequence }}",
+    "{{ d | items | list }}{% for k, v in d | items %}{{ k }}{% endfor %}{{ 'x' if missing | items }}{{ words | unique | join }}",
+    "{{ (words | unique) == (words | unique) }}{{ nums | map('string') | map('upper') | list }}{{ 3 in (nums | select) }}",
+    "{{ ['b'] is lower }}{{ 5 is lower }}{{ 'B1' is upper }}{{ none is upper }}{{ none is lower }}{{ missing is lower }}",
+    "{{ +t }}{{ -t }}{{ +n }}{{ +x }}{{ 'nan' | int }}{{ '1e400' | int(3) }}{{ 'inf' | int(4) }}{{ none | int(5) }}{{ [] | float(6.5) }}",
+    "{{ nums | map('string') | length }}", "{{ d.keys()[:1] }}", "{{ (nums | map('string'))[:1] }}", "{{ nums | select | last }}", "{{ (nums | select) + [1] }}", "{{ range(3) + [1] }}",
+    "{{ nums | map('string') | tojson }}", "{{ range(2) | tojson }}", "{{ d.keys() | tojson }}", "{{ d.items() + [1] }}",
+    "{{ missing | int }}", "{{ missing | float }}", "{{ [1] in {} }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ +'a' }}",
+    "{{ +[1] }}", "{{ +missing }}", "{{ -missing }}", "{{ 1e999 | int }}",
 ]
 
 

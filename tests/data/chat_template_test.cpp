@@ -60,5 +60,27 @@ TEST(ChatTemplate, RendersConstructsAsTransformersDoes) {
   }
 }
 
+// Python's answer would be another text, or one with an address in it.
+TEST(ChatTemplate, RefusesWhatItCannotRenderAsPython) {
+  const Json variables = Json::parse(R"({"nums": [1, 2], "d": {"k": 1}})", "variables");
+  const std::pair<const char*, const char*> templates[] = {
+      {"{% set g = nums | select %}{{ g | list }}{{ g | list }}", "is read a second time"},
+      {"{% set g = nums | select %}{% for x in g %}{{ g | first }}{% endfor %}", "is read a second time"},
+      {"{% set g = nums | map('string') %}{{ '1' in g }}{{ g | join }}", "is read a second time"},
+      {"{{ nums | select }}", "a generator cannot be shown"},
+      {"{{ [nums | reverse] }}", "a generator cannot be shown"},
+      {"{{ range(3) }}", "a range cannot be shown"},
+      {"{{ d.keys() == {}.keys() }}", "'==' of a dict_keys and a dict_keys is unsupported"},
+      {"{{ 1e20 | int(9) }}", "int of 1e+20: it has more than 64 bits"},
+      {"{{ '1e20' | int }}", "more than 64 bits"},
+      {"{{ '1_000' | int }}", "a number with '_' is unsupported"},
+      {"{% macro m() %}{% endmacro %}{{ m.name }}", "attribute 'name' is unsupported"},
+      {"{{ range(3).start }}", "attribute 'start' is unsupported"},
+  };
+  for (const auto& [source, words] : templates)
+    EXPECT_NE(render(source, variables).find(words), std::string::npos)
+        << source << ": " << render(source, variables);
+}
+
 }  // namespace
 }  // namespace ds

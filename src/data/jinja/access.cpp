@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,27 @@ Value missing(const Value& object, std::string_view name) {
                           std::string(name));
 }
 
+// The items of what numbers find items in.
+const Values* numbered(const Value& object) {
+  if (object.is_list()) return &object.items().items;
+  return object.is_series(Series::Kind::range) ? &object.series().items : nullptr;
+}
+
+// Attributes of Python's types that have no meaning here.
+bool is_of_python(const Value& object, std::string_view name) {
+  static constexpr std::string_view kOfMacro[] = {"name",          "arguments", "catch_kwargs",
+                                                  "catch_varargs", "caller",    "explicit_caller"},
+                                    kOfSeries[] = {"start",   "stop",       "step", "count", "index",
+                                                   "mapping", "isdisjoint", "send", "throw", "close"};
+  const auto among = [&](std::span<const std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return (object.is_macro() && among(kOfMacro)) || (object.is_series() && among(kOfSeries));
+}
+
 int64_t size_of(const Value& object) {
   if (object.is_text()) return length(object.text());
-  if (object.is_list()) return static_cast<int64_t>(object.items().items.size());
+  if (const Values* items = numbered(object)) return static_cast<int64_t>(items->size());
   fault(DS_ERROR_CONFIG, "a {} cannot be sliced", object.kind());
 }
 
@@ -60,7 +79,8 @@ int64_t bound(const Value& given, int64_t otherwise) {
 Value attribute(const Value& object, std::string_view name, Budget& budget) {
   if (object.is_undefined()) undefined_used(object);
   if (object.is_loop()) return loop_attribute(object.loop(), name);
-  if (name.starts_with("_")) fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
+  if (name.starts_with("_") || is_of_python(object, name))
+    fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
   if (is_method(object, name)) return Value::of(Function{"method"});  // true, and nothing else
   if (!object.is_dict() && !object.is_space()) return missing(object, name);
   budget.work(object.members().items.size() / 8);
@@ -70,12 +90,12 @@ Value attribute(const Value& object, std::string_view name, Budget& budget) {
 
 Value item(const Value& object, const Value& index, Budget& budget) {
   if (object.is_undefined()) undefined_used(object);
-  if (object.is_list() && (index.is_int() || index.is_bool())) {
-    const Values& items = object.items().items;
-    auto size = static_cast<int64_t>(items.size());
+  const Values* const items = numbered(object);
+  if (items && (index.is_int() || index.is_bool())) {
+    auto size = static_cast<int64_t>(items->size());
     int64_t at = index.integer() < 0 ? index.integer() + size : index.integer();
     if (at < 0 || at >= size) return Value::undefined("list." + std::to_string(index.integer()));
-    return items[static_cast<size_t>(at)];
+    return (*items)[static_cast<size_t>(at)];
   }
   if (object.is_text() && (index.is_int() || index.is_bool())) {
     const std::string& text = object.text();
@@ -113,10 +133,11 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
     if (by > size || by < -size) break;
     at += by;
   }
-  if (object.is_list()) {
+  if (const Values* items = numbered(object)) {
     Values out;
-    for (int64_t at : places) out.push_back(object.items().items[static_cast<size_t>(at)]);
+    for (int64_t at : places) out.push_back((*items)[static_cast<size_t>(at)]);
     budget.memory(out.size() * sizeof(Value));
+    if (object.is_series()) return Value::series(Series::Kind::range, std::move(out));
     return Value::list(std::move(out), object.items().tuple);
   }
   std::string_view text = object.text();

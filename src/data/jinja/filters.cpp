@@ -44,6 +44,8 @@ Value count(V value, A, B) {
   if (value.is_text()) return Value::of(length(value.text()));
   if (value.is_list()) return Value::of(static_cast<int64_t>(value.items().items.size()));
   if (value.is_dict()) return Value::of(static_cast<int64_t>(value.members().items.size()));
+  if (value.is_series() && !value.is_series(Series::Kind::generator))
+    return Value::of(static_cast<int64_t>(value.series().items.size()));
   fault(DS_ERROR_CONFIG, "a {} has no length", value.kind());
 }
 
@@ -94,6 +96,7 @@ Value first(V value, A, B budget) {
 }
 
 Value last(V value, A, B budget) {
+  if (value.is_series(Series::Kind::generator)) fault(DS_ERROR_CONFIG, "a generator cannot be reversed");
   Values all = iterate(value, budget);
   return all.empty() ? Value::undefined("the last item of an empty sequence") : all.back();
 }
@@ -101,21 +104,39 @@ Value last(V value, A, B budget) {
 Value reversed(V value, A, B budget) {
   Values all = iterate(value, budget);
   std::reverse(all.begin(), all.end());
-  if (!value.is_text()) return Value::list(std::move(all));
+  // Python cannot go through a generator backwards, and Jinja makes a list of it.
+  if (value.is_series(Series::Kind::generator)) return Value::list(std::move(all));
+  if (!value.is_text()) return Value::generator(std::move(all));
   std::string out;
   for (const Value& one : all) out += one.text();
   return text_value(std::move(out), budget);
 }
 
 Value members(V value, A, B budget) {
-  if (value.is_undefined()) return Value::list({});
+  if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict()) fault(DS_ERROR_CONFIG, "items: a mapping is needed, got a {}", value.kind());
-  return call_method(value, "items", {}, budget);
+  return Value::generator(iterate(call_method(value, "items", {}, budget), budget));
+}
+
+// Python's int() of a real; `otherwise` of NaN.
+Value truncated(double value, V otherwise) {
+  if (std::isnan(value)) return otherwise;
+  if (std::abs(value) < 9e18) return Value::of(static_cast<int64_t>(value));
+  fault(std::isinf(value) ? DS_ERROR_CONFIG : DS_ERROR_UNSUPPORTED, "int of {}: it has more than 64 bits",
+        value);
+}
+
+// A number as a text may be undefined for Python, and have marks that only Python knows.
+void check_number(V value) {
+  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  if (value.is_text() && value.text().find('_') != std::string::npos)
+    fault(DS_ERROR_UNSUPPORTED, "a number with '_' is unsupported");
 }
 
 Value as_integer(V value, A a, B budget) {
-  if (value.is_real() && std::abs(value.number()) < 9e18)
-    return Value::of(static_cast<int64_t>(value.number()));
+  check_number(value);
+  const Value otherwise = a.value(0, Value::of(int64_t{0}));
+  if (value.is_real()) return truncated(value.number(), otherwise);
   if (value.is_int() || value.is_bool()) return Value::of(value.integer());
   std::string text(strip(value.str(budget), Side::both));
   int64_t out = 0;
@@ -125,11 +146,11 @@ Value as_integer(V value, A a, B budget) {
   double real = 0;
   auto [real_end, real_error] = std::from_chars(begin, text.data() + text.size(), real);
   bool whole = real_error == std::errc() && real_end == text.data() + text.size() && !text.empty();
-  if (whole && std::abs(real) < 9e18) return Value::of(static_cast<int64_t>(real));
-  return a.value(0, Value::of(int64_t{0}));
+  return whole && std::isfinite(real) ? truncated(real, otherwise) : otherwise;
 }
 
 Value as_real(V value, A a, B budget) {
+  check_number(value);
   if (value.is_number()) return Value::of(value.number());
   std::string text(strip(value.str(budget), Side::both));
   double out = 0;
@@ -160,6 +181,8 @@ Value rounded(V value, A a, B) {
 
 // Jinja's do_indent.
 Value indented(V value, A a, B budget) {
+  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent of a {}", value.kind());
   std::string indent = "    ";
   if (a.has(0)) {
     if (!a.at(0).is_text()) budget.memory(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)));

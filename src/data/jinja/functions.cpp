@@ -29,7 +29,7 @@ Value range(Arguments a, Budget& budget) {
     out.push_back(Value::of(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
-  return Value::list(std::move(out));
+  return Value::series(Series::Kind::range, std::move(out));
 }
 
 std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view function) {

@@ -229,9 +229,9 @@ Value Interpreter::value(const Expression& e, const Scope& scope) {
     case NodeKind::invert:
       return Value::of(!value(*e.in[0], scope).truth());
     case NodeKind::minus:
-      return negative(value(*e.in[0], scope));
+      return signed_value("-", value(*e.in[0], scope));
     case NodeKind::plus:
-      return value(*e.in[0], scope);
+      return signed_value("+", value(*e.in[0], scope));
     case NodeKind::binary: {
       Value left = value(*e.in[0], scope);
       return binary(e.text, left, value(*e.in[1], scope), budget_);

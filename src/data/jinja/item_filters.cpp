@@ -43,7 +43,7 @@ Value map(V value, const Arguments& a, B budget, ApplyFilter apply) {
     Value found = path_of(one, path, budget);
     out.push_back(found.is_undefined() && !otherwise.is_undefined() ? otherwise : found);
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 
 // select and reject: a test of each item, or of an attribute of it, which is the first argument then.
@@ -63,7 +63,7 @@ Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attri
                     : apply_test(rest.placed()[0].str(budget), looked, rest.without_first(), budget);
     if (good == wanted) out.push_back(one);
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 
 // What an item is compared by.
@@ -104,7 +104,7 @@ Value unique(V value, Arguments a, B budget) {
     keys.push_back(key);
     out.push_back(std::move(one));
   }
-  return Value::list(std::move(out));
+  return Value::generator(std::move(out));
 }
 
 Value extreme(V value, Arguments a, B budget, bool largest) {

@@ -182,7 +182,7 @@ Value pairs(const Value& object, Budget& budget) {
   budget.work(object.members().items.size());
   for (const auto& [key, value] : object.members().items)
     out.push_back(Value::list({Value::of(key), value}, true));
-  return Value::list(std::move(out));
+  return Value::series(Series::Kind::dict_items, std::move(out));
 }
 
 Value got(const Value& object, const Arguments& a, Budget& budget) {
@@ -194,14 +194,18 @@ Value got(const Value& object, const Arguments& a, Budget& budget) {
 const std::array<Method, 4>& dict_methods() {
   static const std::array<Method, 4> all{{
       {"items", {}, [](const Value& o, const Arguments&, Budget& b) { return pairs(o, b); }},
-      {"keys", {}, [](const Value& o, const Arguments&, Budget& b) { return Value::list(iterate(o, b)); }},
+      {"keys",
+       {},
+       [](const Value& o, const Arguments&, Budget& b) {
+         return Value::series(Series::Kind::dict_keys, iterate(o, b));
+       }},
       {"values",
        {},
        [](const Value& o, const Arguments&, Budget& b) {
          Values out;
          b.memory(o.members().items.size() * sizeof(Value));
          for (const auto& [key, value] : o.members().items) out.push_back(value);
-         return Value::list(std::move(out));
+         return Value::series(Series::Kind::dict_values, std::move(out));
        }},
       {"get", {"key", "default"}, got},
   }};

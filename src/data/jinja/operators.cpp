@@ -110,9 +110,12 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
   refuse(mark, a, b);
 }
 
-Value negative(const Value& value) {
-  if (value.is_real()) return Value::of(-value.number());
-  if (!value.is_number() || value.integer() == INT64_MIN) fault(DS_ERROR_CONFIG, "'-' of a {}", value.kind());
+Value signed_value(std::string_view mark, const Value& value) {
+  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  if (!value.is_number()) fault(DS_ERROR_CONFIG, "'{}' of a {}", mark, value.kind());
+  if (value.is_real()) return Value::of(mark == "-" ? -value.number() : value.number());
+  if (mark == "+") return Value::of(value.integer());
+  if (value.integer() == INT64_MIN) too_large(mark);
   return Value::of(-value.integer());
 }
 

@@ -9,7 +9,8 @@ namespace ds::jinja {
 // a + b and the other operators of two values: + - * / // % ** ~. Throws Fault for operands that Python
 // refuses and for integers beyond 64 bits.
 Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budget);
-Value negative(const Value& value);
+// - or + before a value.
+Value signed_value(std::string_view mark, const Value& value);
 // == != < <= > >= in, not in
 bool compare(std::string_view word, const Value& a, const Value& b, Budget& budget);
 

@@ -35,7 +35,19 @@ bool below(V a, A b, B budget) { return less(a, b.at(0), budget); }
 bool above(V a, A b, B budget) { return less(b.at(0), a, budget); }
 bool at_most(V a, A b, B budget) { return less(a, b.at(0), budget) || equal(a, b.at(0), budget); }
 bool at_least(V a, A b, B budget) { return less(b.at(0), a, budget) || equal(a, b.at(0), budget); }
-bool iterable(V v, A, B) { return v.is_text() || v.is_list() || v.is_dict() || v.is_undefined(); }
+bool sequence(V v, A, B) {
+  return v.is_text() || v.is_list() || v.is_dict() || v.is_undefined() || v.is_series(Series::Kind::range);
+}
+bool iterable(V v, A a, B b) { return v.is_series() || sequence(v, a, b); }
+// Python's islower(), and isupper(), of what {{ }} shows.
+bool all_lower(V v, A, B b) {
+  const std::string text = v.str(b);
+  return lower(text) == text && upper(text) != text;
+}
+bool all_upper(V v, A, B b) {
+  const std::string text = v.str(b);
+  return upper(text) == text && lower(text) != text;
+}
 
 // Jinja's `sameas` is Python's `is`, which for what JSON holds is equality of one kind.
 bool same(V a, A b, B budget) {
@@ -56,13 +68,11 @@ const std::vector<Test>& tests() {
       {"number", false, [](V v, A, B) { return v.is_number(); }},
       {"string", false, [](V v, A, B) { return v.is_text(); }},
       {"mapping", false, [](V v, A, B) { return v.is_dict(); }},
-      {"sequence", false, iterable},
+      {"sequence", false, sequence},
       {"iterable", false, iterable},
       {"callable", false, [](V v, A, B) { return v.is_function() || v.is_macro() || v.is_undefined(); }},
-      {"lower", false,
-       [](V v, A, B b) { return v.is_text() && lower(v.text()) == v.text() && upper(v.str(b)) != v.text(); }},
-      {"upper", false,
-       [](V v, A, B b) { return v.is_text() && upper(v.text()) == v.text() && lower(v.str(b)) != v.text(); }},
+      {"lower", false, all_lower},
+      {"upper", false, all_upper},
       {"odd", false, [](V v, A, B) { return remainder(v, 2) != 0; }},
       {"even", false, [](V v, A, B) { return remainder(v, 2) == 0; }},
       {"divisibleby", true, [](V v, A a, B) { return remainder(v, a.integer(0, 0)) == 0; }},

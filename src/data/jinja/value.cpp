@@ -26,6 +26,12 @@ Dict dict_of(std::vector<std::pair<std::string, Value>> items) {
   return out;
 }
 
+int deepest(const Values& items) {
+  int depth = 0;
+  for (const Value& item : items) depth = std::max(depth, item.depth());
+  return deeper(depth);
+}
+
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const {
@@ -36,13 +42,13 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 Value Value::list(Values items, bool tuple) {
-  int depth = 0;
-  for (const Value& item : items) depth = std::max(depth, item.depth());
-  auto out = std::make_shared<List>();
-  out->items = std::move(items);
-  out->tuple = tuple;
-  out->depth = deeper(depth);
-  return Value(std::move(out));
+  const int depth = deepest(items);
+  return Value(std::make_shared<List>(List{std::move(items), tuple, depth}));
+}
+
+Value Value::series(Series::Kind kind, Values items) {
+  const int depth = deepest(items);
+  return Value(std::make_shared<Series>(Series{std::move(items), kind, depth}));
 }
 
 Value Value::dict(std::vector<std::pair<std::string, Value>> items) {
@@ -106,6 +112,7 @@ double Value::number() const { return is_real() ? std::get<double>(value_) : sta
 
 int Value::depth() const {
   if (is_list()) return items().depth;
+  if (is_series()) return series().depth;
   if (is_dict() || is_space()) return members().depth;
   return 0;
 }
@@ -116,13 +123,16 @@ bool Value::truth() const {
   if (is_number()) return integer() != 0;
   if (is_text()) return !text().empty();
   if (is_list()) return !items().items.empty();
+  if (is_series()) return series().kind == Series::Kind::generator || !series().items.empty();
   if (is_dict()) return !members().items.empty();
   return true;
 }
 
 const char* Value::kind() const {
-  static constexpr const char* kNames[] = {"undefined", "none", "bool", "int",      "float", "str",
-                                           "list",      "dict", "loop", "function", "macro"};
+  static constexpr const char* kNames[] = {"undefined", "none",   "bool", "int",  "float",    "str",
+                                           "list",      "series", "dict", "loop", "function", "macro"};
+  static constexpr const char* kSeries[] = {"generator", "range", "dict_items", "dict_keys", "dict_values"};
+  if (is_series()) return kSeries[static_cast<size_t>(series().kind)];
   if (is_list() && items().tuple) return "tuple";
   if (is_space()) return "namespace";
   return kNames[value_.index()];
@@ -148,10 +158,14 @@ std::string Value::repr(Budget& budget) const {
   if (is_bool()) return integer() != 0 ? "True" : "False";
   if (is_int()) return fmt::format("{}", integer());
   if (is_real()) return real_text(number());
-  if (!is_text() && !is_list() && !is_dict()) fault(DS_ERROR_UNSUPPORTED, "a {} cannot be shown", kind());
+  const bool view = is_series() && series().kind >= Series::Kind::dict_items;
+  if (!is_text() && !is_list() && !view && !is_dict())
+    fault(DS_ERROR_UNSUPPORTED, "a {} cannot be shown", kind());
   std::string out;
   if (is_text()) {
     out = repr_text(text());
+  } else if (view) {
+    out = std::string(kind()) + "(" + list(series().items).repr(budget) + ")";
   } else if (is_list()) {
     const List& list = items();
     for (const Value& one : list.items) out += (out.empty() ? "" : ", ") + one.repr(budget);
@@ -196,7 +210,13 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     }
     return true;
   }
-  return (a.is_space() && b.is_space() && &a.members() == &b.members()) ||
+  if (a.is_series() && b.is_series() && &a.series() != &b.series()) {
+    if (a.is_series(Series::Kind::generator) || a.series().kind != b.series().kind) return false;
+    if (!a.is_series(Series::Kind::range))
+      fault(DS_ERROR_UNSUPPORTED, "'==' of a {} and a {} is unsupported", a.kind(), b.kind());
+    return equal(Value::list(a.series().items), Value::list(b.series().items), budget);
+  }
+  return (a.is_series() && b.is_series()) || (a.is_space() && b.is_space() && &a.members() == &b.members()) ||
          (a.is_macro() && b.is_macro() && &a.macro() == &b.macro()) ||
          (a.is_function() && b.is_function() && a.function().name == b.function().name);
 }
@@ -224,6 +244,14 @@ Values iterate(const Value& value, Budget& budget) {
   Values out;
   if (value.is_list()) {
     out = value.items().items;
+  } else if (value.is_series()) {
+    if (value.series().read) {
+      fault(DS_ERROR_UNSUPPORTED,
+            "what a filter such as selectattr gives is read a second time, when nothing of it is left; put "
+            "'| list' behind the filter");
+    }
+    value.series().read = value.is_series(Series::Kind::generator);
+    out = value.series().items;
   } else if (value.is_dict()) {
     for (const auto& [key, one] : value.members().items) out.push_back(Value::of(key));
   } else if (value.is_text()) {
@@ -250,11 +278,12 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   }
   if (all.is_dict()) {
     budget.work(all.members().items.size() / 8 + 1);
+    if (one.is_list() || one.is_dict()) fault(DS_ERROR_CONFIG, "a {} is no key of a dict", one.kind());
     return one.is_text() && all.members().find(one.text()) != nullptr;
   }
   if (all.is_undefined()) return false;
-  if (!all.is_list()) fault(DS_ERROR_CONFIG, "a {} has no 'in'", all.kind());
-  for (const Value& item : all.items().items) {
+  if (!all.is_list() && !all.is_series()) fault(DS_ERROR_CONFIG, "a {} has no 'in'", all.kind());
+  for (const Value& item : iterate(all, budget)) {
     if (equal(item, one, budget)) return true;
   }
   return false;

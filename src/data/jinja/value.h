@@ -26,6 +26,16 @@ struct List {
   int depth = 1;
 };
 
+// What Python makes items from and is neither list nor tuple. A generator is true, has no length, and gives
+// its items once: what filters such as selectattr and map make.
+struct Series {
+  enum class Kind { generator, range, dict_items, dict_keys, dict_values };
+  Values items;
+  Kind kind = Kind::generator;
+  int depth = 1;
+  bool read = false;  // a generator: its items have been given
+};
+
 struct Dict;
 struct Loop;
 struct Macro;
@@ -61,6 +71,8 @@ class Value {
   static Value of(const Macro* value) { return Value(value); }
   // Throw Fault when the items are nested deeper than kDeepest.
   static Value list(Values items, bool tuple = false);
+  static Value series(Series::Kind kind, Values items);
+  static Value generator(Values items) { return series(Series::Kind::generator, std::move(items)); }
   static Value dict(std::vector<std::pair<std::string, Value>> items);
   static Value space(std::vector<std::pair<std::string, Value>> items);  // a namespace
   static Value from_json(const Json& json, Budget& budget, int depth = 0);
@@ -73,6 +85,8 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_real(); }
   bool is_text() const { return std::holds_alternative<Text>(value_); }
   bool is_list() const { return std::holds_alternative<std::shared_ptr<List>>(value_); }
+  bool is_series() const { return std::holds_alternative<std::shared_ptr<Series>>(value_); }
+  bool is_series(Series::Kind kind) const { return is_series() && series().kind == kind; }
   bool is_dict() const;   // no namespace
   bool is_space() const;  // a namespace
   bool is_loop() const { return std::holds_alternative<std::shared_ptr<Loop>>(value_); }
@@ -82,6 +96,7 @@ class Value {
   const std::string& name() const;  // of an undefined value, "" when it has none
   const std::string& text() const { return *std::get<Text>(value_); }
   const List& items() const { return *std::get<std::shared_ptr<List>>(value_); }
+  Series& series() const { return *std::get<std::shared_ptr<Series>>(value_); }
   const Dict& members() const { return *std::get<std::shared_ptr<Dict>>(value_); }
   Dict& members() { return *std::get<std::shared_ptr<Dict>>(value_); }
   Loop& loop() const { return *std::get<std::shared_ptr<Loop>>(value_); }
@@ -89,7 +104,7 @@ class Value {
   Function function() const { return std::get<Function>(value_); }
   int64_t integer() const;  // of a boolean or an integer
   double number() const;    // of any number
-  int depth() const;        // of a list or dictionary: how deep values are in values
+  int depth() const;        // of a list, series or dictionary: how deep values are in values
 
   bool truth() const;
   const char* kind() const;                // Python's name of the type
@@ -98,7 +113,8 @@ class Value {
 
  private:
   using Any = std::variant<Undefined, std::nullptr_t, bool, int64_t, double, Text, std::shared_ptr<List>,
-                           std::shared_ptr<Dict>, std::shared_ptr<Loop>, Function, const Macro*>;
+                           std::shared_ptr<Series>, std::shared_ptr<Dict>, std::shared_ptr<Loop>, Function,
+                           const Macro*>;
   explicit Value(Any value) : value_(std::move(value)) {}
 
   Any value_;
@@ -121,7 +137,8 @@ struct Loop {
 
 bool equal(const Value& a, const Value& b, Budget& budget);
 bool less(const Value& a, const Value& b, Budget& budget);  // throws Fault where Python has no order
-// Items that a for loop goes through: those of a list, keys, characters, none of an undefined value.
+// Items that a for loop goes through: those of a list or series, keys, characters, none of an undefined
+// value. Refuses a generator that has been read: Python would find nothing left, which no template means.
 Values iterate(const Value& value, Budget& budget);
 bool contains(const Value& all, const Value& one, Budget& budget);
 // A float as Python writes it, with a point or an exponent.
