@@ -496,6 +496,7 @@ CONSTRUCTS = [
     "{{ nums | map('string') | tojson }}", "{{ range(2) | tojson }}", "{{ d.keys() | tojson }}", "{{ d.items() + [1] }}",
     "{{ missing | int }}", "{{ missing | float }}", "{{ [1] in {} }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ +'a' }}",
     "{{ +[1] }}", "{{ +missing }}", "{{ -missing }}", "{{ 1e999 | int }}",
+    "{{ d.items() | unique | list }}", "{{ [1] in d.keys() }}", "{{ d.keys() in {} }}", "{{ ([1],) in {} }}",
 ]
 
 

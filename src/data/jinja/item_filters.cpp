@@ -98,6 +98,7 @@ Value unique(V value, Arguments a, B budget) {
   a.expect("unique", {"case_sensitive", "attribute"});
   Values keys, out;
   for (auto& [key, one] : keyed(value, a.value(1, Value::none()), a.flag(0, false), budget)) {
+    if (!hashable(key)) fault(DS_ERROR_CONFIG, "unique of a {}", key.kind());
     bool seen =
         std::any_of(keys.begin(), keys.end(), [&, &k = key](V other) { return equal(k, other, budget); });
     if (seen) continue;

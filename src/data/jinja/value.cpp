@@ -221,6 +221,13 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
          (a.is_function() && b.is_function() && a.function().name == b.function().name);
 }
 
+bool hashable(const Value& value) {
+  if (value.is_series()) return value.series().kind < Series::Kind::dict_items;
+  if (!value.is_list()) return !value.is_dict();
+  const List& list = value.items();
+  return list.tuple && std::all_of(list.items.begin(), list.items.end(), hashable);
+}
+
 bool less(const Value& a, const Value& b, Budget& budget) {
   if (a.is_number() && b.is_number()) {
     return a.is_real() || b.is_real() ? a.number() < b.number() : a.integer() < b.integer();
@@ -278,11 +285,13 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   }
   if (all.is_dict()) {
     budget.work(all.members().items.size() / 8 + 1);
-    if (one.is_list() || one.is_dict()) fault(DS_ERROR_CONFIG, "a {} is no key of a dict", one.kind());
+    if (!hashable(one)) fault(DS_ERROR_CONFIG, "a {} is no key of a dict", one.kind());
     return one.is_text() && all.members().find(one.text()) != nullptr;
   }
   if (all.is_undefined()) return false;
   if (!all.is_list() && !all.is_series()) fault(DS_ERROR_CONFIG, "a {} has no 'in'", all.kind());
+  if (all.is_series(Series::Kind::dict_keys) && !hashable(one))
+    fault(DS_ERROR_CONFIG, "a {} is no key of a dict", one.kind());
   for (const Value& item : iterate(all, budget)) {
     if (equal(item, one, budget)) return true;
   }
