@@ -152,6 +152,7 @@ void DeepSpeedSource::set_kinds(const std::set<std::string>& states) {
 
 void DeepSpeedSource::take_module(TorchFile& file) {
   const PickleValue& root = file.root();
+  need(file, root, "global_steps");
   info.step = count_of(file, root, "global_steps");
   info.skipped = count_of(file, root, "skipped_steps");
   if (info.skipped > info.step)

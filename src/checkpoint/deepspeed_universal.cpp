@@ -65,13 +65,10 @@ class UniversalSource : public DeepSpeedSource {
       if (const PickleValue* shared = pickle.find(file.root(), "shared_params"))
         for (size_t i = 0; i + 1 < pickle.pairs(*shared).size(); i += 2)
           others_.insert(pickle.at(pickle.pairs(*shared)[i]).text);
-      const PickleValue* lists = pickle.find(file.root(), "param_shapes");
-      if (lists) {
-        for (PickleId id : pickle.elements(*lists)) {
-          const auto& pairs = pickle.pairs(pickle.at(id));
-          for (size_t i = 0; i + 1 < pairs.size(); i += 2)
-            out[pickle.at(pairs[i]).text] = shape_of(file, pickle.at(pairs[i + 1]));
-        }
+      for (PickleId id : pickle.elements(need(file, file.root(), "param_shapes"))) {
+        const auto& pairs = pickle.pairs(pickle.at(id));
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+          out[pickle.at(pairs[i]).text] = shape_of(file, pickle.at(pairs[i + 1]));
       }
       return out;
     }

@@ -333,6 +333,31 @@ TEST(DeepSpeed, MissingFilesAreNamed) {
                {"latest", "global_step5"});
 }
 
+// What has another record than DeepSpeed's in place of the module's states would lose steps and shapes.
+TEST(DeepSpeed, ModuleStatesHaveStepsAndShapes) {
+  const auto without = [](const char* kind, const auto& root) {
+    TempFolder folder;
+    const std::string place = copy_of(kind, folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
+    fs::remove(place);
+    PickleWriter pickle;
+    root(pickle);
+    ZipWriter zip(place);
+    zip.add("archive/data.pkl", pickle.finish());
+    zip.finish();
+    return message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT);
+  };
+  for (const char* kind : {"universal1", "zero2_f32"}) {
+    expect_names(without(kind, [](PickleWriter& out) { out.empty_dict(); }),
+                 {"mp_rank_00_model", "has no 'global_steps'"});
+    expect_names(without(kind, [](PickleWriter& out) { out.integer(5); }),
+                 {"mp_rank_00_model", "has no 'global_steps'"});
+    expect_names(
+        without(kind,
+                [](PickleWriter& out) { out.empty_dict().mark().text("global_steps").integer(5).items(); }),
+        {"mp_rank_00_model", "has no 'param_shapes'"});
+  }
+}
+
 // A state that one parameter lost would begin at 0 without a word.
 TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
   for (const char* kind : {"universal1", "universal3"}) {
@@ -452,7 +477,7 @@ TEST(DeepSpeed, NothingOfAPickleRuns) {
   ZipWriter zip(place);
   zip.add("archive/data.pkl", pickle.finish());
   zip.finish();
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {place, "param_shapes"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {place, "global_steps"});
   EXPECT_FALSE(exists(proof));
 }
 
