@@ -363,7 +363,7 @@ StepResult DelegateEngine::step() {
   std::string reason;
   if (control_.skips()) {
     reason = fmt::format("step {} is skipped: gradient norm {}; first tensor with NaN or infinity: {}",
-                         control_.steps() + 1, control_.scalars().grad_norm, bad_tensor());
+                         control_.steps() + 1, std::abs(control_.scalars().grad_norm), bad_tensor());
   }
   forget_calls();
   return reason.empty() ? control_.finish() : control_.finish(reason);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -164,9 +165,11 @@ void Engine::begin_step() {
 const StepResult& Engine::finish_step() {
   if (!control_.skips()) return control_.finish();
   std::string tensor = bad_tensor();
+  const double loss = control_.loss();  // a NaN has no sign to show
   return control_.finish(
       fmt::format("step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
-                  control_.steps() + 1, control_.loss(), control_.scalars().grad_norm, tensor));
+                  control_.steps() + 1, std::isnan(loss) ? std::abs(loss) : loss,
+                  std::abs(control_.scalars().grad_norm), tensor));
 }
 
 StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer,

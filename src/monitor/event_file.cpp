@@ -122,7 +122,10 @@ void EventFile::write(const StepRecord& r) {
   scalar("memory/nvme", r.step, static_cast<double>(r.bytes.nvme));
 }
 
-void EventFile::write(const SkippedRecord& r) { scalar("train/loss_scale", r.step, r.loss_scale); }
+void EventFile::write(const SkippedRecord& r) {
+  scalar("train/loss", r.step, r.loss);
+  if (!std::isnan(r.loss_scale)) scalar("train/loss_scale", r.step, r.loss_scale);
+}
 
 void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.loss); }
 

@@ -31,11 +31,12 @@ struct StepRecord {
   double save_seconds = 0;  // that the step waited for checkpoints, before it began
 };
 
-// A step that updated nothing, in a run with a loss scale.
+// A step that updated nothing. NaN where a value does not exist.
 struct SkippedRecord {
   int64_t step = 0;
+  double loss = 0;
   double lr = 0;
-  double loss_scale = 1;  // of the step
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
 };
 
 struct EvalRecord {

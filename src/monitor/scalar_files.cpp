@@ -83,8 +83,9 @@ void ScalarFiles::write(const StepRecord& r) {
 }
 
 void ScalarFiles::write(const SkippedRecord& r) {
+  scalar("Train/Samples/train_loss", r.step, r.loss);
   scalar("Train/Samples/lr", r.step, r.lr);
-  scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
+  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
 }
 
 void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.step, r.loss); }
@@ -115,6 +116,16 @@ void MetricsJsonl::write(const StepRecord& r) {
   line.set("device_bytes", r.bytes.device);
   line.set("host_bytes", r.bytes.host);
   line.set("nvme_bytes", r.bytes.nvme);
+  file_.append(line.dump() + "\n");
+}
+
+void MetricsJsonl::write(const SkippedRecord& r) {
+  Json line = Json::Object{};
+  line.set("step", r.step);
+  line.set("skipped", true);
+  line.set("loss", number_or_null(r.loss));
+  line.set("lr", number_or_null(r.lr));
+  line.set("loss_scale", number_or_null(r.loss_scale));
   file_.append(line.dump() + "\n");
 }
 

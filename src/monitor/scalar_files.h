@@ -37,6 +37,7 @@ class MetricsJsonl {
   // As ScalarFiles, by steps.
   MetricsJsonl(const std::string& path, int64_t kept_steps);
   void write(const StepRecord& record);
+  void write(const SkippedRecord& record);
   void write(const EvalRecord& record);
   void sync() { file_.sync(); }
 

@@ -270,7 +270,9 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (!log_) return;
   if (result.skipped) {
     log_->note(result.reason);
-    if (config_.scales_loss()) log_->skipped({result.step, result.lr, result.loss_scale});
+    SkippedRecord record{result.step, result.loss, result.lr};
+    if (config_.scales_loss()) record.loss_scale = result.loss_scale;
+    log_->skipped(record);
     if (!std::isnan(heldout)) log_->eval({result.step, heldout});
     return;
   }

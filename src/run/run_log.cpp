@@ -91,6 +91,7 @@ void RunLog::step(const StepRecord& record) {
 void RunLog::skipped(const SkippedRecord& record) {
   if (events_) events_->write(record);
   if (scalars_) scalars_->write(record);
+  if (lines_) lines_->write(record);
 }
 
 void RunLog::eval(const EvalRecord& record) {

@@ -440,9 +440,10 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
   record.step = 3;
   record.lr = 0.125;
   again.write(record);
-  again.write(SkippedRecord{4, 0.125, 256});
+  again.write(SkippedRecord{4, 3.5, 0.125, 256});
   EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n16,0.125\n");
   EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"), "step,loss_scale\n8,512\n16,256\n");
+  EXPECT_TRUE(read_file(job + "/Train_Samples_train_loss.csv").ends_with("\n16,3.5\n"));
   EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
 }
 
@@ -459,7 +460,12 @@ TEST(MetricsJsonl, IsAnObjectALine) {
     lines.write(EvalRecord{1, 3});
     record.step = 2;
     lines.write(record);
+    lines.write(SkippedRecord{3, 5, 0.5});
   }
+  EXPECT_TRUE(
+      read_file(path).ends_with(R"({"step": 3, "skipped": true, "loss": 5.0, "lr": 0.5, "loss_scale": null})"
+                                "\n"))
+      << read_file(path);
   MetricsJsonl again(path, 1);
   record.step = 2;
   record.loss = 9;

@@ -833,9 +833,22 @@ TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
 TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   Json c = config("fp16", 24);
   merge_patch(c, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1},
-      "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
+      "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}, "jsonl_monitor": {"enabled": true}})"));
+  const std::string job = folder_ / "monitors/job";
+  c.set("csv_monitor",
+        Json::Object{{"enabled", true}, {"output_path", folder_ / "monitors"}, {"job_name", "job"}});
   RunReport report = train_on(1, c, quiet());
   EXPECT_EQ(report.step, 24);
+  const auto lines_with = [](const std::string& path, std::string_view words) {
+    std::istringstream text(read_file(path));
+    int64_t count = 0;
+    for (std::string line; std::getline(text, line);) count += line.find(words) != line.npos ? 1 : 0;
+    return count;
+  };
+  for (const char* event : {"train_loss", "lr", "loss_scale"})  // and a header
+    EXPECT_EQ(lines_with(job + "/Train_Samples_" + event + ".csv", ","), 25) << event;
+  EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"lr\": "), 24);
+  EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"skipped\": true, \"loss\": "), report.skipped);
   EXPECT_GT(report.skipped, 3);
   EXPECT_LT(report.skipped, 20);
   CheckpointInfo saved = read_checkpoint_info(report.checkpoint);
