@@ -42,12 +42,18 @@ class Scanner {
 
   JsonScan run() {
     out_.clean = text_;
+    if (is_wide()) fail(0, "the text is UTF-16 or UTF-32; JSON is read as UTF-8");
     if (text_.starts_with("\xef\xbb\xbf")) blank(0, at_ = 3);
     while (at_ < text_.size()) token();
     return std::move(out_);
   }
 
  private:
+  // By its mark, or by the zero byte that the first character has there.
+  bool is_wide() const {
+    return text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff") ||
+           text_.substr(0, 2).find('\0') != std::string_view::npos;
+  }
   [[noreturn]] void fail(size_t at, std::string message) const { throw JsonFault{at, std::move(message)}; }
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void blank(size_t begin, size_t end) {
@@ -109,7 +115,8 @@ class Scanner {
     std::string_view name = text_.substr(begin, at_ - begin);
     if (name == "true" || name == "false" || name == "null") return;
     if (name == "Infinity") return add_number(begin, Json::infinity());
-    fail(begin, fmt::format("syntax error: unexpected {}", shown(text_[begin])));
+    if (name == "NaN") fail(begin, "syntax error: NaN is no value of JSON");
+    fail(begin, fmt::format("syntax error: unexpected '{}'", name.substr(0, 20)));
   }
 
   void add_number(size_t begin, Json value) {

@@ -206,7 +206,43 @@ void other_sections(Rows& keys) {
       {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "num_gpus_per_node",
        "model_parallel_size", "min_time", "prefer_larger_batch", "ignore_non_elastic_batch_info", "version"},
       "give the batch sizes; a checkpoint resumes on any number of ranks");
-  keys.section("expert_parallel", {}, "libds has no expert parallelism yet");
+  keys.section("expert_parallel",
+               {"autoep_size",
+                "expert_tensor_parallel_size",
+                "validate_folding_routing",
+                "async_split_plan",
+                "preset_model",
+                "moe_layer_pattern",
+                "expert_pattern",
+                "router_pattern",
+                "use_grouped_mm",
+                "disable_triton_grouped_mm",
+                "route_norm",
+                "route_scale",
+                "score_apply",
+                "combine_impl",
+                "row_weighting_impl",
+                "gate_up_impl",
+                "comm_backend",
+                "comm_num_sm",
+                "comm_qp_margin",
+                "comm_max_tokens_per_rank",
+                "num_expert_groups",
+                "num_limited_groups",
+                "score_func",
+                "top_k",
+                "load_balance_coeff",
+                "routed_scaling_factor",
+                "expert_w1",
+                "expert_w2",
+                "expert_w3",
+                "num_experts_attr",
+                "top_k_attr",
+                "has_shared_experts",
+                "shared_experts_pattern",
+                "shared_experts_gate_pattern",
+                "expert_activation"},
+               "libds has no expert parallelism yet");
   keys.section("eigenvalue",
                {"verbose", "max_iter", "tol", "stability", "gas_boundary_resolution", "layer_name",
                 "layer_num", "model_name"},
@@ -367,6 +403,12 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
       return ForeignEffect::off;
     case Rule::degree:
       check_inside(key, given);
+      for (const char* part : {"tp", "tensor_parallel"}) {
+        const Json* inner = given.find(part);
+        if (inner)
+          check_inside({key.path + "." + part, {}, {}, {"tp_size", "tp_grain_size", "mpu", "tp_group"}},
+                       *inner);
+      }
       check_degree(key, key.path, given);
       return ForeignEffect::none;
     case Rule::only:

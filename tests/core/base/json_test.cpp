@@ -129,7 +129,7 @@ TEST(Json, MessagesSayWhatIsWrong) {
       {"[1.]", "doc: line 1, column 4: syntax error: a number lacks digits"},
       {"[1x]", "doc: line 1, column 3: syntax error: unexpected 'x' behind a number"},
       {"[12\"\"]", "doc: line 1, column 4: syntax error: unexpected '\"' behind a number"},
-      {"[nullx]", "doc: line 1, column 2: syntax error: unexpected 'n'"},
+      {"[nullx]", "doc: line 1, column 2: syntax error: unexpected 'nullx'"},
       {"[\"a", "doc: line 1, column 2: syntax error: the string that begins here is not closed"},
       {"/* a", "doc: line 1, column 1: syntax error: the comment that begins here is not closed"},
       {"[\"\\u0000\"]", "doc: line 1, column 3: syntax error: \\u0000 is not supported"},
@@ -137,10 +137,15 @@ TEST(Json, MessagesSayWhatIsWrong) {
       {"[\"\\u12\"]", "doc: line 1, column 3: syntax error: \\u needs four hexadecimal digits"},
       {"[\"\xc3(\"]", "doc: line 1, column 3: syntax error: byte 0xc3 is not UTF-8"},
       {"[\"\t\"]", "doc: line 1, column 3: syntax error: control character byte 0x09 in a string"},
+      {"{\"a\": NaN}", "doc: line 1, column 7: syntax error: NaN is no value of JSON"},
+      {"[True]", "doc: line 1, column 2: syntax error: unexpected 'True'"},
       {"[1,\x0b 2]", "doc: line 1, column 4: syntax error: unexpected byte 0x0b"},
       {"[-1e400]", "doc: line 1, column 2: number overflow: '-1e400' is no double"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
+  for (std::string_view wide :
+       {std::string_view("\xff\xfe{\0}\0", 6), std::string_view("{\0}\0", 4), std::string_view("\0{\0}", 4)})
+    EXPECT_EQ(error_of(wide), "doc: line 1, column 1: the text is UTF-16 or UTF-32; JSON is read as UTF-8");
 }
 
 TEST(Json, NumbersAtTheEdges) {

@@ -225,6 +225,17 @@ TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
       "\"/a\" differs from \"/b\"");
 }
 
+TEST(Refusals, KeysInPartsOfParallelismsAreKnown) {
+  EXPECT_TRUE(refusals_of(eight_and(R"("tensor_parallel": {"tp": {"tp_size": 1, "tp_grain_size": 64}},
+      "expert_parallel": {"enabled": false, "autoep_size": 1, "top_k": "auto"})"))
+                  .empty());
+  expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_sizee": 1}})"),
+             "tensor_parallel.tp.tp_sizee: unknown key; did you mean tensor_parallel.tp.tp_size?");
+  expect_one(eight_and(R"("tensor_parallel": {"tp": 1})"), "tensor_parallel.tp: expected a section, got 1");
+  expect_one(eight_and(R"("expert_parallel": {"enabled": false, "autoep_sise": 1})"),
+             "did you mean expert_parallel.autoep_size?");
+}
+
 TEST(Refusals, ATypeOfParametersAgreesWithWhatIsEnabled) {
   for (const char* text : {R"("data_types": {"param_dtype": "fp32"})",
                            R"("bf16": {"enabled": true}, "data_types": {"param_dtype": "torch.bfloat16"})",
