@@ -222,7 +222,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
 }
 
 bool hashable(const Value& value) {
-  if (value.is_series()) return value.series().kind < Series::Kind::dict_items;
+  if (value.is_series(Series::Kind::dict_items) || value.is_series(Series::Kind::dict_keys)) return false;
   if (!value.is_list()) return !value.is_dict();
   const List& list = value.items();
   return list.tuple && std::all_of(list.items.begin(), list.items.end(), hashable);
@@ -246,19 +246,27 @@ bool less(const Value& a, const Value& b, Budget& budget) {
   return a.text() < b.text();  // of UTF-8 as of code points
 }
 
+namespace {
+
+const Values& read(Series& series) {
+  if (series.read) {
+    fault(DS_ERROR_UNSUPPORTED,
+          "what a filter such as selectattr gives is read a second time, when nothing of it is left; put "
+          "'| list' behind the filter");
+  }
+  series.read = series.kind == Series::Kind::generator;
+  return series.items;
+}
+
+}  // namespace
+
 Values iterate(const Value& value, Budget& budget) {
   if (value.is_undefined()) return {};
   Values out;
   if (value.is_list()) {
     out = value.items().items;
   } else if (value.is_series()) {
-    if (value.series().read) {
-      fault(DS_ERROR_UNSUPPORTED,
-            "what a filter such as selectattr gives is read a second time, when nothing of it is left; put "
-            "'| list' behind the filter");
-    }
-    value.series().read = value.is_series(Series::Kind::generator);
-    out = value.series().items;
+    out = read(value.series());
   } else if (value.is_dict()) {
     for (const auto& [key, one] : value.members().items) out.push_back(Value::of(key));
   } else if (value.is_text()) {
@@ -292,7 +300,7 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   if (!all.is_list() && !all.is_series()) fault(DS_ERROR_CONFIG, "a {} has no 'in'", all.kind());
   if (all.is_series(Series::Kind::dict_keys) && !hashable(one))
     fault(DS_ERROR_CONFIG, "a {} is no key of a dict", one.kind());
-  for (const Value& item : iterate(all, budget)) {
+  for (const Value& item : all.is_list() ? all.items().items : read(all.series())) {
     if (equal(item, one, budget)) return true;
   }
   return false;

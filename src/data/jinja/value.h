@@ -136,7 +136,7 @@ struct Loop {
 };
 
 bool equal(const Value& a, const Value& b, Budget& budget);
-// Whether a dict could have it as a key: no list or dict, nor a tuple or series with one in it.
+// Whether a dict could have it as a key: no list or dict, nor a tuple with one in it.
 bool hashable(const Value& value);
 bool less(const Value& a, const Value& b, Budget& budget);  // throws Fault where Python has no order
 // Items that a for loop goes through: those of a list or series, keys, characters, none of an undefined
