@@ -206,43 +206,6 @@ void other_sections(Rows& keys) {
       {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "num_gpus_per_node",
        "model_parallel_size", "min_time", "prefer_larger_batch", "ignore_non_elastic_batch_info", "version"},
       "give the batch sizes; a checkpoint resumes on any number of ranks");
-  keys.section("expert_parallel",
-               {"autoep_size",
-                "expert_tensor_parallel_size",
-                "validate_folding_routing",
-                "async_split_plan",
-                "preset_model",
-                "moe_layer_pattern",
-                "expert_pattern",
-                "router_pattern",
-                "use_grouped_mm",
-                "disable_triton_grouped_mm",
-                "route_norm",
-                "route_scale",
-                "score_apply",
-                "combine_impl",
-                "row_weighting_impl",
-                "gate_up_impl",
-                "comm_backend",
-                "comm_num_sm",
-                "comm_qp_margin",
-                "comm_max_tokens_per_rank",
-                "num_expert_groups",
-                "num_limited_groups",
-                "score_func",
-                "top_k",
-                "load_balance_coeff",
-                "routed_scaling_factor",
-                "expert_w1",
-                "expert_w2",
-                "expert_w3",
-                "num_experts_attr",
-                "top_k_attr",
-                "has_shared_experts",
-                "shared_experts_pattern",
-                "shared_experts_gate_pattern",
-                "expert_activation"},
-               "libds has no expert parallelism yet");
   keys.section("eigenvalue",
                {"verbose", "max_iter", "tol", "stability", "gas_boundary_resolution", "layer_name",
                 "layer_num", "model_name"},
@@ -292,7 +255,47 @@ void nested_sections(Rows& keys) {
   keys.no_effect("data_efficiency.data_sampling.", {"num_epochs", "num_workers", "pin_memory"});
   // Lengths are those of the run's own documents.
   keys.no_effect("data_efficiency.data_sampling.dynamic_batching.", {"metrics_path", "verbose"});
-  // A degree of 1 is no parallelism.
+}
+
+// A degree of 1 is no parallelism.
+void parallelisms(Rows& keys) {
+  keys.section("expert_parallel",
+               {"autoep_size",
+                "expert_tensor_parallel_size",
+                "validate_folding_routing",
+                "async_split_plan",
+                "preset_model",
+                "moe_layer_pattern",
+                "expert_pattern",
+                "router_pattern",
+                "use_grouped_mm",
+                "disable_triton_grouped_mm",
+                "route_norm",
+                "route_scale",
+                "score_apply",
+                "combine_impl",
+                "row_weighting_impl",
+                "gate_up_impl",
+                "comm_backend",
+                "comm_num_sm",
+                "comm_qp_margin",
+                "comm_max_tokens_per_rank",
+                "num_expert_groups",
+                "num_limited_groups",
+                "score_func",
+                "top_k",
+                "load_balance_coeff",
+                "routed_scaling_factor",
+                "expert_w1",
+                "expert_w2",
+                "expert_w3",
+                "num_experts_attr",
+                "top_k_attr",
+                "has_shared_experts",
+                "shared_experts_pattern",
+                "shared_experts_gate_pattern",
+                "expert_activation"},
+               "libds has no expert parallelism yet");
   keys.rows.push_back(
       {"tensor_parallel",
        Rule::degree,
@@ -380,6 +383,7 @@ const std::vector<ForeignKey>& foreign_keys() {
     compile(all);
     other_sections(all);
     nested_sections(all);
+    parallelisms(all);
     return std::move(all.rows);
   }();
   return keys;
