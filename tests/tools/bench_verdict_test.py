@@ -36,13 +36,13 @@ def tiers(nvme):
     return {"device": 100.0, "nvme": nvme}, {"device": 100.0, "nvme": nvme}
 
 
-def updates(ours=1.0, rival=0.7):
-    """Parameters per second of forms of so many bytes, as shares of STREAM."""
+def updates(ours=1.0, rival=0.7, cached=2.0):
+    """Parameters per second of forms of so many bytes, as shares of STREAM; cached: of those."""
     sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16,
                             "adamw-lean8": 12, "adamw-lean8-drawn": 12, "adamw-states8-drawn": 18}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
     rates = {name: ours * triad / size for name, size in sizes.items()} | {name: rival * triad / size for name, size in rivals.items()}
     lean = rates["DeepSpeed CPUAdam bf16"]
-    return (sizes, rivals, rates, {name: [rates[name] * size / triad] * 3 for name, size in sizes.items()},
+    return (sizes, rivals, rates, {name: cached * rates[name] for name in sizes}, {name: [rates[name] * size / triad] * 3 for name, size in sizes.items()},
             {name: [rates[name] / lean] * 3 for name in sizes})
 
 
@@ -68,7 +68,7 @@ CASES = [
     ("memory", "judge", (2, {0: 164 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 115 * MIB, 100 * MIB),
      [(2, {0: 165 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 100 * MIB, 100 * MIB),
       (2, {0: 100 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 116 * MIB, 100 * MIB)]),
-    ("optimizers", "judge", updates(), [updates(ours=0.9), updates(rival=1.1)]),
+    ("optimizers", "judge", updates(), [updates(ours=0.9), updates(rival=1.1), updates(ours=0.9, cached=1.05)]),
     ("plan", "judge", (PLAN.format(0.4, 1.9, 1.9),),
      [(PLAN.format(0.6, 1.9, 1.9),), (PLAN.format(0.4, 2.1, 1.9),), (PLAN.format(0.4, 1.9, 2.1),)]),
     ("tiers", "judge", (1000000, *tiers(81.0)), [(1000000, *tiers(79.0))]),
@@ -113,6 +113,9 @@ def judged(folder):
             code, text = outcome(verdict, judge, figures)
             expect(code == 1 and text.splitlines()[-1].startswith("FAIL: ") and "MISSED" in text,
                    f"{bench}.{name} of {figures}: exit code {code}, {text}")
+    for cached, reach in ((2.0, False), (1.05, True)):  # what even the cache misses is out of reach
+        _, text = outcome(verdict, importlib.import_module("optimizers").judge, updates(ours=0.9, cached=cached))
+        expect(("out of reach" in text) == reach, f"optimizers.judge of a cache of {cached}: {text}")
     for path in folder.glob("*.py"):  # no judge is without a case
         for name in re.findall(r"^def (judge\w*)\(", path.read_text(), re.MULTILINE):
             expect((path.stem, name) in seen, f"{path.name}: {name} has no case in this test")
