@@ -13,10 +13,6 @@
 namespace ds::jinja {
 namespace {
 
-[[noreturn]] void undefined_used(const Value& value) {
-  fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
-}
-
 Value loop_attribute(const Loop& loop, std::string_view name) {
   auto size = static_cast<int64_t>(loop.items->size());
   auto neighbour = [&](int64_t at) {
@@ -77,7 +73,7 @@ int64_t bound(const Value& given, int64_t otherwise) {
 }  // namespace
 
 Value attribute(const Value& object, std::string_view name, Budget& budget) {
-  if (object.is_undefined()) undefined_used(object);
+  require_defined(object);
   if (object.is_loop()) return loop_attribute(object.loop(), name);
   if (name.starts_with("_") || is_of_python(object, name))
     fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
@@ -89,7 +85,7 @@ Value attribute(const Value& object, std::string_view name, Budget& budget) {
 }
 
 Value item(const Value& object, const Value& index, Budget& budget) {
-  if (object.is_undefined()) undefined_used(object);
+  require_defined(object);
   const Values* const items = numbered(object);
   if (items && (index.is_int() || index.is_bool())) {
     auto size = static_cast<int64_t>(items->size());
@@ -116,7 +112,7 @@ Value item(const Value& object, const Value& index, Budget& budget) {
 }
 
 Value slice(const Value& object, const Value& begin, const Value& end, const Value& step, Budget& budget) {
-  if (object.is_undefined()) undefined_used(object);
+  require_defined(object);
   int64_t size = size_of(object), by = bound(step, 1);
   if (by == 0) fault(DS_ERROR_CONFIG, "the step of a slice is 0");
   auto place = [&](const Value& given, int64_t otherwise) {

@@ -128,7 +128,7 @@ Value truncated(double value, V otherwise) {
 
 // A number as a text may be undefined for Python, and have marks that only Python knows.
 void check_number(V value) {
-  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  require_defined(value);
   if (value.is_text() && value.text().find('_') != std::string::npos)
     fault(DS_ERROR_UNSUPPORTED, "a number with '_' is unsupported");
 }
@@ -181,7 +181,7 @@ Value rounded(V value, A a, B) {
 
 // Jinja's do_indent.
 Value indented(V value, A a, B budget) {
-  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  require_defined(value);
   if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent of a {}", value.kind());
   std::string indent = "    ";
   if (a.has(0)) {

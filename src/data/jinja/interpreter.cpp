@@ -330,7 +330,7 @@ Value Interpreter::call(const Expression& e, const Scope& scope) {
   Value found = value(callee, scope);
   if (found.is_macro()) return call_macro(found.macro(), arguments(e, scope));
   if (found.is_function()) return call_function(found.function().name, arguments(e, scope), budget_);
-  if (found.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", found.name());
+  require_defined(found);
   fault(DS_ERROR_CONFIG, "a {} cannot be called", found.kind());
 }
 

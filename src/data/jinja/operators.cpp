@@ -11,9 +11,8 @@ namespace ds::jinja {
 namespace {
 
 [[noreturn]] void refuse(std::string_view mark, const Value& a, const Value& b) {
-  for (const Value* one : {&a, &b}) {
-    if (one->is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", one->name());
-  }
+  require_defined(a);
+  require_defined(b);
   fault(DS_ERROR_CONFIG, "'{}' of a {} and a {}", mark, a.kind(), b.kind());
 }
 
@@ -111,7 +110,7 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
 }
 
 Value signed_value(std::string_view mark, const Value& value) {
-  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+  require_defined(value);
   if (!value.is_number()) fault(DS_ERROR_CONFIG, "'{}' of a {}", mark, value.kind());
   if (value.is_real()) return Value::of(mark == "-" ? -value.number() : value.number());
   if (mark == "+") return Value::of(value.integer());
@@ -124,9 +123,8 @@ bool compare(std::string_view word, const Value& a, const Value& b, Budget& budg
   if (word == "!=") return !equal(a, b, budget);
   if (word == "in") return contains(b, a, budget);
   if (word == "not in") return !contains(b, a, budget);
-  for (const Value* one : {&a, &b}) {
-    if (one->is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", one->name());
-  }
+  require_defined(a);
+  require_defined(b);
   bool nan = (a.is_real() && std::isnan(a.number())) || (b.is_real() && std::isnan(b.number()));
   if (word == "<") return less(a, b, budget);
   if (word == ">") return less(b, a, budget);

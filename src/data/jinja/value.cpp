@@ -181,6 +181,10 @@ std::string Value::repr(Budget& budget) const {
   return out;
 }
 
+void require_defined(const Value& value) {
+  if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+}
+
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.work(1);
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();

@@ -135,6 +135,8 @@ struct Loop {
   int64_t at = 0, depth = 1;
 };
 
+// Throws Fault with the name of an undefined value.
+void require_defined(const Value& value);
 bool equal(const Value& a, const Value& b, Budget& budget);
 // Whether a dict could have it as a key: no list or dict, nor a tuple with one in it.
 bool hashable(const Value& value);
