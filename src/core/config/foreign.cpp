@@ -296,14 +296,33 @@ void parallelisms(Rows& keys) {
                 "shared_experts_gate_pattern",
                 "expert_activation"},
                "libds has no expert parallelism yet");
-  keys.rows.push_back(
-      {"tensor_parallel",
-       Rule::degree,
-       {},
-       {"autotp_size", "tp_size", "tp", "tensor_parallel", "dtype", "tp_overlap_comm", "tp_grain_size",
-        "injection_policy_tuple", "partition_config", "preset_model", "keep_module_on_host", "kernel_inject",
-        "replace_with_kernel_inject", "vocab_parallel_lm_head", "vocab_parallel_ce_backend"},
-       "libds has no tensor parallelism yet"});
+  keys.rows.push_back({"tensor_parallel",
+                       Rule::degree,
+                       {},
+                       {"autotp_size",
+                        "tp_size",
+                        "tp",
+                        "tp.tp_size",
+                        "tp.tp_grain_size",
+                        "tp.mpu",
+                        "tp.tp_group",
+                        "tensor_parallel",
+                        "tensor_parallel.tp_size",
+                        "tensor_parallel.tp_grain_size",
+                        "tensor_parallel.mpu",
+                        "tensor_parallel.tp_group",
+                        "dtype",
+                        "tp_overlap_comm",
+                        "tp_grain_size",
+                        "injection_policy_tuple",
+                        "partition_config",
+                        "preset_model",
+                        "keep_module_on_host",
+                        "kernel_inject",
+                        "replace_with_kernel_inject",
+                        "vocab_parallel_lm_head",
+                        "vocab_parallel_ce_backend"},
+                       "libds has no tensor parallelism yet"});
   keys.rows.push_back({"pipeline",
                        Rule::degree,
                        {},
@@ -327,19 +346,29 @@ bool switched_on(const Json& value) {
         value.empty() ? "" : value + " is ", key.reason);
 }
 
-void check_inside(const ForeignKey& key, const Json& given) {
+// Members of the section `section`; what has known members of its own is a section, too.
+void check_members(const std::vector<std::string>& known, const std::string& section, const Json& given) {
   if (!given.is_object())
-    raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(key.path), given.dump());
-  std::vector<std::string> known;
-  for (const std::string& name : key.inside) known.push_back(key.path + "." + name);
+    raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(section), given.dump());
   for (const auto& [name, value] : given.object()) {
-    const std::string path = key.path + "." + name;
+    const std::string path = section + "." + name;
+    const auto inside = [&](const std::string& one) { return one.starts_with(path + "."); };
+    if (std::any_of(known.begin(), known.end(), inside)) {
+      check_members(known, path, value);
+      continue;
+    }
     if (name == "enabled" || known.empty() || std::find(known.begin(), known.end(), path) != known.end())
       continue;
     const std::string near = nearest_path(path, known);
     raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
           near.empty() ? "" : "; did you mean " + near + "?");
   }
+}
+
+void check_inside(const ForeignKey& key, const Json& given) {
+  std::vector<std::string> known;
+  for (const std::string& name : key.inside) known.push_back(key.path + "." + name);
+  check_members(known, key.path, given);
 }
 
 // Refuses a part whose `enabled` is on, unless an `enabled` around it is off. The `enabled` of what only
@@ -407,12 +436,6 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
       return ForeignEffect::off;
     case Rule::degree:
       check_inside(key, given);
-      for (const char* part : {"tp", "tensor_parallel"}) {
-        const Json* inner = given.find(part);
-        if (inner)
-          check_inside({key.path + "." + part, {}, {}, {"tp_size", "tp_grain_size", "mpu", "tp_group"}},
-                       *inner);
-      }
       check_degree(key, key.path, given);
       return ForeignEffect::none;
     case Rule::only:
