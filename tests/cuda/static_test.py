@@ -5,7 +5,7 @@ usage: static_test.py KEPT SOURCES
 KEPT has, for each file of SOURCES, NAME.log: what the assembler says of its kernels for sm_80 and sm_90, and
 NAME.compute_90.ptx. No entry spills or has a stack; none adds to floats atomically; the exact files (EXACT) have no fused or
 approximate arithmetic in their PTX (never in SASS: division and roots are expanded with fused multiply-adds there); hot loops
-(WIDE) load 16 bytes at a time. Exit 77: KEPT is empty, because the plugin is not built here; skipped.
+(WIDE) load 16 bytes at a time; entries of MOST_REGISTERS have no more. Exit 77: KEPT is empty, because the plugin is not built here; skipped.
 """
 import pathlib
 import re
@@ -18,6 +18,8 @@ WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "
 INEXACT = re.compile(r"\b(fma|mad)\.r[nzmp]\S*|\S*\.approx\S*|\S*\.ftz\S*")
 ATOMIC = re.compile(r"\b(atom|red)\.\S*\.(f16|f16x2|bf16|bf16x2|f32|f64)\b")
 MOST_SHARED = 163 * 1024
+# Registers of a thread with which so many blocks of 128 threads as an entry counts on fit into a multiprocessor's 65,536.
+MOST_REGISTERS = {"attention_dkv_bf16_64": 168, "attention_dkv_f16_64": 168}
 
 
 def resources(name, log):
@@ -29,6 +31,9 @@ def resources(name, log):
         numbers = [int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", text)]
         if len(numbers) != 3 or any(numbers):
             found.append(f"{name} {arch}: {entry} has a stack or spills: {text.strip()}")
+        registers = int(re.search(r"Used (\d+) registers", text)[1])
+        if registers > MOST_REGISTERS.get(entry, registers):
+            found.append(f"{name} {arch}: {entry} has {registers} registers, {MOST_REGISTERS[entry]} at most leave room for its blocks")
         shared = re.search(r"(\d+) bytes smem", text)
         if shared and int(shared[1]) > MOST_SHARED:
             found.append(f"{name} {arch}: {entry} has {shared[1]} bytes of shared memory")

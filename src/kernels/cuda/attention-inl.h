@@ -97,17 +97,21 @@ DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) 
 }
 
 // Whether a query, whose sequence begins at `begin`, sees a key.
-DS_DEVICE bool sees(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key) {
+template <typename Row>
+DS_DEVICE bool sees(const AttentionArgs& a, Row query, Row begin, Row key) {
   return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
          (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
 }
 
 // Whether a row sees one key only.
-DS_DEVICE bool sees_one(const AttentionArgs& a, int64_t row) {
-  const int64_t begin = begin_of(a, row), end = a.causal ? row + 1 : smaller(begin + a.seq, a.rows);
-  const int64_t low = a.window == 0 ? begin : larger(begin, row - a.window + 1);
+template <typename Row>
+DS_DEVICE bool sees_one(const AttentionArgs& a, Row row) {
+  const Row begin = begin_of(a, row);
+  const Row end = a.causal ? row + 1 : static_cast<Row>(smaller(begin + a.seq, a.rows));
+  const Row low = a.window == 0 ? begin : static_cast<Row>(larger(begin, row - a.window + 1));
+  if (!a.mask && !a.first) return end - low == 1;
   int seen = 0;
-  for (int64_t key = low; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
+  for (Row key = low; key < end && seen < 2; ++key) seen += sees(a, row, begin, key) ? 1 : 0;
   return seen == 1;
 }
 

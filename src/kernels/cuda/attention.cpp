@@ -27,9 +27,10 @@ namespace {
 using Made = std::unique_ptr<Kernel>;
 
 // Entries for heads of at most `depth` columns. Of type f32: on any operands; else on operands of that type,
-// by tensor cores.
+// by tensor cores, with dropout and a cap only if `any`.
 struct Entries {
   DType type;
+  bool any;
   int64_t depth;
   const char *forward, *queries, *keys;
 
@@ -46,9 +47,9 @@ struct Entries {
                                 : mma_bytes(2 * strips_of(depth), queries_tile());
   }
   constexpr uint32_t keys_bytes(int64_t columns) const {
-    constexpr uint32_t kOfQuery = 2 * sizeof(float) + sizeof(uint32_t);
-    return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 2)
-                                : mma_bytes(2, kMmaTile) + 2 * kMmaTile * kOfQuery;
+    return type == DS_DTYPE_F32
+               ? plain_bytes(columns, 4, 2)
+               : mma_bytes(2, kMmaTile) + 2 * kMmaTile * kOfQueryFloats * uint32_t{sizeof(float)};
   }
 
  private:
@@ -65,13 +66,20 @@ struct Entries {
   }
 };
 constexpr Entries kEntries[] = {
-    {DS_DTYPE_BF16, 64, "attention_bf16_64", "attention_dq_bf16_64", "attention_dkv_bf16_64"},
-    {DS_DTYPE_BF16, 128, "attention_bf16_128", "attention_dq_bf16_128", "attention_dkv_bf16_128"},
-    {DS_DTYPE_F16, 64, "attention_f16_64", "attention_dq_f16_64", "attention_dkv_f16_64"},
-    {DS_DTYPE_F16, 128, "attention_f16_128", "attention_dq_f16_128", "attention_dkv_f16_128"},
-    {DS_DTYPE_F32, 64, "attention_64", "attention_dq_64", "attention_dkv_64"},
-    {DS_DTYPE_F32, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
-    {DS_DTYPE_F32, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
+    {DS_DTYPE_BF16, false, 64, "attention_bf16_64", "attention_dq_bf16_64", "attention_dkv_bf16_64"},
+    {DS_DTYPE_BF16, true, 64, "attention_bf16_64_any", "attention_dq_bf16_64_any",
+     "attention_dkv_bf16_64_any"},
+    {DS_DTYPE_BF16, false, 128, "attention_bf16_128", "attention_dq_bf16_128", "attention_dkv_bf16_128"},
+    {DS_DTYPE_BF16, true, 128, "attention_bf16_128_any", "attention_dq_bf16_128_any",
+     "attention_dkv_bf16_128_any"},
+    {DS_DTYPE_F16, false, 64, "attention_f16_64", "attention_dq_f16_64", "attention_dkv_f16_64"},
+    {DS_DTYPE_F16, true, 64, "attention_f16_64_any", "attention_dq_f16_64_any", "attention_dkv_f16_64_any"},
+    {DS_DTYPE_F16, false, 128, "attention_f16_128", "attention_dq_f16_128", "attention_dkv_f16_128"},
+    {DS_DTYPE_F16, true, 128, "attention_f16_128_any", "attention_dq_f16_128_any",
+     "attention_dkv_f16_128_any"},
+    {DS_DTYPE_F32, true, 64, "attention_64", "attention_dq_64", "attention_dkv_64"},
+    {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
+    {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
 // What a block may have on every GPU from sm_80 on. Heads of more than 128 columns need sm_80 or sm_90.
 constexpr uint32_t kLeastShared = 99 << 10;
@@ -81,21 +89,24 @@ constexpr bool fits(const Entries& e) {
 }
 static_assert(std::ranges::all_of(kEntries, fits));
 
-constexpr int64_t kMostMmaRows = int64_t{1} << 30;  // the others count rows by 64 bits
+// Rows, and elements of a row, that tensor cores' entries count by 32 bits.
+constexpr int64_t kMostMmaExtent = int64_t{1} << 30;
 
 std::string too_wide(int64_t depth) {
   return fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
 }
 
-// The first that takes heads of this depth whose operands, masks aside, all have one type; null and a reason
-// where none does.
-const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, std::string* refusal) {
+// The first that takes heads of this depth, with dropout or a cap where `any`, whose operands, masks aside,
+// all have one type; null and a reason where none does.
+const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, bool any,
+                          std::string* refusal) {
   const DType type = operands[0].dtype;
-  const bool one = std::ranges::all_of(
-      operands, [&](const TensorView& view) { return view.dtype == type || view.dtype == DS_DTYPE_I32; });
-  const bool mma = one && operands[0].dims[0] < kMostMmaRows;
+  const bool mma = std::ranges::all_of(operands, [&](const TensorView& view) {
+    return (view.dtype == type || view.dtype == DS_DTYPE_I32) &&
+           std::ranges::all_of(view.dims, [](int64_t extent) { return extent < kMostMmaExtent; });
+  });
   for (const Entries& e : kEntries) {
-    if (depth <= e.depth && (e.type == DS_DTYPE_F32 || (mma && e.type == type))) return &e;
+    if (depth <= e.depth && (e.any || !any) && (e.type == DS_DTYPE_F32 || (mma && e.type == type))) return &e;
   }
   *refusal = too_wide(depth);
   return nullptr;
@@ -124,6 +135,7 @@ struct Shape {
         dropout(attrs.real_or("dropout", 0)),
         op(static_cast<uint32_t>(attrs.integer_or("op", 0))) {}
 
+  bool any() const { return cap != 0 || dropout != 0; }
   // in: qkv or q, k, v, then perhaps a mask.
   static bool packed(std::span<const TensorView> in) { return in.size() < 3; }
   int64_t depth(std::span<const TensorView> in) const {
@@ -170,7 +182,7 @@ Heads rows_of(const TensorView& y, int64_t depth) { return {operand(y), y.dims[1
 Made make_attention(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
-  const Entries* const entries = entries_of(query.in, shape.depth(query.in), refusal);
+  const Entries* const entries = entries_of(query.in, shape.depth(query.in), shape.any(), refusal);
   if (!entries) return nullptr;
   return made([=](Launcher& launcher, const Arguments& c) {
     AttentionArgs a = shape.args(c, c.in);
@@ -187,16 +199,28 @@ std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
   return in.subspan(1, in.size() - 3);
 }
 
+void take_scratch(Scratch& scratch, bool plain, AttentionArgs& a) {
+  const int64_t pairs = a.rows * a.heads;
+  if (plain) {
+    a.delta = scratch.take<float>(pairs);
+    a.alone = scratch.take<uint8_t>(a.rows);
+  } else {
+    a.queries = scratch.take<float>(pairs * kOfQueryFloats);
+  }
+}
+
 Made make_attention_dx(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
   std::span<const TensorView> without_stats = query.in.first(query.in.size() - 2);  // y and lse
-  const Entries* const entries = entries_of(without_stats, shape.depth(operands_of_dx(query.in)), refusal);
+  const Entries* const entries =
+      entries_of(without_stats, shape.depth(operands_of_dx(query.in)), shape.any(), refusal);
   if (!entries) return nullptr;
-  const int64_t rows = query.in[0].dims[0];
+  const bool plain = entries->type == DS_DTYPE_F32;
+  AttentionArgs sized{};
+  sized.rows = query.in[0].dims[0], sized.heads = static_cast<int32_t>(shape.heads);
   Scratch room(nullptr);
-  room.take<float>(rows * shape.heads);
-  room.take<uint8_t>(rows);
+  take_scratch(room, plain, sized);
   return made(
       [=](Launcher& launcher, const Arguments& c) {
         std::span<const TensorView> in = operands_of_dx(c.in), stats = c.in.last(2);
@@ -209,14 +233,14 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         a.dk = shape.part(c.out, packed, 1, a.depth);
         a.dv = shape.part(c.out, packed, 2, a.depth);
         Scratch scratch(c.scratch);
-        a.delta = scratch.take<float>(a.rows * a.heads);
-        a.alone = scratch.take<uint8_t>(a.rows);
-        if (entries->type == DS_DTYPE_F32) {
+        take_scratch(scratch, plain, a);
+        if (plain) {
           start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
                 kDeltaRoom);
         } else {
-          start(launcher, "attention_delta_mma",
-                {blocks(a.rows * a.heads * delta_lanes(a.depth), kDeltaThreads)}, {kDeltaThreads}, a);
+          start(launcher, "attention_queries_mma",
+                {blocks(a.rows * delta_lanes(a.depth), kDeltaThreads), static_cast<uint32_t>(a.heads)},
+                {kDeltaThreads}, a);
         }
         start(launcher, entries->queries,
               {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads},

@@ -19,6 +19,7 @@ struct AttentionArgs {
   float* lse;            // [heads, rows]
   float* delta;          // [heads, rows]: dy . y
   uint8_t* alone;        // [rows]: whether a row sees one key only
+  float* queries;        // [heads, rows, kOfQueryFloats], in place of both on tensor cores
   const StepScalars* scalars;
   int64_t rows, seq, window;
   int64_t words;  // of the random stream, between two rows of one head
@@ -53,6 +54,8 @@ constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
 // Elements from row to row in shared memory. Eight rows at once are read from different banks: by a pitch,
 // or, where six tiles would not fit into the 99 KiB that sm_86 and later have, by eights that change places.
 constexpr int mma_pitch(int64_t depth) { return static_cast<int>(depth == 64 ? depth + 8 : depth); }
+
+constexpr int kOfQueryFloats = 4;  // of what backward on tensor cores needs of a query
 
 // dy . y beside tensor cores: threads for a row of a head.
 constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }

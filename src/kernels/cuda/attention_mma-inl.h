@@ -14,7 +14,7 @@ constexpr int kSide = kMmaTile;       // rows of a tile
 constexpr int kStrip = 16;            // rows that a warp has on the left side of a product
 constexpr int kMatrices = kSide / 8;  // of 8 columns each, across a tile
 
-// Rows have numbers of 32 bits here: attention.cpp gives these kernels no more of them.
+// Rows, and elements of a row, have numbers of 32 bits here: attention.cpp gives these kernels no more.
 DS_DEVICE int count_of(const AttentionArgs& a) { return static_cast<int>(a.rows); }
 DS_DEVICE int window_of(const AttentionArgs& a) { return static_cast<int>(a.window); }
 DS_DEVICE int end_of(const AttentionArgs& a, int begin) {  // behind the sequence, where it is no document
@@ -67,39 +67,50 @@ DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
+// Where a thread copies from: eight columns of every kRows-th row of a head.
+template <int depth>
+struct Source {
+  static constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
+  const uint16_t* from;  // of row 0 of head 0, and own() rows on
+  int row, head;
+  bool whole;  // copied by 16 bytes
+
+  DS_DEVICE int own() { return static_cast<int>(threadIdx.x) / kThreadsOfRow; }
+  DS_DEVICE int eight() { return static_cast<int>(threadIdx.x) % kThreadsOfRow; }
+  DS_DEVICE Source of(const Heads& h) {
+    const auto* const at = static_cast<const uint16_t*>(h.at.data);
+    const int row = static_cast<int>(h.row);
+    return {at + int64_t{own()} * row + 8 * eight(), row, static_cast<int>(h.head), aligned(h, 16)};
+  }
+};
 // Asks for those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0. They are
 // there when every thread has awaited its copies and met the others.
 template <int depth>
-DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Heads& h, int first, int64_t head, uint64_t rows,
-                            Tile<depth> to) {
-  constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
-  const int own = static_cast<int>(threadIdx.x) / kThreadsOfRow,
-            d = static_cast<int>(threadIdx.x) % kThreadsOfRow * 8;
-  const auto* from =
-      static_cast<const uint16_t*>(h.at.data) + int64_t{first + own} * h.row + head * h.head + d;
+DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first, int head,
+                            uint64_t rows, Tile<depth> to) {
+  constexpr int kRows = Source<depth>::kRows;
   static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);  // an eight is moved alike in every row of a thread
-  uint16_t* at = eight_at(to, 0, own, 0, d / 8);
-  if (d >= a.depth) rows = 0;
-  if (!aligned(h, 16)) {
+  const int own = Source<depth>::own(), count = a.depth - 8 * Source<depth>::eight();
+  uint16_t* at = eight_at(to, 0, own, 0, Source<depth>::eight());
+  const uint16_t* from = source.from + int64_t{first} * source.row + int64_t{head} * source.head;
+  if (count <= 0) rows = 0;
+  if (!source.whole) {
 #pragma unroll 1
-    for (int r = own; r < kSide; r += kRows, from += kRows * h.row, at += kRows * to.kPitch)
-      *reinterpret_cast<uint4*>(at) = gather_eight(from, rows >> r & 1 ? a.depth - d : 0);
+    for (int r = own; r < kSide; r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
+      *reinterpret_cast<uint4*>(at) = gather_eight(from, rows >> r & 1 ? count : 0);
     return;
   }
   const uint32_t halves[2] = {static_cast<uint32_t>(rows) >> own, static_cast<uint32_t>(rows >> 32) >> own};
 #pragma unroll
-  for (int r = 0; r < kSide; r += kRows, from += kRows * h.row, at += kRows * to.kPitch) {
-    if (halves[r / 32] >> (r % 32) & 1)
-      copy_ahead(at, from);
-    else
-      *reinterpret_cast<uint4*>(at) = make_uint4(0, 0, 0, 0);
-  }
+  for (int r = 0; r < kSide; r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
+    copy_ahead(at, from, halves[r / 32] >> (r % 32) & 1);
 }
 
 // The lowest n bits.
-DS_DEVICE uint64_t lowest(int n) {
-  if (n >= kSide) return ~uint64_t{0};
-  return n <= 0 ? 0 : (uint64_t{1} << n) - 1;
+template <typename Bits = uint64_t>
+DS_DEVICE Bits lowest(int n) {
+  if (n >= 8 * static_cast<int>(sizeof(Bits))) return ~Bits{0};
+  return n <= 0 ? 0 : (Bits{1} << n) - 1;
 }
 // Bits of the rows of a tile for which counts(row).
 template <typename F>
@@ -112,7 +123,8 @@ DS_DEVICE uint64_t rows_where(int first, const F& counts) {
 DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int first) { return lowest(count_of(a) - first); }
 // Of those of the sequence that begins at `begin`.
 DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first) {
-  const uint64_t rows = lowest(end_of(a, begin) - first) & ~lowest(begin - first);
+  uint64_t rows = lowest(end_of(a, begin) - first);
+  if (first < begin) rows &= ~lowest(begin - first);
   if (!a.first) return rows;
   return rows & rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
 }
@@ -126,15 +138,18 @@ DS_DEVICE bool is_of_sequence(const AttentionArgs& a, int row, int begin) {
   if (row < begin || row >= end_of(a, begin)) return false;
   return !a.first || begin_of(a, row) == begin;
 }
-// Of these keys of that sequence those that `query` sees, and of these queries those that see `key`.
-DS_DEVICE uint64_t seen_by(const AttentionArgs& a, int query, int begin, int first, uint64_t keys) {
+// Of these keys of that sequence, from `first` on, those that `query` sees, and of these queries those that
+// see `key`.
+template <typename Bits>
+DS_DEVICE Bits seen_by(const AttentionArgs& a, int query, int begin, int first, Bits keys) {
   if (!is_of_sequence(a, query, begin)) return 0;
-  if (a.causal) keys &= lowest(query + 1 - first);
-  return a.window == 0 ? keys : keys & ~lowest(query - window_of(a) + 1 - first);
+  if (a.causal) keys &= lowest<Bits>(query + 1 - first);
+  return a.window == 0 ? keys : keys & ~lowest<Bits>(query - window_of(a) + 1 - first);
 }
-DS_DEVICE uint64_t seen_from(const AttentionArgs& a, int key, int first, uint64_t queries) {
-  if (a.causal) queries &= ~lowest(key - first);
-  return a.window == 0 ? queries : queries & lowest(key + window_of(a) - first);
+template <typename Bits>
+DS_DEVICE Bits seen_from(const AttentionArgs& a, int key, int first, Bits queries) {
+  if (a.causal) queries &= ~lowest<Bits>(key - first);
+  return a.window == 0 ? queries : queries & lowest<Bits>(key + window_of(a) - first);
 }
 
 // Neighbouring rows.
@@ -172,12 +187,12 @@ struct Queries {
 
 // Tiles of keys of the queries [row, end), sequence by sequence, counted from the sequence's first row.
 struct KeyTiles {
-  int end, behind, begin, key, last;
-  bool there;
+  int behind, begin, key, last;
 
+  DS_DEVICE bool there(const KeyTiles& t) { return t.key >= 0; }
   DS_DEVICE KeyTiles of(const AttentionArgs& a, int row, int end) {
-    KeyTiles t{end, row, 0, 0, 0, row < end};
-    if (!t.there) return t;
+    KeyTiles t{row, 0, row < end ? 0 : -1, 0};
+    if (!there(t)) return t;
     t.begin = begin_of(a, row);
     t.behind = behind_of(a, row, t.begin, end);
     t.last = a.causal ? t.behind : end_of(a, t.begin);
@@ -185,48 +200,64 @@ struct KeyTiles {
     t.key = t.begin + (low - t.begin) / kSide * kSide;
     return t;
   }
-  DS_DEVICE KeyTiles after(const AttentionArgs& a, KeyTiles t) {
+  DS_DEVICE KeyTiles after(const AttentionArgs& a, KeyTiles t, int end) {
     t.key += kSide;
-    return t.key < t.last ? t : of(a, t.behind, t.end);
+    return t.key < t.last ? t : of(a, t.behind, end);
   }
 };
 
-// Tiles of queries that may see one of the keys [row, end), sequence by sequence, then head by head, counted
-// from the sequence's first row.
+// Tiles of queries that may see one of the keys [first, end), sequence by sequence, then head by head,
+// counted from the sequence's first row.
 struct QueryTiles {
-  int end, behind, begin, low, high, head, query;
-  bool there;
+  int first, end, key_head;
+  int behind, begin, head, query;  // the keys from `behind` on are of later sequences
 
-  DS_DEVICE QueryTiles of(const AttentionArgs& a, int row, int end, int key_head) {
-    QueryTiles t{end, row, 0, 0, 0, key_head * a.group, 0, row < end};
-    if (!t.there) return t;
-    t.begin = begin_of(a, row);
-    t.behind = behind_of(a, row, t.begin, end);
-    t.low = t.begin + ((a.causal ? row : t.begin) - t.begin) / kSide * kSide;
-    t.high = end_of(a, t.begin);
-    if (a.window != 0) t.high = smaller(t.high, t.behind - 1 + window_of(a));
-    t.query = t.low;
+  DS_DEVICE bool there(const QueryTiles& t) { return t.query >= 0; }
+  DS_DEVICE QueryTiles of(const AttentionArgs& a, int first, int end, int key_head) {
+    QueryTiles t{first, end, key_head, first, 0, 0, -1};
+    return next_sequence(a, t);
+  }
+  DS_DEVICE QueryTiles after(const AttentionArgs& a, QueryTiles t) {
+    t.query += kSide;
+    const bool in_sight = a.window == 0 || t.query < t.behind - 1 + window_of(a);
+    if (in_sight && is_of_sequence(a, t.query, t.begin)) return t;
+    t.query = lowest_query(a, t);
+    return ++t.head < (t.key_head + 1) * a.group ? t : next_sequence(a, t);
+  }
+
+ private:
+  DS_DEVICE int lowest_query(const AttentionArgs& a, const QueryTiles& t) {
+    return a.causal ? t.begin + larger(t.first - t.begin, 0) / kSide * kSide : t.begin;
+  }
+  DS_DEVICE QueryTiles next_sequence(const AttentionArgs& a, QueryTiles t) {
+    t.query = -1;
+    if (t.behind >= t.end) return t;
+    t.begin = begin_of(a, t.behind);
+    t.behind = behind_of(a, t.behind, t.begin, t.end);
+    t.head = t.key_head * a.group;
+    t.query = lowest_query(a, t);
     return t;
   }
-  DS_DEVICE QueryTiles after(const AttentionArgs& a, QueryTiles t, int key_head) {
-    t.query += kSide;
-    if (t.query < t.high && is_of_sequence(a, t.query, t.begin)) return t;
-    t.query = t.low;
-    return ++t.head < (key_head + 1) * a.group ? t : of(a, t.behind, t.end, key_head);
-  }
 };
 
-// Calls f(m, half, n, c) for the thread's elements of `count` matrices of each strip: element 2 * half + c of
-// matrix n of strip m.
+// Of a thread's elements of `count` matrices of each strip, 2 * half + c of matrix n of strip m is in one of
+// its rows: calls f(m, half) for the rows, f(n, c) for a row's elements, and f(m, half, n, c) for all of
+// them, those of neighbouring columns one after the other.
+template <int strips, typename F>
+DS_DEVICE void each_row(const F& f) {
+#pragma unroll
+  for (int m = 0; m < strips; ++m) f(m, 0), f(m, 1);
+}
+template <int count, typename F>
+DS_DEVICE void each_of_row(const F& f) {
+#pragma unroll
+  for (int n = 0; n < count; ++n) f(n, 0), f(n, 1);
+}
 template <int strips, int count, typename F>
 DS_DEVICE void each_element(const F& f) {
 #pragma unroll
   for (int m = 0; m < strips; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int n = 0; n < count; ++n) f(m, half, n, 0), f(m, half, n, 1);
-    }
+    each_of_row<count>([&](int n, int c) { f(m, 0, n, c), f(m, 1, n, c); });
   }
 }
 
@@ -327,8 +358,36 @@ DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin,
     bits[i] = kept;
   }
 }
-// The two words of a query.
+// The two words of a query; of one of them, the bits from key `key` of the tile on, all if nothing is
+// dropped.
 DS_DEVICE uint64_t both(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
+DS_DEVICE uint32_t kept_from(bool dropped, const uint32_t* words, int key) {
+  return dropped ? words[key / 32] >> (key % 32) : ~0u;
+}
+
+// What backward needs of a query: lse as an exponent of 2, dy . y times the scale, and what products are
+// multiplied by, of q and k and of dy and v. Of a row that sees one key, and of no row, all is 0, so that the
+// weight is 1 and the gradient 0.
+struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
+  float lse, delta, unit, scale;
+
+  DS_DEVICE OfQuery* all(const AttentionArgs& a, int row, int64_t head) {
+    return reinterpret_cast<OfQuery*>(a.queries) + head * a.rows + row;
+  }
+  DS_DEVICE void put(const AttentionArgs& a, int row, int64_t head, float delta) {
+    const float lse = a.lse[head * a.rows + row];
+    *all(a, row, head) = sees_one(a, row) ? OfQuery{0, 0, 0, 0}
+                                          : OfQuery{lse * kLog2OfE, delta * a.scale, unit_of(a), a.scale};
+  }
+  DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int64_t head) {
+    return row < count_of(a) ? *all(a, row, head) : OfQuery{0, 0, 0, 0};
+  }
+  // Asks for those of a tile's queries, as ask_for_tile() for their rows.
+  DS_DEVICE void ask(const AttentionArgs& a, int first, int64_t head, OfQuery* to) {
+    const int own = static_cast<int>(threadIdx.x);
+    if (own < kSide) copy_ahead(to + own, all(a, first + own, head), first + own < count_of(a));
+  }
+};
 
 // A thread's place in a product: rows `row` and `row` + 8, columns `column` and `column` + 1 of each matrix.
 struct Place {

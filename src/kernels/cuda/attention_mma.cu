@@ -20,8 +20,13 @@
 // sequences. Nothing is added atomically.
 //
 // Where a row sees one key its weight is 1 to the bit. Forward subtracts a score from itself; backward, where
-// lse is rounded and dy . y is a sum of another order, is told (`alone`) that the weight is 1 and the
-// gradient of its score 0.
+// lse is rounded and dy . y is a sum of another order, has numbers of such a query (OfQuery) that make the
+// weight 1 and the gradient of its score 0.
+//
+// What it costs: a block waits for shared memory, tensor cores and exponentials in turn, so others must be
+// there to go on. Entries without dropout and a cap have neither in registers nor in their loops; dk and dv
+// of 64 columns then leave room for three blocks, the others for two. A tile that is cut by the diagonal
+// differs from one whose pairs all count in selections alone, without branches.
 #include "kernels/cuda/attention_mma-inl.h"
 
 namespace ds::cuda {
@@ -39,19 +44,25 @@ template <int depth>
 struct Stages {
   uint16_t* at;
   int first, rows, head;  // rows of the block
+  Source<depth> k, v;
 
   static constexpr int kSize = Tile<depth>::kSize;
+  DS_DEVICE Stages of(const AttentionArgs& a, uint16_t* at, int first, int rows, int head) {
+    return {at, first, rows, head, Source<depth>::of(a.k), Source<depth>::of(a.v)};
+  }
   DS_DEVICE Tile<depth> keys(const Stages& s, int stage) { return {s.at + 2 * stage * kSize}; }
   DS_DEVICE Tile<depth> values(const Stages& s, int stage) { return {s.at + (2 * stage + 1) * kSize}; }
   DS_DEVICE uint32_t* kept(const Stages& s, int stage, int row) {
     return reinterpret_cast<uint32_t*>(s.at + 4 * kSize) + 2 * (stage * s.rows + row);
   }
   // Asks for a tile; returns bits of those of its keys that count.
+  template <bool any>
   DS_DEVICE uint64_t ask(const Stages& s, const AttentionArgs& a, const KeyTiles& tile, int stage) {
     const uint64_t rows = keys_of_tile(a, tile.begin, tile.key);
-    ask_for_tile<depth>(a, a.k, tile.key, s.head / a.group, rows, keys(s, stage));
-    ask_for_tile<depth>(a, a.v, tile.key, s.head / a.group, rows, values(s, stage));
-    if (drops(a)) draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
+    const int key_head = s.head / a.group;
+    ask_for_tile<depth>(a, s.k, tile.key, key_head, rows, keys(s, stage));
+    ask_for_tile<depth>(a, s.v, tile.key, key_head, rows, values(s, stage));
+    if (any && drops(a)) draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
     return rows;
   }
 };
@@ -89,40 +100,41 @@ DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing, F
     sums.y[m][n].v[2 * half] *= kept_share, sums.y[m][n].v[2 * half + 1] *= kept_share;
 }
 
-template <int32_t type, int depth>
+template <int32_t type, int depth, bool any>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
   const Tile<depth> q{room};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
-  const Stages<depth> stages{room + strips * kSize, first, kRows, head};
+  const auto stages = Stages<depth>::of(a, room + strips * kSize, first, kRows, head);
   const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
   const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
   const float unit = unit_of(a);
-  const bool dropped = drops(a);
+  const auto source = Source<depth>::of(a.q);
 #pragma unroll
   for (int m = 0; m < strips; ++m) {
     const int row = first + m * kSide;
-    ask_for_tile<depth>(a, a.q, row, head, rows_of_tile(a, row), {q.at + m * kSize});
+    ask_for_tile<depth>(a, source, row, head, rows_of_tile(a, row), {q.at + m * kSize});
   }
-  KeyTiles tiles = KeyTiles::of(a, first, smaller(first + kRows, count_of(a)));
-  uint64_t next_keys = Stages<depth>::ask(stages, a, tiles, 0);
+  const int end = smaller(first + kRows, count_of(a));
+  KeyTiles tiles = KeyTiles::of(a, first, end);
+  uint64_t next_keys = Stages<depth>::template ask<any>(stages, a, tiles, 0);
   await_copies();
   __syncthreads();
-  const auto queries = Left<depth, strips, true>::of(q, warp_row);
+  const auto queries = Left<depth, strips, !any>::of(q, warp_row);
   Sums<depth, strips> sums{};
 #pragma unroll
   for (int m = 0; m < strips; ++m) sums.top[m][0] = sums.top[m][1] = -INFINITY;
 #pragma unroll 1
-  for (int stage = 0; tiles.there; stage ^= 1) {
+  for (int stage = 0; KeyTiles::there(tiles); stage ^= 1) {
     const int begin = tiles.begin, key = tiles.key;
     const uint64_t keys = next_keys;
-    tiles = KeyTiles::after(a, tiles);
-    if (tiles.there) next_keys = Stages<depth>::ask(stages, a, tiles, stage ^ 1);
+    tiles = KeyTiles::after(a, tiles, end);
+    if (KeyTiles::there(tiles)) next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
     if (!Queries::none_sees(a, mine, begin, {key, key + kSide - 1})) {
       Floats4 s[strips][kMatrices];
       products<type>(queries, Stages<depth>::keys(stages, stage), 0, s);
-      if (a.cap != 0) {
+      if (any && a.cap != 0) {
         each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
           float& x = s[m][n].v[2 * half + c];
           x = bent(a, scaled(a, x));
@@ -134,37 +146,21 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       });
       bool nothing[strips][2] = {};
       if (~keys != 0 || !Queries::all_see(a, mine, begin, {key, key + kSide - 1})) {
-        uint64_t seen[strips][2];
-#pragma unroll
-        for (int m = 0; m < strips; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            seen[m][half] = seen_by(a, first + own_row + m * kStrip + 8 * half, begin, key, keys);
-            nothing[m][half] = seen[m][half] == 0;
-            seen[m][half] >>= column;
-          }
-        }
-        each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
-          float& x = s[m][n].v[2 * half + c];
-          x = seen[m][half] >> (8 * n + c) & 1 ? x : -INFINITY;
+        each_row<strips>([&](int m, int half) {
+          const uint64_t seen = seen_by(a, first + own_row + m * kStrip + 8 * half, begin, key, keys);
+          nothing[m][half] = seen == 0;
+          each_of_row<kMatrices>([&, bits = seen >> column](int n, int c) {
+            if ((bits >> (8 * n + c) & 1) == 0) s[m][n].v[2 * half + c] = -INFINITY;
+          });
         });
       }
-#pragma unroll
-      for (int m = 0; m < strips; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) weigh(sums, m, half, nothing[m][half], s[m]);
-      }
-      if (dropped) {
-        uint64_t kept[strips][2];
-#pragma unroll
-        for (int m = 0; m < strips; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            kept[m][half] =
-                both(Stages<depth>::kept(stages, stage, own_row + m * kStrip + 8 * half)) >> column;
-        }
-        each_element<strips, kMatrices>([&](int m, int half, int n, int c) {
-          s[m][n].v[2 * half + c] *= kept[m][half] >> (8 * n + c) & 1 ? a.factor : 0.0f;
+      each_row<strips>([&](int m, int half) { weigh(sums, m, half, nothing[m][half], s[m]); });
+      if (any && drops(a)) {
+        each_row<strips>([&](int m, int half) {
+          const int row = own_row + m * kStrip + 8 * half;
+          const uint64_t kept = both(Stages<depth>::kept(stages, stage, row)) >> column;
+          each_of_row<kMatrices>(
+              [&](int n, int c) { s[m][n].v[2 * half + c] *= kept >> (8 * n + c) & 1 ? a.factor : 0.0f; });
         });
       }
       add_rows<type, depth>(sums.y, s, Stages<depth>::values(stages, stage), 0);
@@ -187,55 +183,55 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   }
 }
 
-// What backward needs of a query. All is 0 for a row that sees one key.
-struct OfQuery {
-  float lse, delta;  // lse as an exponent of 2, delta times the scale
-  bool alone;
-
-  DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int head) {
-    if (row >= count_of(a) || a.alone[row] != 0) return {0, 0, true};
-    const int64_t i = head * a.rows + row;
-    return {a.lse[i] * kLog2OfE, a.delta[i] * a.scale, false};
-  }
-};
 // From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight that dv is
-// made of. `plain_pair` is for pairs that count, without dropout, a cap or a row that sees one key.
-DS_DEVICE void plain_pair(const AttentionArgs& a, float unit, float lse, float delta, float& x, float& w) {
-  const float p = power_of_2(fused(x, unit, -lse));
-  x = __fmul_rn(p, fused(w, a.scale, -delta));
-  w = p;
+// made of. `share` is what dropout multiplies the weight by.
+template <bool capped>
+DS_DEVICE void weigh_pair(const AttentionArgs& a, const OfQuery& query, float share, float& x, float& w) {
+  const float s = capped ? bent(a, scaled(a, x)) : x;
+  const float p = power_of_2(fused(s, query.unit, -query.lse));
+  x = __fmul_rn(p, fused(w, query.scale * share, -query.delta));
+  if (capped) x *= slope_of(a, s);
+  w = p * share;
 }
-// `share` is what dropout multiplies the weight by.
-DS_DEVICE void any_pair(const AttentionArgs& a, float unit, const OfQuery& query, bool there, float share,
-                        float& x, float& w) {
-  const float s = a.cap == 0 ? x : bent(a, scaled(a, x));
-  const float p = power_of_2(fused(s, query.alone ? 0.0f : unit, -query.lse));
-  float gradient = __fmul_rn(p, fused(w, query.alone ? 0.0f : __fmul_rn(a.scale, share), -query.delta));
-  if (a.cap != 0) gradient *= slope_of(a, s);
-  x = there ? gradient : 0.0f;
-  w = there ? p * share : 0.0f;
+// The same of all pairs of a thread, of which those count that have a bit in `seen`. query(m, half, n, c) and
+// share(m, half, n, c) are an element's.
+template <bool masked, bool capped, int strips, int count, typename Query, typename Share>
+DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips][2], const Query& query,
+                           const Share& share, Floats4 (&s)[strips][count], Floats4 (&dp)[strips][count]) {
+  each_element<strips, count>([&](int m, int half, int n, int c) {
+    float &x = s[m][n].v[2 * half + c], &w = dp[m][n].v[2 * half + c];
+    weigh_pair<capped>(a, query(m, half, n, c), share(m, half, n, c), x, w);
+    if (masked) {
+      const bool there = seen[m][half] >> (8 * n + c) & 1;
+      x = there ? x : 0.0f;
+      w = there ? w : 0.0f;
+    }
+  });
 }
-template <int32_t type, int depth>
+
+template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
-  constexpr int few = strips == 2 ? 2 : 4;  // matrices whose gradients are in registers at a time
+  constexpr int few = strips == 2 || any ? 2 : 4;  // matrices whose gradients are in registers at a time
   using Rows = Left<depth, strips, depth == 64>;
   const Tile<depth> q{room}, dy{room + strips * kSize};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
-  const Stages<depth> stages{room + 2 * strips * kSize, first, kRows, head};
+  const auto stages = Stages<depth>::of(a, room + 2 * strips * kSize, first, kRows, head);
   const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
   const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
-  const float unit = unit_of(a);
-  const bool dropped = drops(a);
+  const bool dropped = any && drops(a);
+  const float factor = dropped ? a.factor : 1.0f;
+  const auto queries_from = Source<depth>::of(a.q), gradients_from = Source<depth>::of(a.dy);
 #pragma unroll
   for (int m = 0; m < strips; ++m) {
     const int row = first + m * kSide;
-    ask_for_tile<depth>(a, a.q, row, head, rows_of_tile(a, row), {q.at + m * kSize});
-    ask_for_tile<depth>(a, a.dy, row, head, rows_of_tile(a, row), {dy.at + m * kSize});
+    ask_for_tile<depth>(a, queries_from, row, head, rows_of_tile(a, row), {q.at + m * kSize});
+    ask_for_tile<depth>(a, gradients_from, row, head, rows_of_tile(a, row), {dy.at + m * kSize});
   }
-  KeyTiles tiles = KeyTiles::of(a, first, smaller(first + kRows, count_of(a)));
-  uint64_t next_keys = Stages<depth>::ask(stages, a, tiles, 0);
+  const int end = smaller(first + kRows, count_of(a));
+  KeyTiles tiles = KeyTiles::of(a, first, end);
+  uint64_t next_keys = Stages<depth>::template ask<any>(stages, a, tiles, 0);
   OfQuery of[strips][2];
 #pragma unroll
   for (int m = 0; m < strips; ++m) {
@@ -248,42 +244,42 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   const Rows queries = Rows::of(q, warp_row), gradients = Rows::of(dy, warp_row);
   Floats4 dq[strips][depth / 8] = {};
 #pragma unroll 1
-  for (int stage = 0; tiles.there; stage ^= 1) {
+  for (int stage = 0; KeyTiles::there(tiles); stage ^= 1) {
     const int begin = tiles.begin, key = tiles.key;
     const uint64_t keys = next_keys;
-    tiles = KeyTiles::after(a, tiles);
-    if (tiles.there) next_keys = Stages<depth>::ask(stages, a, tiles, stage ^ 1);
+    tiles = KeyTiles::after(a, tiles, end);
+    if (KeyTiles::there(tiles)) next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
     const Tile<depth> k = Stages<depth>::keys(stages, stage), v = Stages<depth>::values(stages, stage);
-    const bool plain =
-        !dropped && a.cap == 0 && ~keys == 0 && Queries::all_see(a, mine, begin, {key, key + kSide - 1});
+    const bool all = ~keys == 0 && Queries::all_see(a, mine, begin, {key, key + kSide - 1});
 #pragma unroll 1
     for (int part = 0; part < kSide; part += 8 * few) {
       if (Queries::none_sees(a, mine, begin, {key + part, key + part + 8 * few - 1})) continue;
       Floats4 s[strips][few], dp[strips][few];
       products<type>(queries, k, part, s);
       products<type>(gradients, v, part, dp);
-      if (plain) {
-        each_element<strips, few>([&](int m, int half, int n, int c) {
-          const OfQuery& query = of[m][half];
-          plain_pair(a, unit, query.lse, query.delta, s[m][n].v[2 * half + c], dp[m][n].v[2 * half + c]);
-        });
+      uint32_t seen[strips][2] = {}, kept[strips][2] = {};
+      const auto query = [&](int m, int half, int, int) { return of[m][half]; };
+      const auto one = [](int, int, int, int) { return 1.0f; };
+      if (!any && all) {
+        weigh_pairs<false, false>(a, seen, query, one, s, dp);
       } else {
-        uint64_t seen[strips][2], kept[strips][2];
 #pragma unroll
         for (int m = 0; m < strips; ++m) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const int row = own_row + m * kStrip + 8 * half, shift = part + column;
-            seen[m][half] = seen_by(a, first + row, begin, key, keys) >> shift;
-            kept[m][half] = dropped ? both(Stages<depth>::kept(stages, stage, row)) >> shift : 0;
+            const int row = own_row + m * kStrip + 8 * half;
+            const auto here = static_cast<uint32_t>(keys >> part);
+            seen[m][half] = seen_by(a, first + row, begin, key + part, here) >> column;
+            kept[m][half] = kept_from(dropped, Stages<depth>::kept(stages, stage, row), part) >> column;
           }
         }
-        each_element<strips, few>([&](int m, int half, int n, int c) {
-          const int bit = 8 * n + c;
-          const float share = !dropped ? 1.0f : kept[m][half] >> bit & 1 ? a.factor : 0.0f;
-          any_pair(a, unit, of[m][half], seen[m][half] >> bit & 1, share, s[m][n].v[2 * half + c],
-                   dp[m][n].v[2 * half + c]);
-        });
+        const auto share = [&](int m, int half, int n, int c) {
+          return any && (kept[m][half] >> (8 * n + c) & 1) == 0 ? 0.0f : factor;
+        };
+        if (any && a.cap != 0)
+          weigh_pairs<true, any>(a, seen, query, share, s, dp);
+        else
+          weigh_pairs<true, false>(a, seen, query, share, s, dp);
       }
       add_rows<type, depth>(dq, s, k, part);
     }
@@ -298,63 +294,58 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
 
 // A block's keys are on the left here, so that a thread has two keys of each pair of neighbouring queries;
 // what these are like is in shared memory, in two stages as their rows are.
-template <int32_t type, int depth>
+template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int kSize = Tile<depth>::kSize;
-  constexpr int few = depth == 64 ? 4 : 2;  // matrices whose gradients are in registers at a time
-  using Rows = Left<depth, 1, depth == 64>;
+  constexpr int few = 2;  // matrices whose gradients are in registers at a time
   const Tile<depth> k{room}, v{room + kSize};
   uint16_t* const stages = room + 2 * kSize;  // of queries and gradients
-  auto* const numbers = reinterpret_cast<float*>(stages + 4 * kSize);
-  auto *const alone = reinterpret_cast<uint32_t*>(numbers + 4 * kSide), *const kept = alone + 2 * kSide;
+  auto* const numbers = reinterpret_cast<OfQuery*>(stages + 4 * kSize);
+  auto* const all_kept = reinterpret_cast<uint32_t*>(numbers + 2 * kSide);
   const int first = static_cast<int>(blockIdx.x) * kSide, key_head = static_cast<int>(blockIdx.y);
   const int warp_row = warp() * kStrip, own_row = warp_row + place().row, column = place().column;
   const Span mine{first + warp_row, first + warp_row + kStrip - 1};
-  const float unit = unit_of(a);
-  const bool dropped = drops(a);
-  const int end = smaller(first + kSide, count_of(a));
-  QueryTiles tiles = QueryTiles::of(a, first, end, key_head);
-  const int query_of_thread = static_cast<int>(threadIdx.x) % kSide;
+  const bool dropped = any && drops(a);
+  const float factor = dropped ? a.factor : 1.0f;
+  ask_for_tile<depth>(a, Source<depth>::of(a.k), first, key_head, rows_of_tile(a, first), k);
+  ask_for_tile<depth>(a, Source<depth>::of(a.v), first, key_head, rows_of_tile(a, first), v);
+  QueryTiles tiles = QueryTiles::of(a, first, smaller(first + kSide, count_of(a)), key_head);
+  const auto queries_from = Source<depth>::of(a.q), gradients_from = Source<depth>::of(a.dy);
   const auto ask = [&](int stage) {
     const uint64_t rows = rows_of_sequence(a, tiles.begin, tiles.query);
     uint16_t* const at = stages + 2 * stage * kSize;
-    ask_for_tile<depth>(a, a.q, tiles.query, tiles.head, rows, {at});
-    ask_for_tile<depth>(a, a.dy, tiles.query, tiles.head, rows, {at + kSize});
+    ask_for_tile<depth>(a, queries_from, tiles.query, tiles.head, rows, {at});
+    ask_for_tile<depth>(a, gradients_from, tiles.query, tiles.head, rows, {at + kSize});
+    OfQuery::ask(a, tiles.query, tiles.head, numbers + stage * kSide);
+    if (dropped)
+      draw_kept(a, tiles.query, kSide, tiles.begin, first, tiles.head, all_kept + 2 * stage * kSide);
     return rows;
   };
-  // Of the queries of the next tile, which are read from memory before a tile is worked on, and written
-  // after.
-  const auto tell = [&](int stage, const OfQuery& of, const QueryTiles& tile) {
-    if (threadIdx.x < kSide) {
-      float* const to = numbers + 2 * (stage * kSide + query_of_thread);
-      to[0] = of.lse, to[1] = of.delta;
-      alone[stage * kSide + query_of_thread] = of.alone ? 1 : 0;
-    }
-    if (dropped) draw_kept(a, tile.query, kSide, tile.begin, first, tile.head, kept + 2 * stage * kSide);
+  // Of the keys of the warp.
+  const auto keys_that_count = [&] {
+    return static_cast<uint32_t>(keys_of_tile(a, tiles.begin, first) >> warp_row & lowest(kStrip));
   };
-  ask_for_tile<depth>(a, a.k, first, key_head, rows_of_tile(a, first), k);
-  ask_for_tile<depth>(a, a.v, first, key_head, rows_of_tile(a, first), v);
-  uint64_t next_queries = ask(0), next_keys = keys_of_tile(a, tiles.begin, first);
-  OfQuery of = OfQuery::at(a, tiles.query + query_of_thread, tiles.head);
-  tell(0, of, tiles);
+  uint64_t next_queries = ask(0);
+  uint32_t next_keys = keys_that_count();
   await_copies();
   __syncthreads();
-  const Rows left_k = Rows::of(k, warp_row), left_v = Rows::of(v, warp_row);
+  const auto left_k = Left<depth, 1, depth == 64>::of(k, warp_row);
+  const auto left_v = Left<depth, 1, depth == 64>::of(v, warp_row);
   Floats4 dk[1][depth / 8] = {}, dv[1][depth / 8] = {};
 #pragma unroll 1
-  for (int stage = 0; tiles.there; stage ^= 1) {
+  for (int stage = 0; QueryTiles::there(tiles); stage ^= 1) {
     const int begin = tiles.begin, query = tiles.query;
-    const uint64_t queries = next_queries, keys = next_keys >> warp_row & lowest(kStrip);  // of the warp
-    tiles = QueryTiles::after(a, tiles, key_head);
-    if (tiles.there) {
+    const uint64_t queries = next_queries;
+    const uint32_t keys = next_keys;
+    tiles = QueryTiles::after(a, tiles);
+    if (QueryTiles::there(tiles)) {
       next_queries = ask(stage ^ 1);
-      if (tiles.begin != begin) next_keys = keys_of_tile(a, tiles.begin, first);
-      of = OfQuery::at(a, tiles.query + query_of_thread, tiles.head);
+      if (tiles.begin != begin) next_keys = keys_that_count();
     }
     const Tile<depth> q{stages + 2 * stage * kSize}, dy{q.at + kSize};
-    const bool plain = !dropped && a.cap == 0 && ~queries == 0 && keys == lowest(kStrip) &&
-                       all_in_sight(a, {query, query + kSide - 1}, mine);
+    const bool all = ~queries == 0 && keys == lowest<uint32_t>(kStrip) &&
+                     all_in_sight(a, {query, query + kSide - 1}, mine);
 #pragma unroll 1
     for (int part = 0; part < kSide; part += 8 * few) {
       if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * few - 1}, mine)) continue;
@@ -362,38 +353,32 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       products<type>(left_k, q, part, s);
       products<type>(left_v, dy, part, dp);
       const int place_of_two = stage * kSide + part + column;
-      if (plain) {
-#pragma unroll
-        for (int n = 0; n < few; ++n) {
-          const float4 two = *reinterpret_cast<const float4*>(numbers + 2 * (place_of_two + 8 * n));
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            plain_pair(a, unit, two.x, two.y, s[0][n].v[2 * half], dp[0][n].v[2 * half]);
-            plain_pair(a, unit, two.z, two.w, s[0][n].v[2 * half + 1], dp[0][n].v[2 * half + 1]);
-          }
-        }
+      const auto of = [&](int, int, int n, int c) { return numbers[place_of_two + 8 * n + c]; };
+      const auto one = [](int, int, int, int) { return 1.0f; };
+      uint32_t seen[1][2] = {};
+      if (!any && all) {
+        weigh_pairs<false, false>(a, seen, of, one, s, dp);
       } else {
-        uint64_t seen[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = own_row + 8 * half;
-          seen[half] =
-              keys >> (row - warp_row) & 1 ? seen_from(a, first + row, query, queries) >> part >> column : 0;
+          const auto here = static_cast<uint32_t>(queries >> part);
+          if (keys >> (row - warp_row) & 1)
+            seen[0][half] = seen_from(a, first + row, query + part, here) >> column;
         }
-        each_element<1, few>([&](int, int half, int n, int c) {
-          const int place_of_one = place_of_two + 8 * n + c, key = own_row + 8 * half;
-          const OfQuery one{numbers[2 * place_of_one], numbers[2 * place_of_one + 1],
-                            alone[place_of_one] != 0};
-          float share = 1.0f;
-          if (dropped) share = kept[2 * place_of_one + key / 32] >> key % 32 & 1 ? a.factor : 0.0f;
-          any_pair(a, unit, one, seen[half] >> (8 * n + c) & 1, share, s[0][n].v[2 * half + c],
-                   dp[0][n].v[2 * half + c]);
-        });
+        const auto share = [&](int, int half, int n, int c) {
+          const int key = own_row + 8 * half;
+          if (!any) return 1.0f;
+          return kept_from(dropped, all_kept + 2 * (place_of_two + 8 * n + c), key) & 1 ? factor : 0.0f;
+        };
+        if (any && a.cap != 0)
+          weigh_pairs<true, any>(a, seen, of, share, s, dp);
+        else
+          weigh_pairs<true, false>(a, seen, of, share, s, dp);
       }
       add_rows<type, depth>(dv, dp, dy, part);
       add_rows<type, depth>(dk, s, q, part);
     }
-    if (tiles.there) tell(stage ^ 1, of, tiles);
     await_copies();
     __syncthreads();  // the next tile has come, and this one has been read
   }
@@ -404,14 +389,13 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-// delta = dy . y of each row and head; whether a row sees one key only. Eight columns a thread; the threads
-// of a row add up by a tree.
-DS_BLOCK_KERNEL(attention_delta_mma, AttentionArgs, kDeltaThreads) {
+// What backward needs of each row and head, dy . y and lse among it. Eight columns a thread; the threads of a
+// row add up by a tree.
+DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
-  const int d = 8 * static_cast<int>(threadIdx.x % lanes);
-  const int64_t pair = static_cast<int64_t>(blockIdx.x) * (kDeltaThreads / lanes) + threadIdx.x / lanes;
-  const bool there = pair < a.rows * a.heads;
-  const int64_t row = there ? pair / a.heads : 0, head = there ? pair % a.heads : 0;
+  const int d = 8 * static_cast<int>(threadIdx.x % lanes), head = static_cast<int>(blockIdx.y);
+  const auto row = static_cast<int>(blockIdx.x * (kDeltaThreads / lanes) + threadIdx.x / lanes);
+  const bool there = row < count_of(a);
   const int n = !there || d >= a.depth ? 0 : at_most_eight(a.depth - d);
   const Eight g = load(a.dy.at, row * a.dy.row + head * a.dy.head + d, n, aligned(a.dy, 16)),
               y = load(a.y.at, row * a.y.row + head * a.y.head + d, n, aligned(a.y, 16));
@@ -419,38 +403,75 @@ DS_BLOCK_KERNEL(attention_delta_mma, AttentionArgs, kDeltaThreads) {
 #pragma unroll
   for (int k = 0; k < 8; ++k) sum = fused(g.v[k], y.v[k], sum);
   for (unsigned step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAll, sum, step);
-  if (!there || d != 0) return;
-  a.delta[head * a.rows + row] = sum;
-  if (head == 0) a.alone[row] = sees_one(a, row);
+  if (there && d == 0) OfQuery::put(a, row, head, sum);
 }
 
-DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64>(a); }
+// Entries for heads of at most 64 and 128 columns; those named any take dropout and a cap, too.
+DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64, false>(a); }
 DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) {
-  backward_queries<DS_DTYPE_BF16, 64>(a);
+  backward_queries<DS_DTYPE_BF16, 64, false>(a);
 }
 DS_BLOCK_KERNEL(attention_dkv_bf16_64, AttentionArgs, kAttentionThreads) {
-  backward_keys<DS_DTYPE_BF16, 64>(a);
+  backward_keys<DS_DTYPE_BF16, 64, false>(a);
 }
-DS_BLOCK_KERNEL(attention_bf16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 128>(a); }
+DS_BLOCK_KERNEL(attention_bf16_64_any, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_BF16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dq_bf16_64_any, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_BF16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_bf16_64_any, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_BF16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_bf16_128, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_BF16, 128, false>(a);
+}
 DS_BLOCK_KERNEL(attention_dq_bf16_128, AttentionArgs, kAttentionThreads) {
-  backward_queries<DS_DTYPE_BF16, 128>(a);
+  backward_queries<DS_DTYPE_BF16, 128, false>(a);
 }
 DS_BLOCK_KERNEL(attention_dkv_bf16_128, AttentionArgs, kAttentionThreads) {
-  backward_keys<DS_DTYPE_BF16, 128>(a);
+  backward_keys<DS_DTYPE_BF16, 128, false>(a);
 }
-DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 64>(a); }
+DS_BLOCK_KERNEL(attention_bf16_128_any, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_BF16, 128, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dq_bf16_128_any, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_BF16, 128, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_bf16_128_any, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_BF16, 128, true>(a);
+}
+DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 64, false>(a); }
 DS_BLOCK_KERNEL(attention_dq_f16_64, AttentionArgs, kAttentionThreads) {
-  backward_queries<DS_DTYPE_F16, 64>(a);
+  backward_queries<DS_DTYPE_F16, 64, false>(a);
 }
 DS_BLOCK_KERNEL(attention_dkv_f16_64, AttentionArgs, kAttentionThreads) {
-  backward_keys<DS_DTYPE_F16, 64>(a);
+  backward_keys<DS_DTYPE_F16, 64, false>(a);
 }
-DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 128>(a); }
+DS_BLOCK_KERNEL(attention_f16_64_any, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_F16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dq_f16_64_any, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_F16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_f16_64_any, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_F16, 64, true>(a);
+}
+DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 128, false>(a); }
 DS_BLOCK_KERNEL(attention_dq_f16_128, AttentionArgs, kAttentionThreads) {
-  backward_queries<DS_DTYPE_F16, 128>(a);
+  backward_queries<DS_DTYPE_F16, 128, false>(a);
 }
 DS_BLOCK_KERNEL(attention_dkv_f16_128, AttentionArgs, kAttentionThreads) {
-  backward_keys<DS_DTYPE_F16, 128>(a);
+  backward_keys<DS_DTYPE_F16, 128, false>(a);
+}
+DS_BLOCK_KERNEL(attention_f16_128_any, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_F16, 128, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dq_f16_128_any, AttentionArgs, kAttentionThreads) {
+  backward_queries<DS_DTYPE_F16, 128, true>(a);
+}
+DS_BLOCK_KERNEL(attention_dkv_f16_128_any, AttentionArgs, kAttentionThreads) {
+  backward_keys<DS_DTYPE_F16, 128, true>(a);
 }
 
 }  // namespace ds::cuda

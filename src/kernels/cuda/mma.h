@@ -94,11 +94,13 @@ DS_DEVICE float lesser(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }
-// Copies 16 bytes to shared memory while the thread goes on; both addresses are multiples of 16.
-DS_DEVICE void copy_ahead(uint16_t* to, const uint16_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+// Copies 16 bytes to shared memory while the thread goes on; zeros, and nothing is read, unless `there`. Both
+// addresses are multiples of 16.
+DS_DEVICE void copy_ahead(void* to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from))
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
                : "memory");
 }
 // Waits for the copies of this thread. Other threads see them behind a barrier.

@@ -41,11 +41,14 @@ Barriers& barriers() {
   return all;
 }
 
+constexpr size_t kCopied = 16;
+constexpr char kZeros[kCopied] = {};
 struct Copy {
   void* to;
   const void* from;
+
+  void make() const { std::memcpy(to, from, kCopied); }
 };
-constexpr size_t kCopied = 16;
 
 // A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of the
 // kernel: swapcontext() would, twice each time.
@@ -135,18 +138,19 @@ class Block {
   uint64_t exchange(uint64_t given, int of) {
     return meet("a shuffle", Given{given})[static_cast<unsigned>(of) % kWarp].v[0];
   }
-  void copy_ahead(void* to, const void* from) {
+  void copy_ahead(void* to, const void* from, bool there) {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % kCopied != 0 &&
         error_.empty())
       error_ = std::string(name_) + ": a copy of 16 bytes is not at multiples of 16";
+    const Copy copy{to, there ? from : kZeros};
     if (draw() >> 32 & 1)
-      std::memcpy(to, from, kCopied);
+      copy.make();
     else
-      fibers_[current_].copies.push_back({to, from});
+      fibers_[current_].copies.push_back(copy);
   }
   void await_copies() {
     std::vector<Copy>& copies = fibers_[current_].copies;
-    for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, kCopied);
+    for (const Copy& copy : copies) copy.make();
     copies.clear();
   }
   uint32_t vote(bool given) {
@@ -290,7 +294,7 @@ void meet_block(const char* file, int line) { meeting().meet(file, line); }
 uint64_t exchange(uint64_t given, int of) { return meeting().exchange(given, of); }
 uint32_t vote(bool given) { return meeting().vote(given); }
 const Given* meet_warp(const char* what, const Given& given) { return meeting().meet(what, given); }
-void copy_ahead(void* to, const void* from) { meeting().copy_ahead(to, from); }
+void copy_ahead(void* to, const void* from, bool there) { meeting().copy_ahead(to, from, there); }
 void await_copies() { meeting().await_copies(); }
 
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed) {

@@ -36,8 +36,8 @@ struct Given {
 };
 // Of all threads of the warp, until the warp has met twice again. All must meet for the same `what`.
 const Given* meet_warp(const char* what, const Given& given);
-// 16 bytes, at once or when the thread waits, as is drawn.
-void copy_ahead(void* to, const void* from);
+// 16 bytes, zeros unless `there`, at once or when the thread waits, as is drawn.
+void copy_ahead(void* to, const void* from, bool there);
 void await_copies();
 
 using Body = void (*)(const void* args);
@@ -172,7 +172,7 @@ inline float from_half(uint16_t bits) { return widen_half(bits); }
 inline float power_of_2(float x) { return std::exp2(x); }
 inline float reciprocal(float x) { return 1 / x; }
 inline float lesser(float a, float b) { return a < b || std::isnan(a) ? a : b; }
-inline void copy_ahead(uint16_t* to, const uint16_t* from) { ::lane::copy_ahead(to, from); }
+inline void copy_ahead(void* to, const void* from, bool there) { ::lane::copy_ahead(to, from, there); }
 inline void await_copies() { ::lane::await_copies(); }
 
 }  // namespace ds::cuda
