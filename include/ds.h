@@ -849,8 +849,8 @@ DS_API ds_status ds_checkpoint_convert(const char* from, const char* to, const c
 /** State of a run after a step. */
 typedef struct ds_run_progress {
   size_t struct_size;
-  int64_t step;
-  int64_t steps;
+  int64_t step;  /**< steps made: 1 behind the first one of a new run {run.progress.step} */
+  int64_t steps; /**< that the run will have made at its end */
   double loss;
   double heldout_loss; /**< NaN if this step was not evaluated */
   double grad_norm;
@@ -866,7 +866,8 @@ typedef struct ds_run_progress {
  * checkpoint and stops, and ds_run_train returns DS_ERROR_USER. {run.progress.stop} */
 typedef ds_status ds_run_progress_fn(const ds_run_progress* progress, void* user_data);
 /** Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank, which is leaf
- * micro_step * size + rank of the step. If it returns another status than DS_OK, the run stops as with
+ * micro_step * size + rank of the step. Both numbers count from 0: `step` is how many steps were made before.
+ * {run.batch.step} If it returns another status than DS_OK, the run stops as with
  * ds_run_progress_fn. {run.batch.stop} */
 typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
                                   size_t tokens_count, void* user_data);

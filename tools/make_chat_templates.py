@@ -496,6 +496,15 @@ CONSTRUCTS = [
     "{{ nums | map('string') | tojson }}", "{{ range(2) | tojson }}", "{{ d.keys() | tojson }}", "{{ d.items() + [1] }}",
     "{{ missing | int }}", "{{ missing | float }}", "{{ [1] in {} }}", "{{ 5 | indent }}", "{{ missing | indent }}", "{{ +'a' }}",
     "{{ +[1] }}", "{{ +missing }}", "{{ -missing }}", "{{ 1e999 | int }}",
+    "{% for i in nums %}{% continue %}{% else %}E{% endfor %}{% for i in nums %}{{ i }}{% break %}{% else %}E{% endfor %}",
+    "{% for i in nums %}{% if loop.first %}{% continue %}{% endif %}{{ i }}{% else %}E{% endfor %}{% for i in nums %}{% if loop.last %}{% break %}{% endif %}{{ i }}{% else %}E{% endfor %}",
+    "{{ none | selectattr('c') | list }}{{ 0 | map('upper') | list }}{{ false | reject | list }}{% for m in none | map(attribute='c') %}{% endfor %}",
+    "{{ (1.5 | map('first')) is iterable }}{% if [none] | map('length') %}T{% endif %}{{ [{}] | unique is iterable }}{{ 5 | items is iterable }}",
+    "{{ [1, [2]] | unique | first }}{{ 1 in ([1, none] | map('abs')) }}{{ [] | map | list }}{{ [] | selectattr | list }}{% set g = 5 | items %}",
+    "{{ 2.5 is even }}{{ 3.0 is odd }}{{ -1.0 is odd }}{{ -3 is odd }}{{ 7.5 is divisibleby(2.5) }}{{ 7 is divisibleby 2.5 }}{{ true is odd }}{{ -4 is divisibleby(-1) }}",
+    "{{ 7 is divisibleby(0) }}", "{{ 7 is divisibleby(0.0) }}", "{{ '7' is odd }}", "{{ none is even }}", "{{ missing is even }}", "{{ 7 is divisibleby }}",
+    "{{ [none] | map('length') | list }}", "{{ 1.5 | map('first') | list }}", "{{ 5 | items | list }}", "{{ 3 in ([1, none] | map('abs')) }}", "{{ nums | map | list }}",
+    "{{ nums | selectattr | list }}", "{{ [none, 1] | map('abs') | first }}", "{{ [[2]] | unique | list }}", "{{ 5 | unique | list }}",
     "{{ d.items() | unique | list }}", "{{ [1] in d.keys() }}", "{{ d.keys() in {} }}", "{{ ([1],) in {} }}",
 ]
 

@@ -23,8 +23,8 @@ static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_
                        size_t tokens_count, void* user_data) {
   record* seen = user_data;
   size_t i;
-  (void)step, (void)micro_step;
   check(pthread_equal(seen->thread, pthread_self()), "on the thread inside the call");
+  check(step == seen->steps && micro_step == 0, "behind the steps that were made");
   for (i = 0; i < tokens_count; ++i) tokens[i] = targets[i] = 'a' + (int32_t)(i % 4);
   return ++seen->batches == seen->stop_batch ? DS_ERROR_IO : DS_OK;
 }
@@ -67,8 +67,8 @@ static void expect_step(const char* name, const char* step) {
   ds_text_destroy(text);
 }
 
-/* Proves {run.batch.stop}, {run.train.user} and {threads.callbacks}: the fourth batch is refused, three steps
- * are saved, and the run goes on with `resume`. */
+/* Proves {run.batch.stop}, {run.batch.step}, {run.progress.step}, {run.train.user} and {threads.callbacks}:
+ * the fourth batch is refused, three steps are saved, and the run goes on with `resume`. */
 static void batches(void) {
   char config[2048], folder[700];
   record seen = {pthread_self(), 0, 0, 4};

@@ -91,8 +91,10 @@ Value json(V value, A a, B budget) {
 }
 
 Value first(V value, A, B budget) {
-  Values all = iterate(value, budget);
-  return all.empty() ? Value::undefined("the first item of an empty sequence") : all.front();
+  const Given all = give(value, budget);
+  if (!all.items.empty()) return all.items.front();
+  if (all.end) throw Fault(*all.end);
+  return Value::undefined("the first item of an empty sequence");
 }
 
 Value last(V value, A, B budget) {
@@ -114,7 +116,9 @@ Value reversed(V value, A, B budget) {
 
 Value members(V value, A, B budget) {
   if (value.is_undefined()) return Value::generator({});
-  if (!value.is_dict()) fault(DS_ERROR_CONFIG, "items: a mapping is needed, got a {}", value.kind());
+  if (!value.is_dict())
+    return Value::generator(
+        {}, Fault{DS_ERROR_CONFIG, fmt::format("items: a mapping is needed, got a {}", value.kind())});
   return Value::generator(iterate(call_method(value, "items", {}, budget), budget));
 }
 

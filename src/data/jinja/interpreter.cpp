@@ -133,7 +133,8 @@ Interpreter::Flow Interpreter::loop(const Statement& one, Scope& scope) {
     *items = std::move(kept);
   }
   Flow flow = Flow::next;
-  for (size_t i = 0; i < items->size() && flow == Flow::next; ++i) {
+  bool otherwise = true;  // as in Jinja, also where no round comes to the end of the body
+  for (size_t i = 0; i < items->size() && flow != Flow::leave; ++i) {
     Nested nested(*this, one.line);
     auto state = std::make_shared<Loop>();
     state->items = items;
@@ -142,9 +143,9 @@ Interpreter::Flow Interpreter::loop(const Statement& one, Scope& scope) {
     inner.set("loop", Value::of(std::move(state)));
     assign(one.targets, (*items)[i], inner);
     flow = block_of(one.bodies[0], inner);
-    if (flow == Flow::go_on) flow = Flow::next;
+    otherwise = otherwise && flow != Flow::next;
   }
-  if (items->empty() && one.bodies.size() > 1) return block_of(one.bodies[1], scope);
+  if (otherwise && one.bodies.size() > 1) return block_of(one.bodies[1], scope);
   return Flow::next;
 }
 

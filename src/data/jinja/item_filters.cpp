@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -29,41 +30,50 @@ Value named(const Arguments& a, std::string_view name) {
   return {};
 }
 
+// What a filter makes of the items of a value, by make(item, out) for each. As in Python, nothing is told
+// before it is asked for. Of a value that is false these filters make nothing, whatever it is, unless `all`.
+template <typename Make>
+Value lazily(V value, bool all, B budget, const Make& make) {
+  if (!all && !value.truth()) return Value::generator({});
+  Values out;
+  std::optional<Fault> end;
+  try {
+    Given given = give(value, budget);
+    for (const Value& one : given.items) make(one, out);
+    end = std::move(given.end);
+  } catch (const Fault& fault) {
+    end = fault;
+  }
+  return Value::generator(std::move(out), std::move(end));
+}
+
 Value map(V value, const Arguments& a, B budget, ApplyFilter apply) {
   Value path = named(a, "attribute"), otherwise = named(a, "default");
-  if (path.is_undefined() && (a.placed().empty() || !a.placed()[0].is_text())) {
-    fault(DS_ERROR_CONFIG, "map needs the name of a filter, or attribute=");
-  }
-  Values out;
-  for (const Value& one : iterate(value, budget)) {
+  return lazily(value, false, budget, [&](V one, Values& out) {
     if (path.is_undefined()) {
+      if (a.placed().empty() || !a.placed()[0].is_text())
+        fault(DS_ERROR_CONFIG, "map needs the name of a filter, or attribute=");
       out.push_back(apply(a.placed()[0].text(), one, a.without_first(), budget));
-      continue;
+      return;
     }
     Value found = path_of(one, path, budget);
     out.push_back(found.is_undefined() && !otherwise.is_undefined() ? otherwise : found);
-  }
-  return Value::generator(std::move(out));
+  });
 }
 
 // select and reject: a test of each item, or of an attribute of it, which is the first argument then.
 Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attribute) {
-  Arguments rest = a;
-  Value path;
-  if (by_attribute) {
-    if (a.placed().empty()) fault(DS_ERROR_CONFIG, "selectattr and rejectattr need an attribute");
-    path = a.placed()[0];
-    rest = a.without_first();
-  }
-  Values out;
-  for (const Value& one : iterate(value, budget)) {
+  const bool has_path = by_attribute && !a.placed().empty();
+  const Value path = has_path ? a.placed()[0] : Value();
+  const Arguments rest = has_path ? a.without_first() : a;
+  return lazily(value, false, budget, [&](V one, Values& out) {
+    if (by_attribute && !has_path) fault(DS_ERROR_CONFIG, "selectattr and rejectattr need an attribute");
     Value looked = by_attribute ? path_of(one, path, budget) : one;
     bool good = rest.placed().empty()
                     ? looked.truth()
                     : apply_test(rest.placed()[0].str(budget), looked, rest.without_first(), budget);
     if (good == wanted) out.push_back(one);
-  }
-  return Value::generator(std::move(out));
+  });
 }
 
 // What an item is compared by.
@@ -96,16 +106,17 @@ Value sorted(V value, Arguments a, B budget) {
 
 Value unique(V value, Arguments a, B budget) {
   a.expect("unique", {"case_sensitive", "attribute"});
-  Values keys, out;
-  for (auto& [key, one] : keyed(value, a.value(1, Value::none()), a.flag(0, false), budget)) {
+  const Value path = a.value(1, Value::none());
+  const bool case_sensitive = a.flag(0, false);
+  Values keys;
+  return lazily(value, true, budget, [&](V one, Values& out) {
+    budget.memory(sizeof(Value));
+    const Value key = key_of(one, path, case_sensitive, budget);
     if (!hashable(key)) fault(DS_ERROR_CONFIG, "unique of a {}", key.kind());
-    bool seen =
-        std::any_of(keys.begin(), keys.end(), [&, &k = key](V other) { return equal(k, other, budget); });
-    if (seen) continue;
+    if (std::any_of(keys.begin(), keys.end(), [&](V other) { return equal(key, other, budget); })) return;
     keys.push_back(key);
-    out.push_back(std::move(one));
-  }
-  return Value::generator(std::move(out));
+    out.push_back(one);
+  });
 }
 
 Value extreme(V value, Arguments a, B budget, bool largest) {

@@ -23,10 +23,8 @@ struct Test {
   bool (*run)(V value, A arguments, B budget);
 };
 
-int64_t remainder(V value, int64_t by) {
-  if (!value.is_int() && !value.is_bool()) fault(DS_ERROR_CONFIG, "an int is needed, got a {}", value.kind());
-  if (by == 0) fault(DS_ERROR_CONFIG, "division by 0");
-  return by == -1 ? 0 : value.integer() % by;
+bool leaves(int64_t rest, V value, V by, B budget) {
+  return equal(binary("%", value, by, budget), Value::of(rest), budget);
 }
 
 bool equals(V a, A b, B budget) { return equal(a, b.at(0), budget); }
@@ -73,9 +71,9 @@ const std::vector<Test>& tests() {
       {"callable", false, [](V v, A, B) { return v.is_function() || v.is_macro() || v.is_undefined(); }},
       {"lower", false, all_lower},
       {"upper", false, all_upper},
-      {"odd", false, [](V v, A, B) { return remainder(v, 2) != 0; }},
-      {"even", false, [](V v, A, B) { return remainder(v, 2) == 0; }},
-      {"divisibleby", true, [](V v, A a, B) { return remainder(v, a.integer(0, 0)) == 0; }},
+      {"odd", false, [](V v, A, B b) { return leaves(1, v, Value::of(int64_t{2}), b); }},
+      {"even", false, [](V v, A, B b) { return leaves(0, v, Value::of(int64_t{2}), b); }},
+      {"divisibleby", true, [](V v, A a, B b) { return leaves(0, v, a.at(0), b); }},
       {"equalto", true, equals},
       {"eq", true, equals},
       {"ne", true, differs},

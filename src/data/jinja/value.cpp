@@ -51,6 +51,12 @@ Value Value::series(Series::Kind kind, Values items) {
   return Value(std::make_shared<Series>(Series{std::move(items), kind, depth}));
 }
 
+Value Value::generator(Values items, std::optional<Fault> end) {
+  Value out = series(Series::Kind::generator, std::move(items));
+  out.series().end = std::move(end);
+  return out;
+}
+
 Value Value::dict(std::vector<std::pair<std::string, Value>> items) {
   return Value(std::make_shared<Dict>(dict_of(std::move(items))));
 }
@@ -264,13 +270,15 @@ const Values& read(Series& series) {
 
 }  // namespace
 
-Values iterate(const Value& value, Budget& budget) {
+Given give(const Value& value, Budget& budget) {
   if (value.is_undefined()) return {};
+  std::optional<Fault> end;
   Values out;
   if (value.is_list()) {
     out = value.items().items;
   } else if (value.is_series()) {
     out = read(value.series());
+    end = value.series().end;
   } else if (value.is_dict()) {
     for (const auto& [key, one] : value.members().items) out.push_back(Value::of(key));
   } else if (value.is_text()) {
@@ -286,7 +294,13 @@ Values iterate(const Value& value, Budget& budget) {
   }
   budget.work(out.size() / 4);
   budget.memory(out.size() * sizeof(Value));
-  return out;
+  return {std::move(out), std::move(end)};
+}
+
+Values iterate(const Value& value, Budget& budget) {
+  Given all = give(value, budget);
+  if (all.end) throw Fault(*all.end);
+  return std::move(all.items);
 }
 
 bool contains(const Value& all, const Value& one, Budget& budget) {
@@ -307,6 +321,7 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   for (const Value& item : all.is_list() ? all.items().items : read(all.series())) {
     if (equal(item, one, budget)) return true;
   }
+  if (all.is_series() && all.series().end) throw Fault(*all.series().end);
   return false;
 }
 

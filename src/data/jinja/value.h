@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,13 +28,15 @@ struct List {
 };
 
 // What Python makes items from and is neither list nor tuple. A generator is true, has no length, and gives
-// its items once: what filters such as selectattr and map make.
+// its items once: what filters such as selectattr and map make. What goes wrong in making an item is told to
+// who reads that far, and to nobody if nobody does.
 struct Series {
   enum class Kind { generator, range, dict_items, dict_keys, dict_values };
   Values items;
   Kind kind = Kind::generator;
   int depth = 1;
-  bool read = false;  // a generator: its items have been given
+  bool read = false;           // a generator: its items have been given
+  std::optional<Fault> end{};  // what a reader finds behind the items
 };
 
 struct Dict;
@@ -72,7 +75,7 @@ class Value {
   // Throw Fault when the items are nested deeper than kDeepest.
   static Value list(Values items, bool tuple = false);
   static Value series(Series::Kind kind, Values items);
-  static Value generator(Values items) { return series(Series::Kind::generator, std::move(items)); }
+  static Value generator(Values items, std::optional<Fault> end = {});
   static Value dict(std::vector<std::pair<std::string, Value>> items);
   static Value space(std::vector<std::pair<std::string, Value>> items);  // a namespace
   static Value from_json(const Json& json, Budget& budget, int depth = 0);
@@ -144,6 +147,12 @@ bool less(const Value& a, const Value& b, Budget& budget);  // throws Fault wher
 // Items that a for loop goes through: those of a list or series, keys, characters, none of an undefined
 // value. Refuses a generator that has been read: Python would find nothing left, which no template means.
 Values iterate(const Value& value, Budget& budget);
+// The same for a reader that may stop before the last item, and hears of `end` if it does not.
+struct Given {
+  Values items;
+  std::optional<Fault> end;
+};
+Given give(const Value& value, Budget& budget);
 bool contains(const Value& all, const Value& one, Budget& budget);
 // A float as Python writes it, with a point or an exponent.
 std::string real_text(double value);

@@ -24,9 +24,10 @@
 // weight 1 and the gradient of its score 0.
 //
 // What it costs: a block waits for shared memory, tensor cores and exponentials in turn, so others must be
-// there to go on. Entries without dropout and a cap have neither in registers nor in their loops; dk and dv
-// of 64 columns then leave room for three blocks, the others for two. A tile that is cut by the diagonal
-// differs from one whose pairs all count in selections alone, without branches.
+// there to go on: two for heads of 64 columns, on sm_90 for those of 128, too. Entries without dropout and a
+// cap have neither in registers nor in their loops, so that sm_90 has room for three of dk and dv of 64
+// columns. A tile that is cut by the diagonal differs from one whose pairs all count in selections alone,
+// without branches.
 #include "kernels/cuda/attention_mma-inl.h"
 
 namespace ds::cuda {
@@ -307,7 +308,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   const int warp_row = warp() * kStrip, own_row = warp_row + place().row, column = place().column;
   const Span mine{first + warp_row, first + warp_row + kStrip - 1};
   const bool dropped = any && drops(a);
-  const float factor = dropped ? a.factor : 1.0f;
+  const float factor = dropped ? a.factor : 1.0f, unit = unit_of(a);
   ask_for_tile<depth>(a, Source<depth>::of(a.k), first, key_head, rows_of_tile(a, first), k);
   ask_for_tile<depth>(a, Source<depth>::of(a.v), first, key_head, rows_of_tile(a, first), v);
   QueryTiles tiles = QueryTiles::of(a, first, smaller(first + kSide, count_of(a)), key_head);
@@ -354,10 +355,14 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       products<type>(left_v, dy, part, dp);
       const int place_of_two = stage * kSide + part + column;
       const auto of = [&](int, int, int n, int c) { return numbers[place_of_two + 8 * n + c]; };
-      const auto one = [](int, int, int, int) { return 1.0f; };
       uint32_t seen[1][2] = {};
       if (!any && all) {
-        weigh_pairs<false, false>(a, seen, of, one, s, dp);
+        const auto one = [](int, int, int, int) { return 1.0f; };
+        const auto of_many = [&](int, int, int n, int c) {  // of queries that see more than one key
+          const OfQuery& query = numbers[place_of_two + 8 * n + c];
+          return OfQuery{query.lse, query.delta, unit, a.scale};
+        };
+        weigh_pairs<false, false>(a, seen, of_many, one, s, dp);
       } else {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {

@@ -82,7 +82,7 @@ Library find_library() {
       open_library("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt");
   Library library;
   if (const std::string missing = find_functions(library, opened.object); !missing.empty())
-    throw Failure(DS_PLUGIN_REFUSED, fmt::format("cuBLASLt '{}' has no function {}", opened.file, missing));
+    refuse("cuBLASLt '{}' has no function {}", opened.file, missing);
   return library;
 }
 

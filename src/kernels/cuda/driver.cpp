@@ -141,11 +141,6 @@ namespace {
 constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
 constexpr int kLeastMajor = 8;                             // of the architecture
 
-template <typename... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
-  throw Failure(DS_PLUGIN_REFUSED, fmt::format(text, std::forward<Args>(args)...));
-}
-
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 Driver open_driver() {

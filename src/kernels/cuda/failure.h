@@ -1,7 +1,12 @@
 #pragma once
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "ds_plugin.h"
 
 namespace ds::cuda {
 
@@ -14,5 +19,10 @@ class Failure : public std::runtime_error {
  private:
   int32_t status_;
 };
+
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Failure(DS_PLUGIN_REFUSED, fmt::format(text, std::forward<Args>(args)...));
+}
 
 }  // namespace ds::cuda

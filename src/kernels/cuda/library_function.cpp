@@ -17,7 +17,7 @@ OpenedLibrary open_library(const char* variable, const std::vector<const char*>&
     if (void* object = dlopen(file, RTLD_NOW | RTLD_LOCAL)) return {object, file};
     if (reason.empty()) reason = dlerror();
   }
-  throw Failure(DS_PLUGIN_REFUSED, fmt::format("there is no {}: {}", name, reason));
+  refuse("there is no {}: {}", name, reason);
 }
 
 }  // namespace ds::cuda

@@ -85,15 +85,13 @@ Library find_library() {
   library.file = opened.file;
   const std::string missing = find_functions(library, opened.object);
   if (!library.ncclGetVersion.function || library.ncclGetVersion.function(&library.version) != kSuccess)
-    throw Failure(DS_PLUGIN_REFUSED, fmt::format("'{}' is not NCCL: it tells no version", opened.file));
+    refuse("'{}' is not NCCL: it tells no version", opened.file);
   if (library.version < kLeastVersion) {
-    throw Failure(DS_PLUGIN_REFUSED,
-                  fmt::format("NCCL '{}' is of version {}, and this plugin needs {} or later", opened.file,
-                              version_text(library.version), version_text(kLeastVersion)));
+    refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", opened.file,
+           version_text(library.version), version_text(kLeastVersion));
   }
   if (!missing.empty()) {
-    throw Failure(DS_PLUGIN_REFUSED, fmt::format("NCCL '{}' of version {} has no function {}", opened.file,
-                                                 version_text(library.version), missing));
+    refuse("NCCL '{}' of version {} has no function {}", opened.file, version_text(library.version), missing);
   }
   return library;
 }

@@ -252,7 +252,7 @@ int32_t kernel_create(ds_plugin_device*, const ds_plugin_query* query, int64_t* 
     products();
     std::string refusal;
     made->kernel = ds::cuda::make_kernel({query->op, in, results, made->attrs}, &refusal);
-    if (!made->kernel) throw Failure(DS_PLUGIN_REFUSED, refusal);
+    if (!made->kernel) ds::cuda::refuse("{}", refusal);
     made->scratch_bytes = ds::round_up(made->kernel->scratch_bytes(), int64_t{256});
     *scratch_bytes = made->scratch_bytes + ds::cuda::kProductScratch;
     *out = made.release();

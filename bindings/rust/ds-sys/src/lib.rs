@@ -181,8 +181,8 @@ pub type ds_run_progress_fn =
     Option<unsafe extern "C" fn(progress: *const ds_run_progress, user_data: *mut c_void) -> ds_status>;
 
 /// Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank, which is leaf
-/// micro_step * size + rank of the step. If it returns another status than DS_OK, the run stops as with
-/// ds_run_progress_fn.
+/// micro_step * size + rank of the step. Both numbers count from 0: `step` is how many steps were made
+/// before. If it returns another status than DS_OK, the run stops as with ds_run_progress_fn.
 pub type ds_run_batch_fn =
     Option<unsafe extern "C" fn(step: i64, micro_step: i32, tokens: *mut i32, targets: *mut i32, tokens_count: usize, user_data: *mut c_void) -> ds_status>;
 
@@ -306,7 +306,9 @@ pub struct ds_step_result {
 #[derive(Clone, Copy, Debug)]
 pub struct ds_run_progress {
     pub struct_size: usize,
+    /// steps made: 1 behind the first one of a new run
     pub step: i64,
+    /// that the run will have made at its end
     pub steps: i64,
     pub loss: f64,
     /// NaN if this step was not evaluated
