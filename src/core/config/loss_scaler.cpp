@@ -63,7 +63,7 @@ LossScaler next_scaler(const LossScaleConfig& config, const LossScaler& scaler, 
 }
 
 bool at_floor(const LossScaleConfig& config, const LossScaler& scaler) {
-  return dynamic(config) && exhausted(config, scaler) && scaler.scale <= config.min_loss_scale;
+  return dynamic(config) && exhausted(config, scaler) && scaler.scale == config.min_loss_scale;
 }
 
 void settle_scale(LossScaleConfig& config) {

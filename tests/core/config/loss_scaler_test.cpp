@@ -97,6 +97,19 @@ TEST(LossScaler, GivesTheScalesOfStageZero) {
   }
 }
 
+// As in DeepSpeed: the first overflow raises it to the minimum, and the next one ends the run.
+TEST(LossScaler, AScaleThatBeginsBelowTheMinimumRisesToIt) {
+  LossScaleConfig config;
+  config.initial_scale_power = 1;
+  config.min_loss_scale = 3;
+  config.hysteresis = 1;
+  LossScaler scaler = first_scaler(config);
+  EXPECT_FALSE(at_floor(config, scaler));
+  scaler = next_scaler(config, scaler, true);
+  EXPECT_EQ(scaler.scale, 3);
+  EXPECT_TRUE(at_floor(config, scaler));
+}
+
 TEST(LossScaler, AStaticScaleStays) {
   LossScaleConfig config;
   config.loss_scale = 128;
