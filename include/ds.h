@@ -862,8 +862,8 @@ typedef struct ds_run_progress {
    * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
   double* next_lr;
 } ds_run_progress;
-/** Called after each step, on the thread of rank 0. If it returns another status than DS_OK, the run saves a
- * checkpoint and stops, and ds_run_train returns DS_ERROR_USER. {run.progress.stop} */
+/** Called after each step that was not skipped, on the thread of rank 0. If it returns another status than
+ * DS_OK, the run saves a checkpoint and stops, and ds_run_train returns DS_ERROR_USER. {run.progress.stop} */
 typedef ds_status ds_run_progress_fn(const ds_run_progress* progress, void* user_data);
 /** Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank, which is leaf
  * micro_step * size + rank of the step. Both numbers count from 0: `step` is how many steps were made before.

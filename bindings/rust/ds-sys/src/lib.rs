@@ -175,8 +175,8 @@ pub type ds_custom_destroy_fn =
 pub type ds_init_fn =
     Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
 
-/// Called after each step, on the thread of rank 0. If it returns another status than DS_OK, the run saves a
-/// checkpoint and stops, and ds_run_train returns DS_ERROR_USER.
+/// Called after each step that was not skipped, on the thread of rank 0. If it returns another status than
+/// DS_OK, the run saves a checkpoint and stops, and ds_run_train returns DS_ERROR_USER.
 pub type ds_run_progress_fn =
     Option<unsafe extern "C" fn(progress: *const ds_run_progress, user_data: *mut c_void) -> ds_status>;
 
