@@ -17,6 +17,7 @@ PARTS = {
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
+    "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "deepspeed": ("deepspeed_beside.py", [], 8, "10 steps of ZeRO 0 to 3 beside DeepSpeed's"),
     "checkpoints": ("checkpoints.py", [], 7, "checkpoints of ZeRO 1 to 3 go from DeepSpeed to libds and back"),
     "curve": ("curve.py", [], 8, "200 steps of bf16 training beside PyTorch's, 3 seeds"),

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Random schedules, loss scales and batch sizes beside DeepSpeed's own classes (./run interop semantics [NUMBER [SEED]]).
+
+NUMBER of each are drawn: parameters of a schedule, whose rates over 60 steps must be the same to 1e-12; a dynamic loss scale and
+the steps that overflow, with the same scale after each and the same end; and the three batch sizes for a number of ranks, which
+must be refused alike or have the same values. DeepSpeed is run as it is; libds through its Python package. libds may also refuse
+values of another JSON type than a key has, and negative ones, which DeepSpeed computes with.
+"""
+import os
+import pathlib
+import random
+import sys
+import types
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import torch  # noqa: E402
+from deepspeed.runtime import config as deepspeed_config  # noqa: E402
+from deepspeed.runtime import lr_schedules  # noqa: E402
+from deepspeed.runtime.fp16 import loss_scaler  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "build" / "python"))
+import libds  # noqa: E402
+
+STEPS = 60
+
+
+def host(**more):
+    """An engine without a program, with one parameter."""
+    engine = libds.DelegateEngine({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, **more})
+    engine.add_param("p", [2])
+    engine.start()
+    return engine
+
+
+def step(engine, gradient):
+    engine.grad_ready("p", torch.full([2], gradient))
+    engine.backward()
+    return engine.step()
+
+
+# ---------------------------------------------------------------- schedules
+
+TOTALS, WARMUPS, SIZES = [1, 2, 5, 10, 30, 50, 60, 100], [1, 2, 3, 7, 10, 40, 59, 60, 100], [1, 2, 5, 10, 31, 60, 7.5, 2000]
+TYPES, RATIOS = ["linear", "log"], [0.0, 1e-4, 0.1, 0.5, 1.0, 2.0]
+# Of each schedule: parameters that it needs, and those that it may have, each with what it is drawn from; None: a rate.
+SCHEDULES = {
+    "WarmupLR": ({}, {"warmup_min_lr": None, "warmup_max_lr": None, "warmup_num_steps": WARMUPS, "warmup_type": TYPES}),
+    "WarmupDecayLR": ({"total_num_steps": TOTALS},
+                      {"warmup_min_lr": None, "warmup_max_lr": None, "warmup_num_steps": WARMUPS, "warmup_type": TYPES}),
+    "WarmupCosineLR": ({"total_num_steps": TOTALS}, {"warmup_min_ratio": RATIOS, "warmup_num_steps": WARMUPS, "cos_min_ratio": RATIOS,
+                                                     "warmup_type": TYPES}),
+    "OneCycle": ({"cycle_min_lr": None, "cycle_max_lr": None},
+                 {"cycle_first_step_size": SIZES, "cycle_second_step_size": SIZES, "cycle_first_stair_count": [0, 1, 2, 4, 9],
+                  "cycle_second_stair_count": [0, 1, 3], "decay_step_size": [0, 1, 5, 10], "decay_lr_rate": [0.0, 0.1, 0.5, 2.0],
+                  "cycle_momentum": [False]}),
+    "LRRangeTest": ({}, {"lr_range_test_min_lr": None, "lr_range_test_step_size": [1, 4, 7, 10, 200],
+                         "lr_range_test_step_rate": [0.0, 0.5, 1.0, 2.5, 5.0], "lr_range_test_staircase": [False, True]})}
+WRONG = [0, -1, 2.5, "x", []]
+
+
+def draw_schedule(numbers):
+    name = numbers.choice(list(SCHEDULES))
+    needed, optional = SCHEDULES[name]
+    def of(choices):
+        return numbers.choice(choices) if choices else numbers.choice([0.0, 1e-3, 0.1, numbers.uniform(1e-5, 0.1)])
+    params = {key: of(choices) for key, choices in needed.items()}
+    params.update({key: of(choices) for key, choices in optional.items() if numbers.random() < 0.6})
+    if params and numbers.random() < 0.1:
+        params[numbers.choice(list(params))] = numbers.choice(WRONG)
+    return name, params
+
+
+def rates_of_deepspeed(name, params):
+    """Rates of the steps; None: refused, by the schedule or where it computes."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    try:
+        schedule, rates = getattr(lr_schedules, name)(optimizer, **params), []
+        for _ in range(STEPS):
+            rates.append(optimizer.param_groups[0]["lr"])
+            schedule.step()
+    except Exception:  # Python's own, too
+        return None
+    return rates
+
+
+def rates_of_libds(name, params):
+    """The same; what libds says where it refuses."""
+    try:
+        engine = host(scheduler={"type": name, "params": params})
+    except libds.Error as error:
+        return str(error)
+    rates = []
+    with engine:
+        for _ in range(STEPS):
+            rates.append(engine["lr"])
+            step(engine, 0.0)
+    return rates
+
+
+def same_rates(numbers):
+    name, params = draw_schedule(numbers)
+    want, got = rates_of_deepspeed(name, params), rates_of_libds(name, params)
+    what = f"{name} {params}"
+    if want is None:
+        # Numbers that a schedule of DeepSpeed only meets on its way, such as texts in products, are refused here when they are read.
+        return "both refuse" if isinstance(got, str) else f"{what}: DeepSpeed refuses it"
+    if isinstance(got, str):
+        return "refused, of another type or negative" if "expected" in got or "is below 0" in got else f"{what}: {got}"
+    worst = [k for k in range(STEPS) if abs(got[k] - want[k]) > 1e-12 * abs(want[k]) + 1e-15]
+    return "same" if not worst else f"{what}: step {worst[0]} has rate {got[worst[0]]}, DeepSpeed {want[worst[0]]}"
+
+
+# ---------------------------------------------------------------- loss scales
+
+
+def same_scales(numbers):
+    power, window, hysteresis = numbers.randint(0, 20), numbers.choice([1, 2, 3, 5, 10, 1000]), numbers.randint(1, 5)
+    consecutive, least = numbers.random() < 0.5, numbers.choice([0.25, 1, 2, 3, 64])
+    chance = numbers.choice([0.05, 0.2, 0.5, 0.9])
+    pattern = [numbers.random() < chance for _ in range(STEPS)]
+    theirs = loss_scaler.DynamicLossScaler(init_scale=2 ** power, scale_window=window, min_scale=least, delayed_shift=hysteresis,
+                                           consecutive_hysteresis=consecutive)
+    what = (f"2^{power}, window {window}, hysteresis {hysteresis}{', consecutive' if consecutive else ''}, at least {least}, "
+            f"{''.join('.x'[bad] for bad in pattern)}")
+    ours = host(fp16={"enabled": True, "initial_scale_power": power, "loss_scale_window": window, "hysteresis": hysteresis,
+                      "consecutive_hysteresis": consecutive, "min_loss_scale": least}, zero_optimization={"stage": 1})
+    with ours:
+        for number, bad in enumerate(pattern):
+            result = step(ours, float("inf") if bad else 0.0)
+            try:
+                theirs.update_scale(bad)
+            except Exception:  # its scale is at the minimum, and the run ends
+                return "same end" if result.loss_scale_at_floor else f"{what}: DeepSpeed ends at step {number}"
+            if result.loss_scale_at_floor:
+                return f"{what}: libds is at the minimum in step {number}"
+            if result.skipped != bad or ours["loss_scale"] != theirs.cur_scale:
+                return f"{what}: behind step {number} {ours['loss_scale']}, DeepSpeed {theirs.cur_scale}"
+    return "same"
+
+
+# ---------------------------------------------------------------- batch sizes
+
+TRAIN, MICRO, STEPS_KEY = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+
+
+def same_batches(numbers):
+    ranks = numbers.choice([1, 2, 3, 4, 5, 7, 8])
+    micro, steps = numbers.choice([1, 2, 3, 4, 8]), numbers.choice([1, 2, 3, 4, 8])
+    given = {TRAIN: micro * steps * ranks, MICRO: micro, STEPS_KEY: steps}
+    for key in list(given):
+        if numbers.random() < 0.45:
+            del given[key]
+        elif numbers.random() < 0.15:
+            given[key] = numbers.choice([0, -1, 1, 2, 5, 64, 4.0])
+    deepspeed_config.dist = types.SimpleNamespace(get_world_size=lambda *a, **k: ranks, get_rank=lambda *a, **k: 0)
+    try:
+        theirs = deepspeed_config.DeepSpeedConfig(dict(given))
+        want = {TRAIN: theirs.train_batch_size, MICRO: theirs.train_micro_batch_size_per_gpu,
+                STEPS_KEY: theirs.gradient_accumulation_steps}
+    except Exception:  # assertions, too
+        want = None
+    told = libds.describe_config(given, ranks)
+    what = f"{given} on {ranks} ranks"
+    if told["refusals"]:
+        return "both refuse" if want is None else f"{what}: {told['refusals']}, DeepSpeed {want}"
+    got = {key: told["config"][key] for key in (TRAIN, MICRO, STEPS_KEY)}
+    return "same" if got == want else f"{what}: {got}, DeepSpeed {want}"
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 150
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    loss_scaler.dist = types.SimpleNamespace(get_rank=lambda *a, **k: 1)  # asked only to decide who logs
+    good = True
+    for name, judge in {"schedules": same_rates, "loss scales": same_scales, "batch sizes": same_batches}.items():
+        found = {}
+        for number in range(count):
+            what = judge(random.Random(f"{seed} {name} {number}"))
+            found[what] = found.get(what, 0) + 1
+        bad = [what for what in found if ": " in what]
+        for what in bad[:10]:
+            print(f"FAIL {name}: {what}")
+        good = good and not bad and found.get("same", 0) > count / 10
+        print(f"{'ok  ' if not bad else 'FAIL'} {name}: {len(bad)} of {count} differ; "
+              + ", ".join(f"{times} {what}" for what, times in found.items() if what not in bad), flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
