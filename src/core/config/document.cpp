@@ -97,10 +97,10 @@ Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusal
 
 void Document::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
-    if (value.is_null()) continue;  // not given
+    const std::string path = prefix + name;
+    if (value.is_null() && (names_.contains(path) || sections_.contains(path))) continue;  // not given
     const bool of_sections = name.find('.') != name.npos;
-    collect(refusals_, Causes::itself,
-            [&] { of_sections ? dotted(prefix, name) : member(prefix + name, value); });
+    collect(refusals_, Causes::itself, [&] { of_sections ? dotted(prefix, name) : member(path, value); });
   }
 }
 

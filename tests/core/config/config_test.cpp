@@ -254,6 +254,11 @@ TEST(Config, refused_schedules) {
 TEST(Config, misspelt_keys_get_a_suggestion) {
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stag\": 1}"),
             "zero_optimization.stag: unknown key; did you mean zero_optimization.stage?");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stag\": null}"),
+            "zero_optimization.stag: unknown key; did you mean zero_optimization.stage?");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stage\": null}, \"scheduler\": null"), "");
+  EXPECT_EQ(refusal_with("\"gradient_cliping\": null"),
+            "gradient_cliping: unknown key; did you mean gradient_clipping?");
   EXPECT_EQ(refusal_with("\"stage\": 1"), "stage: unknown key; did you mean zero_optimization.stage?");
   EXPECT_EQ(refusal_with("\"gradient_cliping\": 1"),
             "gradient_cliping: unknown key; did you mean gradient_clipping?");
