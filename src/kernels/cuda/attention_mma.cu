@@ -44,12 +44,12 @@ DS_DEVICE int first_query(const AttentionArgs& a, int rows) {
 template <int depth>
 struct Stages {
   uint16_t* at;
-  int first, rows, head;  // rows of the block
+  int first, rows, head, key_head;  // rows of the block
   Source<depth> k, v;
 
   static constexpr int kSize = Tile<depth>::kSize;
   DS_DEVICE Stages of(const AttentionArgs& a, uint16_t* at, int first, int rows, int head) {
-    return {at, first, rows, head, Source<depth>::of(a.k), Source<depth>::of(a.v)};
+    return {at, first, rows, head, head / a.group, Source<depth>::of(a.k), Source<depth>::of(a.v)};
   }
   DS_DEVICE Tile<depth> keys(const Stages& s, int stage) { return {s.at + 2 * stage * kSize}; }
   DS_DEVICE Tile<depth> values(const Stages& s, int stage) { return {s.at + (2 * stage + 1) * kSize}; }
@@ -60,16 +60,15 @@ struct Stages {
   template <bool any>
   DS_DEVICE uint64_t ask(const Stages& s, const AttentionArgs& a, const KeyTiles& tile, int stage) {
     const uint64_t rows = keys_of_tile(a, tile.begin, tile.key);
-    const int key_head = s.head / a.group;
-    ask_for_tile<depth>(a, s.k, tile.key, key_head, rows, keys(s, stage));
-    ask_for_tile<depth>(a, s.v, tile.key, key_head, rows, values(s, stage));
+    ask_for_tile<depth>(a, s.k, tile.key, s.key_head, rows, keys(s, stage));
+    ask_for_tile<depth>(a, s.v, tile.key, s.key_head, rows, values(s, stage));
     if (any && drops(a)) draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
     return rows;
   }
 };
 
-// What a warp has of its queries: sums of weighted values, the largest exponent, and the sum of the weights
-// relative to it.
+// What a thread has of its queries: sums of weighted values, the largest exponent, and the sum of its weights
+// relative to that; the weights of a row are those of four threads.
 template <int depth, int strips>
 struct Sums {
   Floats4 y[strips][depth / 8];
@@ -94,7 +93,7 @@ DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing, F
       added += weight;
     }
   }
-  sums.weight[m][half] = fused(sums.weight[m][half], kept_share, row_sum(added));
+  sums.weight[m][half] = fused(sums.weight[m][half], kept_share, added);
   sums.top[m][half] = next;
 #pragma unroll
   for (int n = 0; n < depth / 8; ++n)
@@ -175,7 +174,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first + own_row + m * kStrip + 8 * half;
-      const float weight = sums.weight[m][half];
+      const float weight = row_sum(sums.weight[m][half]);
       factor[half] = weight == 0 ? 1.0f : 1.0f / weight;
       if (column == 0 && row < count_of(a))
         a.lse[head * a.rows + row] = weight == 0 ? 0.0f : fused(sums.top[m][half], kLn2, logf(weight));
@@ -214,7 +213,7 @@ template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
-  constexpr int few = strips == 2 || any ? 2 : 4;  // matrices whose gradients are in registers at a time
+  constexpr int few = 2;  // matrices whose gradients are in registers at a time
   using Rows = Left<depth, strips, depth == 64>;
   const Tile<depth> q{room}, dy{room + strips * kSize};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
