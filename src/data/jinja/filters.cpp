@@ -93,7 +93,7 @@ Value json(V value, A a, B budget) {
 Value first(V value, A, B budget) {
   const Given all = give(value, budget);
   if (!all.items.empty()) return all.items.front();
-  if (all.end) throw Fault(*all.end);
+  tell(all.end);
   return Value::undefined("the first item of an empty sequence");
 }
 

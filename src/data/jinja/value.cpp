@@ -270,6 +270,10 @@ const Values& read(Series& series) {
 
 }  // namespace
 
+void tell(const std::optional<Fault>& end) {
+  if (end) throw Fault(*end);
+}
+
 Given give(const Value& value, Budget& budget) {
   if (value.is_undefined()) return {};
   std::optional<Fault> end;
@@ -299,7 +303,7 @@ Given give(const Value& value, Budget& budget) {
 
 Values iterate(const Value& value, Budget& budget) {
   Given all = give(value, budget);
-  if (all.end) throw Fault(*all.end);
+  tell(all.end);
   return std::move(all.items);
 }
 
@@ -321,7 +325,7 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   for (const Value& item : all.is_list() ? all.items().items : read(all.series())) {
     if (equal(item, one, budget)) return true;
   }
-  if (all.is_series() && all.series().end) throw Fault(*all.series().end);
+  if (all.is_series()) tell(all.series().end);
   return false;
 }
 

@@ -152,6 +152,7 @@ struct Given {
   Values items;
   std::optional<Fault> end;
 };
+void tell(const std::optional<Fault>& end);  // throws it, if there is one
 Given give(const Value& value, Budget& budget);
 bool contains(const Value& all, const Value& one, Budget& budget);
 // A float as Python writes it, with a point or an exponent.

@@ -209,11 +209,22 @@ DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips
   });
 }
 
+// Of pairs some of which do not count, with a cap only if `any`.
+template <bool any, int strips, int count, typename Query, typename Share>
+DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips][2], const Query& query,
+                          const Share& share, Floats4 (&s)[strips][count], Floats4 (&dp)[strips][count]) {
+  if (any && a.cap != 0)
+    weigh_pairs<true, any>(a, seen, query, share, s, dp);
+  else
+    weigh_pairs<true, false>(a, seen, query, share, s, dp);
+}
+
+constexpr int kFew = 2;  // matrices whose gradients are in registers at a time
+
 template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int strips = strips_of(depth), kRows = strips * kSide, kSize = Tile<depth>::kSize;
-  constexpr int few = 2;  // matrices whose gradients are in registers at a time
   using Rows = Left<depth, strips, depth == 64>;
   const Tile<depth> q{room}, dy{room + strips * kSize};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
@@ -233,12 +244,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   KeyTiles tiles = KeyTiles::of(a, first, end);
   uint64_t next_keys = Stages<depth>::template ask<any>(stages, a, tiles, 0);
   OfQuery of[strips][2];
-#pragma unroll
-  for (int m = 0; m < strips; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      of[m][half] = OfQuery::at(a, first + own_row + m * kStrip + 8 * half, head);
-  }
+  each_row<strips>(
+      [&](int m, int half) { of[m][half] = OfQuery::at(a, first + own_row + m * kStrip + 8 * half, head); });
   await_copies();
   __syncthreads();
   const Rows queries = Rows::of(q, warp_row), gradients = Rows::of(dy, warp_row);
@@ -252,9 +259,9 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
     const Tile<depth> k = Stages<depth>::keys(stages, stage), v = Stages<depth>::values(stages, stage);
     const bool all = ~keys == 0 && Queries::all_see(a, mine, begin, {key, key + kSide - 1});
 #pragma unroll 1
-    for (int part = 0; part < kSide; part += 8 * few) {
-      if (Queries::none_sees(a, mine, begin, {key + part, key + part + 8 * few - 1})) continue;
-      Floats4 s[strips][few], dp[strips][few];
+    for (int part = 0; part < kSide; part += 8 * kFew) {
+      if (Queries::none_sees(a, mine, begin, {key + part, key + part + 8 * kFew - 1})) continue;
+      Floats4 s[strips][kFew], dp[strips][kFew];
       products<type>(queries, k, part, s);
       products<type>(gradients, v, part, dp);
       uint32_t seen[strips][2] = {}, kept[strips][2] = {};
@@ -263,23 +270,16 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
       if (!any && all) {
         weigh_pairs<false, false>(a, seen, query, one, s, dp);
       } else {
-#pragma unroll
-        for (int m = 0; m < strips; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int row = own_row + m * kStrip + 8 * half;
-            const auto here = static_cast<uint32_t>(keys >> part);
-            seen[m][half] = seen_by(a, first + row, begin, key + part, here) >> column;
-            kept[m][half] = kept_from(dropped, Stages<depth>::kept(stages, stage, row), part) >> column;
-          }
-        }
+        each_row<strips>([&](int m, int half) {
+          const int row = own_row + m * kStrip + 8 * half;
+          const auto here = static_cast<uint32_t>(keys >> part);
+          seen[m][half] = seen_by(a, first + row, begin, key + part, here) >> column;
+          kept[m][half] = kept_from(dropped, Stages<depth>::kept(stages, stage, row), part) >> column;
+        });
         const auto share = [&](int m, int half, int n, int c) {
           return any && (kept[m][half] >> (8 * n + c) & 1) == 0 ? 0.0f : factor;
         };
-        if (any && a.cap != 0)
-          weigh_pairs<true, any>(a, seen, query, share, s, dp);
-        else
-          weigh_pairs<true, false>(a, seen, query, share, s, dp);
+        weigh_seen<any>(a, seen, query, share, s, dp);
       }
       add_rows<type, depth>(dq, s, k, part);
     }
@@ -298,7 +298,6 @@ template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int kSize = Tile<depth>::kSize;
-  constexpr int few = 2;  // matrices whose gradients are in registers at a time
   const Tile<depth> k{room}, v{room + kSize};
   uint16_t* const stages = room + 2 * kSize;  // of queries and gradients
   auto* const numbers = reinterpret_cast<OfQuery*>(stages + 4 * kSize);
@@ -330,8 +329,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   uint32_t next_keys = keys_that_count();
   await_copies();
   __syncthreads();
-  const auto left_k = Left<depth, 1, depth == 64>::of(k, warp_row);
-  const auto left_v = Left<depth, 1, depth == 64>::of(v, warp_row);
+  using Rows = Left<depth, 1, depth == 64>;
+  const Rows left_k = Rows::of(k, warp_row), left_v = Rows::of(v, warp_row);
   Floats4 dk[1][depth / 8] = {}, dv[1][depth / 8] = {};
 #pragma unroll 1
   for (int stage = 0; QueryTiles::there(tiles); stage ^= 1) {
@@ -347,9 +346,9 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
     const bool all = ~queries == 0 && keys == lowest<uint32_t>(kStrip) &&
                      all_in_sight(a, {query, query + kSide - 1}, mine);
 #pragma unroll 1
-    for (int part = 0; part < kSide; part += 8 * few) {
-      if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * few - 1}, mine)) continue;
-      Floats4 s[1][few], dp[1][few];
+    for (int part = 0; part < kSide; part += 8 * kFew) {
+      if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * kFew - 1}, mine)) continue;
+      Floats4 s[1][kFew], dp[1][kFew];
       products<type>(left_k, q, part, s);
       products<type>(left_v, dy, part, dp);
       const int place_of_two = stage * kSide + part + column;
@@ -375,10 +374,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
           if (!any) return 1.0f;
           return kept_from(dropped, all_kept + 2 * (place_of_two + 8 * n + c), key) & 1 ? factor : 0.0f;
         };
-        if (any && a.cap != 0)
-          weigh_pairs<true, any>(a, seen, of, share, s, dp);
-        else
-          weigh_pairs<true, false>(a, seen, of, share, s, dp);
+        weigh_seen<any>(a, seen, of, share, s, dp);
       }
       add_rows<type, depth>(dv, dp, dy, part);
       add_rows<type, depth>(dk, s, q, part);
