@@ -1,8 +1,8 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B GPT-2 XL,
 // bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M micro-steps of as many.
-// Prints the best and the median step and ru_maxrss of rank 0.
+// Prints the best and the median step and ru_maxrss of rank 0. --trace: the last step as a Chrome trace.
 //   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
-//                    [--device cuda:0] [--seq T] [--offload]
+//                    [--device cuda:0] [--seq T] [--offload] [--trace FILE]
 //                    [--f32] [--fused-head auto|always|never]
 //                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
 //                    [--layers L] [--micro-steps M] [--reproducible]
@@ -18,10 +18,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/random.h"
+#include "core/base/trace.h"
 #include "diagnostics/profile_table.h"
 #include "engine/engine.h"
 #include "nn/models/hf.h"
@@ -40,6 +42,7 @@ struct Job {
   int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
   bool quantized_weights = false, feedback = false, sparse = false, reproducible = false, offload = false;
   bool profile = false, by_instruction = false, f32 = false;
+  std::string trace;  // file of the last step's spans
   std::string fused_head = "auto";
   int64_t tokens() const { return samples * seq * micro_steps; }  // of a step on all ranks
   int64_t rows() const { return samples * seq / ranks; }          // of a micro-step on one rank
@@ -208,17 +211,22 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   StepProfile sums(engine.plan().step);
   if (job.profile) engine.runtime().trace()->take();
   std::vector<double> seconds;
+  std::vector<Trace::Span> spans;  // of the last step
   int64_t before = received(engine);
   while (one_more(job.steps, static_cast<int>(seconds.size()))) {
     starter.start_others();
     int64_t begin = now_ns();
     seconds.push_back(train_once(engine, tokens, targets));
-    if (job.profile) sums.add(engine.runtime().trace()->take(), begin, now_ns());
+    if (job.profile) {
+      spans = engine.runtime().trace()->take();
+      sums.add(spans, begin, now_ns());
+    }
     if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
   print_summary(job, engine.plan().step.arenas[0].transient, received(engine) - before, seconds,
                 engine.control().last().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
+  if (!job.trace.empty()) std::ofstream(job.trace) << trace_json({{0, spans}});
 }
 
 int guarded_rank(const Job& job, int rank, const std::string& url, Starter& starter) {
@@ -273,11 +281,12 @@ int main(int argc, char** argv) {
   app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);
   app.add_flag("--by-instr", job.by_instruction);
+  app.add_option("--trace", job.trace);
   CLI11_PARSE(app, argc, argv);
   if (job.samples % job.ranks != 0) {
     fmt::print(stderr, "--samples must be a multiple of --ranks {}, got {}\n", job.ranks, job.samples);
     return 2;
   }
-  job.profile |= job.by_instruction;
+  job.profile |= job.by_instruction || !job.trace.empty();
   return ds::run(job);
 }

@@ -10,7 +10,10 @@
 //
 // Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer whose
 // first access this is takes the smallest free range that holds it, or extends the arena (FreeList::take);
-// behind its last access its range is free again and joins its free neighbours (FreeList::give).
+// behind its last access its range is free again and joins its free neighbours (FreeList::give). With
+// late_reuse a range that a copy or an instruction of the host used last stays taken until the queue has
+// given up the next one. Best fit would give it to the very next buffer of that kind, and gradients that are
+// stored, added up, updated and fetched would then go through one place, one step at a time.
 //
 // Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live bytes
 // (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not placing all
@@ -142,17 +145,29 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     ends[lives[b].last].push_back(b);
   }
   FreeList arenas[3];
+  auto give = [&](BufferId id) {
+    const Buffer& buffer = program.buffers[id];
+    arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
+  };
+  PerQueue<std::vector<BufferId>> kept;  // whose ranges wait for the next buffers of their queue
+  SegmentId segment;
   for (InstrId i : program.instrs.ids()) {
+    if (program.instrs[i].segment != segment) {
+      segment = program.instrs[i].segment;
+      for (std::vector<BufferId>& of_queue : kept) {
+        for (BufferId id : of_queue) give(id);
+        of_queue.clear();
+      }
+    }
     for (BufferId id : starts[i]) {
       Buffer& buffer = program.buffers[id];
       int64_t align = unit(id);
       buffer.offset = arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
     }
-    for (BufferId id : ends[i]) {
-      Buffer& buffer = program.buffers[id];
-      int64_t align = unit(id);
-      arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), align));
-    }
+    const Queue queue = program.instrs[i].queue;
+    if (options.late_reuse && (queue == Queue::copy || queue == Queue::host) && !ends[i].empty())
+      std::swap(ends[i], kept[queue]);
+    for (BufferId id : ends[i]) give(id);
   }
   for (int t = 0; t < 3; ++t) program.arenas[t].transient = arenas[t].size();
 }

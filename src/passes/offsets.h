@@ -12,6 +12,9 @@ struct OffsetOptions {
   int64_t alignment = 64;
   int64_t file_alignment =
       kFileBlock;  // of file extents and of host buffers that files touch, begin and size
+  // What a copy or the host used last keeps its range for one more such buffer, so that the queue that gets
+  // the range does not wait for the last use.
+  bool late_reuse = false;
 };
 void assign_offsets(Program& program, const OffsetOptions& options);
 

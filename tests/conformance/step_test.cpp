@@ -36,7 +36,7 @@ class Step : public testing::Test {
   double random() { return stream_.block(draws_++)[0] * 0x1p-32; }
 
   KernelRegistry registry_ = built_in_kernels();
-  ThreadTeam team_{1};
+  ThreadTeam team_{3};
   RandomStream stream_{3, 0, 0, 0};
   uint64_t draws_ = 0;
 };
@@ -87,7 +87,7 @@ TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
 
 // By blocks of 256, then of their sums; of at most 256 granules the plain sum.
 TEST_F(Step, TheNormAddsByBlocks) {
-  for (int64_t count : {0, 1, 255, 256, 257, 65536, 65537, 70000}) {
+  for (int64_t count : {0, 1, 255, 256, 257, 65536, 65537, 70000, 3 * 65536 + 256, 66 * 65536 + 300}) {
     std::vector<double> squares(static_cast<size_t>(count));
     for (double& x : squares) x = std::exp(20 * random());
     std::vector<double> level = squares;
@@ -107,7 +107,7 @@ TEST_F(Step, TheNormAddsByBlocks) {
 
 // The order of addition is that of the runs: the norm has the bits of one over the same values in that order.
 TEST_F(Step, TheNormFollowsItsRuns) {
-  for (int64_t count : {5, 300, 70000}) {
+  for (int64_t count : {5, 300, 70000, 400000}) {
     std::vector<double> squares(static_cast<size_t>(count)), ordered;
     for (double& x : squares) x = std::exp(20 * random());
     std::vector<ElementRun> runs;

@@ -40,7 +40,7 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16>("cpu", dtype, f);
 }
 
-// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (granule_norms: f64 too).
+// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (of sums: f64 too).
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.
@@ -71,6 +71,7 @@ void add_cast(KernelRegistry& registry);
 void add_zero(KernelRegistry& registry);
 void add_accumulate(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
+void add_step(KernelRegistry& registry);
 void add_quantize(KernelRegistry& registry);
 void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);

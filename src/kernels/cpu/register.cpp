@@ -13,9 +13,9 @@ namespace {
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
-      bool sums = query.op == "granule_norms" || query.op == "lamb_moments" ||
-                  query.op == "frozen_lamb_moments" || query.op == "add_error" || query.op == "mean_signs" ||
-                  query.op == "pack_signs";
+      bool sums = query.op == "granule_norms" || query.op == "sum_norms" || query.op == "clip" ||
+                  query.op == "lamb_moments" || query.op == "frozen_lamb_moments" ||
+                  query.op == "add_error" || query.op == "mean_signs" || query.op == "pack_signs";
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
     }
   }
@@ -59,6 +59,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_zero(registry);
   cpu::add_accumulate(registry);
   cpu::add_granule_norms(registry);
+  cpu::add_step(registry);
   cpu::add_quantize(registry);
   cpu::add_row_table(registry);
   cpu::add_adamw(registry);

@@ -56,68 +56,107 @@ DS_DEVICE void put(const Operand& o, int64_t i, float x) {
   }
 }
 
-// Eight neighbours, which is 16 or 32 bytes.
-struct Eight {
-  float v[8];
+// Neighbours of one thread: eight, which is 16 or 32 bytes, or four.
+template <int size>
+struct Neighbours {
+  float v[size];
 };
-// Elements i to i + n of `o`, n <= 8; `wide`: all eight with 16-byte loads, where the address allows it.
-DS_DEVICE Eight load(const Operand& o, int64_t i, int n, bool wide) {
-  Eight e;
-  if (wide && n == 8 && o.dtype == DS_DTYPE_F32) {
-    const float4* from = reinterpret_cast<const float4*>(static_cast<const float*>(o.data) + i);
-    const float4 a = from[0], b = from[1];
-    e.v[0] = a.x, e.v[1] = a.y, e.v[2] = a.z, e.v[3] = a.w;
-    e.v[4] = b.x, e.v[5] = b.y, e.v[6] = b.z, e.v[7] = b.w;
-  } else if (wide && n == 8) {
-    const uint4 u = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(o.data) + i);
-    const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+using Eight = Neighbours<8>;
+// As many f32, by 16-byte accesses.
+template <int size>
+DS_DEVICE Neighbours<size> load_floats(const float* from) {
+  float4 four[size / 4];
+  Neighbours<size> e;
+#pragma unroll
+  for (int j = 0; j < size / 4; ++j) four[j] = reinterpret_cast<const float4*>(from)[j];
+#pragma unroll
+  for (int j = 0; j < size / 4; ++j) {
+    e.v[4 * j] = four[j].x, e.v[4 * j + 1] = four[j].y;
+    e.v[4 * j + 2] = four[j].z, e.v[4 * j + 3] = four[j].w;
+  }
+  return e;
+}
+template <int size>
+DS_DEVICE void store_floats(float* to, const Neighbours<size>& e) {
+#pragma unroll
+  for (int j = 0; j < size / 4; ++j)
+    reinterpret_cast<float4*>(to)[j] =
+        make_float4(e.v[4 * j], e.v[4 * j + 1], e.v[4 * j + 2], e.v[4 * j + 3]);
+}
+// Elements i to i + n of `o`, n <= size; `wide`: all of them in vectors, where the address allows it.
+template <int size = 8>
+DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
+  Neighbours<size> e;
+  if (wide && n == size && o.dtype == DS_DTYPE_F32) {
+    e = load_floats<size>(static_cast<const float*>(o.data) + i);
+  } else if (wide && n == size) {
+    const uint16_t* from = static_cast<const uint16_t*>(o.data) + i;
+    uint32_t words[size / 2];
+    if constexpr (size == 8) {
+      const uint4 u = *reinterpret_cast<const uint4*>(from);
+      words[0] = u.x, words[1] = u.y, words[2] = u.z, words[3] = u.w;
+    } else {
+      const uint2 u = *reinterpret_cast<const uint2*>(from);
+      words[0] = u.x, words[1] = u.y;
+    }
     if (o.dtype == DS_DTYPE_BF16) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
+      for (int k = 0; k < size / 2; ++k) {
         e.v[2 * k] = from_bits(words[k] << 16);
         e.v[2 * k + 1] = from_bits(words[k] & 0xffff0000u);
       }
     } else {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) e.v[k] = widen_half(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)));
+      for (int k = 0; k < size; ++k) e.v[k] = widen_half(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)));
     }
   } else {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) e.v[k] = k < n ? get(o, i + k) : 0.0f;
+    for (int k = 0; k < size; ++k) e.v[k] = k < n ? get(o, i + k) : 0.0f;
   }
   return e;
 }
-DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Eight& e) {
-  if (wide && n == 8 && o.dtype == DS_DTYPE_F32) {
-    float4* to = reinterpret_cast<float4*>(static_cast<float*>(o.data) + i);
-    to[0] = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
-    to[1] = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
-  } else if (wide && n == 8) {
-    uint32_t words[4];
+template <int size>
+DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Neighbours<size>& e) {
+  if (wide && n == size && o.dtype == DS_DTYPE_F32) {
+    store_floats(static_cast<float*>(o.data) + i, e);
+  } else if (wide && n == size) {
+    uint32_t words[size / 2];
     if (o.dtype == DS_DTYPE_BF16) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) words[k] = two_narrow<DS_DTYPE_BF16>(e.v[2 * k], e.v[2 * k + 1]);
+      for (int k = 0; k < size / 2; ++k) words[k] = two_narrow<DS_DTYPE_BF16>(e.v[2 * k], e.v[2 * k + 1]);
     } else {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) words[k] = two_narrow<DS_DTYPE_F16>(e.v[2 * k], e.v[2 * k + 1]);
+      for (int k = 0; k < size / 2; ++k) words[k] = two_narrow<DS_DTYPE_F16>(e.v[2 * k], e.v[2 * k + 1]);
     }
-    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(o.data) + i) =
-        make_uint4(words[0], words[1], words[2], words[3]);
+    uint16_t* to = static_cast<uint16_t*>(o.data) + i;
+    if constexpr (size == 8) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    }
   } else {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < size; ++k) {
       if (k < n) put(o, i + k, e.v[k]);
     }
   }
 }
-DS_DEVICE int at_most_eight(int64_t count) { return count < 8 ? static_cast<int>(count) : 8; }
-// Calls f(begin, n) with this thread's eight, or fewer at the end, of `count` elements.
+DS_DEVICE int64_t thread_number() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+template <int size>
+DS_DEVICE int at_most(int64_t count) {
+  return count < size ? static_cast<int>(count) : size;
+}
+DS_DEVICE int at_most_eight(int64_t count) { return at_most<8>(count); }
+// Calls f(begin, n) with this thread's `size` neighbours, or fewer at the end, of `count` elements.
+template <int size, typename F>
+DS_DEVICE void each_few(int64_t count, const F& f) {
+  const int64_t begin = thread_number() * size;
+  if (begin < count) f(begin, at_most<size>(count - begin));
+}
 template <typename F>
 DS_DEVICE void each_eight(int64_t count, const F& f) {
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
-  if (begin < count) f(begin, at_most_eight(count - begin));
+  each_few<8>(count, f);
 }
-DS_DEVICE int64_t thread_number() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 // Words of core/base/random.h: four of block `index` of the stream (seed, step, leaf, op).
 struct Words {

@@ -19,7 +19,7 @@ using Made = std::unique_ptr<Kernel>;
 
 // Attributes of a rule, for both launches.
 struct Rules {
-  const char* entry;
+  const char *entry, *any;  // any: of other types, where they have their own
   ConstantsArgs constants;
   int32_t flag;
 };
@@ -32,31 +32,44 @@ Rules rule_of(const Query& query) {
   Rules r{};
   if (query.op == "adamw" || query.op == "adamw_codes") {
     r = {"adamw",
+         "adamw_any",
          {.rule = Rule::adamw, .flag = {flag("own_rate", 0), flag("l2", 0), flag("bias_correction", 1)}},
          0};
   } else if (query.op == "sgd") {
     r = {"sgd",
+         "sgd_any",
          {.real = {attrs.real_or("dampening", 0)}, .rule = Rule::sgd, .flag = {flag("maximize", 0)}},
          flag("nesterov", 0)};
   } else if (query.op == "lion") {
-    r = {"lion", {.rule = Rule::lion}, 0};
+    r = {"lion", "lion_any", {.rule = Rule::lion}, 0};
   } else if (query.op == "adagrad") {
     r = {"adagrad",
+         "adagrad_any",
          {.real = {attrs.real_or("lr_decay", 0), attrs.real_or("initial", 0)}, .rule = Rule::adagrad},
          0};
   } else if (query.op == "momentum" || query.op == "own_gradient") {
     const bool mean = query.op == "momentum" && attrs.integer_or("mean", 0) != 0;
     r = {query.op == "momentum" ? "momentum" : "own_gradient",
+         nullptr,
          {.real = {mean ? 1.0 : static_cast<double>(attrs.integer("ranks"))},
           .rule = Rule::momentum,
           .flag = {static_cast<int32_t>(mean)}},
          0};
   } else if (query.op == "muon_momentum") {
-    r = {"muon_momentum", {.rule = Rule::muon_momentum}, 0};
+    r = {"muon_momentum", nullptr, {.rule = Rule::muon_momentum}, 0};
   } else {
-    r = {"muon", {.rule = Rule::muon}, 0};
+    r = {"muon", nullptr, {.rule = Rule::muon}, 0};
   }
   return r;
+}
+
+// See update() of update.cu.
+bool is_plain(const UpdateArgs& a, std::span<const TensorView> masters) {
+  if (!a.wide || a.drawn || a.count % kUpdated != 0) return false;
+  for (const TensorView& kept : masters) {
+    if (kept.dtype != DS_DTYPE_F32) return false;
+  }
+  return true;
 }
 
 // grad; master, states, param. Operations without a param end with their last state.
@@ -79,7 +92,8 @@ Made make_update(const Query& query, std::string* refusal) {
         a.same = c.out.front().data == c.out.back().data;
         a.drawn = drawn;
         a.flag = rules.flag;
-        start(launcher, rules.entry, {blocks(a.count, kShare * kThreads)}, {kThreads}, a);
+        const bool any = rules.any && !is_plain(a, c.out.first(c.out.size() - 1));
+        start(launcher, any ? rules.any : rules.entry, {blocks(a.count, kUpdated * kThreads)}, {kThreads}, a);
       },
       sizeof(UpdateConstants));
 }

@@ -8,9 +8,11 @@
 // f64; rounded to f32, 1 - b^t is the CPU's. The device library's pow has fused multiply-adds and is not
 // used.
 //
-// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Eight neighbours a thread,
-// 16-byte accesses, nothing shared. Moments in codes (core/program/state_codes.h) are renewed a block of 256
-// elements at a time, by a warp whose threads have eight each and tell each other their largest.
+// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Four neighbours a thread, so
+// that a warp asks for whole lines of f32 at a time, 16-byte accesses, nothing shared. Masters and states in
+// f32 have entries of their own, without what other types and drawn roundings need: on an H200 AdamW's was
+// 12 % slower with it (0.88 of a copy's rate). Moments in codes (core/program/state_codes.h) are renewed a
+// block of 256 elements at a time, by a warp whose threads have eight each and tell each other their largest.
 #include "core/program/state_codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/update.h"
@@ -87,23 +89,26 @@ DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw dra
   return widen(drawn ? round_by(x, draw_bits(w, draw)) : narrow(x, o.dtype), o.dtype);
 }
 
-// Applies next(grad, master, first state, second state) to this thread's elements.
+using Few = Neighbours<kUpdated>;
+
+// Applies next(grad, master, first state, second state) to this thread's elements, of any type and number.
 template <int states, typename F>
-DS_DEVICE void update(const UpdateArgs& a, const F& next) {
+DS_DEVICE void update_any(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
   const bool drawn = a.drawn != 0;
-  each_eight(a.count, [&](int64_t i, int n) {
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
     // All of it is asked for before the constants are there, which say whether it is needed.
-    Eight p = load(a.master, i, n, a.wide);
-    const Eight g = load(a.grad, i, n, a.wide);
-    Eight s0 = load(a.state[0], i, n, a.wide), s1 = states == 2 ? load(a.state[1], i, n, a.wide) : Eight{};
+    Few p = load<kUpdated>(a.master, i, n, a.wide);
+    const Few g = load<kUpdated>(a.grad, i, n, a.wide);
+    Few s0 = load<kUpdated>(a.state[0], i, n, a.wide),
+        s1 = states == 2 ? load<kUpdated>(a.state[1], i, n, a.wide) : Few{};
     if (c.skip != 0) {
       if (!a.same) store(a.param, i, n, a.wide, p);
       return;
     }
     Draws draws = draws_of(c);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < kUpdated; ++k) {
       next(g.v[k], p.v[k], s0.v[k], s1.v[k]);
       const uint32_t w = drawn ? draw(draws, c.element + i + k, k == 0) : 0;
       p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
@@ -114,6 +119,25 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
     store(a.state[0], i, n, a.wide, s0);
     if (states == 2) store(a.state[1], i, n, a.wide, s1);
     if (!a.same) store(a.param, i, n, a.wide, p);
+  });
+}
+// Where is_plain() of update.cpp: masters and states are f32, rounded by nothing, and all are whole vectors.
+template <int states, typename F>
+DS_DEVICE void update(const UpdateArgs& a, const F& next) {
+  const UpdateConstants& c = *a.constants;
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
+    const auto at = [&](const Operand& o) { return static_cast<float*>(o.data) + i; };
+    Few p = load_floats<kUpdated>(at(a.master)), s0 = load_floats<kUpdated>(at(a.state[0])),
+        s1 = states == 2 ? load_floats<kUpdated>(at(a.state[1])) : Few{};
+    const Few g = load<kUpdated>(a.grad, i, n, true);
+    if (c.skip == 0) {
+#pragma unroll
+      for (int k = 0; k < kUpdated; ++k) next(g.v[k], p.v[k], s0.v[k], s1.v[k]);
+      store_floats(at(a.master), p);
+      store_floats(at(a.state[0]), s0);
+      if (states == 2) store_floats(at(a.state[1]), s1);
+    }
+    if (!a.same) store(a.param, i, n, true, p);
   });
 }
 
@@ -131,6 +155,41 @@ DS_DEVICE void renew(const Adam& a, float grad, float& p, float& m, float& s) {
   m = a.b1 * m + a.one_b1 * g;
   s = a.b2 * s + a.one_b2 * (g * g);
   p = p - (a.rate * m) / (sqrtf(s * a.f) + a.eps);
+}
+
+// The rules, as next(grad, master, first state, second state).
+DS_DEVICE auto adamw_of(const UpdateArgs& a) {
+  const Adam adam = adam_of(*a.constants);
+  return [adam](float grad, float& p, float& m, float& s) { renew(adam, grad, p, m, s); };
+}
+// flag: nesterov.
+DS_DEVICE auto sgd_of(const UpdateArgs& a) {
+  const float* v = a.constants->v;
+  const float scale = v[0], rate = v[1], momentum = v[2], wd = v[3], share = v[4];
+  const bool nesterov = a.flag != 0;
+  return [=](float grad, float& p, float& buffer, float&) {
+    const float g = grad * scale + wd * p;
+    buffer = momentum * buffer + share * g;
+    p = p - rate * (nesterov ? g + momentum * buffer : buffer);
+  };
+}
+DS_DEVICE auto lion_of(const UpdateArgs& a) {
+  const float* v = a.constants->v;
+  const float scale = v[0], rate = v[1], b1 = v[2], one_b1 = v[3], b2 = v[4], one_b2 = v[5], keep = v[6];
+  return [=](float grad, float& p, float& m, float&) {
+    const float g = grad * scale, direction = b1 * m + one_b1 * g;
+    p = p * keep - copysignf(rate, direction);
+    m = b2 * m + one_b2 * g;
+  };
+}
+DS_DEVICE auto adagrad_of(const UpdateArgs& a) {
+  const float* v = a.constants->v;
+  const float scale = v[0], eps = v[1], wd = v[2], rate = v[3], initial = v[4];
+  return [=](float grad, float& p, float& sum, float&) {
+    const float g = grad * scale + wd * p;
+    sum = (sum + initial) + g * g;
+    p = p - (rate * g) / (sqrtf(sum) + eps);
+  };
 }
 
 // The scale of a block: of the bits of what is largest among the eight of each thread of the warp.
@@ -240,10 +299,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
   *a.to = c;
 }
 
-DS_LOOP_KERNEL(adamw, UpdateArgs) {
-  const Adam adam = adam_of(*a.constants);
-  update<2>(a, [&](float grad, float& p, float& m, float& s) { renew(adam, grad, p, m, s); });
-}
+DS_LOOP_KERNEL(adamw, UpdateArgs) { update<2>(a, adamw_of(a)); }
+DS_LOOP_KERNEL(adamw_any, UpdateArgs) { update_any<2>(a, adamw_of(a)); }
 
 DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   const int64_t block = thread_number() / kWarp;
@@ -281,46 +338,24 @@ DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   a.square_scales[block] = square_scale;
 }
 
-// flag: nesterov.
-DS_LOOP_KERNEL(sgd, UpdateArgs) {
-  const float* v = a.constants->v;
-  const float scale = v[0], rate = v[1], momentum = v[2], wd = v[3], share = v[4];
-  update<1>(a, [&](float grad, float& p, float& buffer, float&) {
-    const float g = grad * scale + wd * p;
-    buffer = momentum * buffer + share * g;
-    p = p - rate * (a.flag ? g + momentum * buffer : buffer);
-  });
-}
+DS_LOOP_KERNEL(sgd, UpdateArgs) { update<1>(a, sgd_of(a)); }
+DS_LOOP_KERNEL(sgd_any, UpdateArgs) { update_any<1>(a, sgd_of(a)); }
 
-DS_LOOP_KERNEL(lion, UpdateArgs) {
-  const float* v = a.constants->v;
-  const float scale = v[0], rate = v[1], b1 = v[2], one_b1 = v[3], b2 = v[4], one_b2 = v[5], keep = v[6];
-  update<1>(a, [&](float grad, float& p, float& m, float&) {
-    const float g = grad * scale, direction = b1 * m + one_b1 * g;
-    p = p * keep - copysignf(rate, direction);
-    m = b2 * m + one_b2 * g;
-  });
-}
+DS_LOOP_KERNEL(lion, UpdateArgs) { update<1>(a, lion_of(a)); }
+DS_LOOP_KERNEL(lion_any, UpdateArgs) { update_any<1>(a, lion_of(a)); }
 
-DS_LOOP_KERNEL(adagrad, UpdateArgs) {
-  const float* v = a.constants->v;
-  const float scale = v[0], eps = v[1], wd = v[2], rate = v[3], initial = v[4];
-  update<1>(a, [&](float grad, float& p, float& sum, float&) {
-    const float g = grad * scale + wd * p;
-    sum = (sum + initial) + g * g;
-    p = p - (rate * g) / (sqrtf(sum) + eps);
-  });
-}
+DS_LOOP_KERNEL(adagrad, UpdateArgs) { update<1>(a, adagrad_of(a)); }
+DS_LOOP_KERNEL(adagrad_any, UpdateArgs) { update_any<1>(a, adagrad_of(a)); }
 
 // master: m.
 DS_LOOP_KERNEL(momentum, UpdateArgs) {
   const float* v = a.constants->v;
   if (a.constants->skip != 0) return;
-  each_eight(a.count, [&](int64_t i, int n) {
-    const Eight grad = load(a.grad, i, n, a.wide);
-    Eight m = load(a.master, i, n, a.wide);
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
+    const Few grad = load<kUpdated>(a.grad, i, n, a.wide);
+    Few m = load<kUpdated>(a.master, i, n, a.wide);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) m.v[k] = v[1] * m.v[k] + v[2] * (grad.v[k] * v[0]);
+    for (int k = 0; k < kUpdated; ++k) m.v[k] = v[1] * m.v[k] + v[2] * (grad.v[k] * v[0]);
     store(a.master, i, n, a.wide, m);
   });
 }
@@ -328,10 +363,10 @@ DS_LOOP_KERNEL(momentum, UpdateArgs) {
 // param: the mean.
 DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
-  each_eight(a.count, [&](int64_t i, int n) {
-    Eight g = load(a.grad, i, n, a.wide);
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
+    Few g = load<kUpdated>(a.grad, i, n, a.wide);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) g.v[k] = c.skip ? 0.0f : g.v[k] * c.v[0];
+    for (int k = 0; k < kUpdated; ++k) g.v[k] = c.skip ? 0.0f : g.v[k] * c.v[0];
     store(a.param, i, n, a.wide, g);
   });
 }
@@ -339,12 +374,12 @@ DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
 // master: m; param: ahead.
 DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
-  each_eight(a.count, [&](int64_t i, int n) {
-    if (c.skip) return store(a.param, i, n, a.wide, Eight{});
-    const Eight grad = load(a.grad, i, n, a.wide);
-    Eight m = load(a.master, i, n, a.wide), ahead;
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
+    if (c.skip) return store(a.param, i, n, a.wide, Few{});
+    const Few grad = load<kUpdated>(a.grad, i, n, a.wide);
+    Few m = load<kUpdated>(a.master, i, n, a.wide), ahead;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < kUpdated; ++k) {
       const float g = c.v[2] * (grad.v[k] * c.v[0]);
       m.v[k] = c.v[1] * m.v[k] + g;
       ahead.v[k] = c.v[1] * m.v[k] + g;
@@ -357,12 +392,12 @@ DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
 // grad: the step.
 DS_LOOP_KERNEL(muon, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
-  each_eight(a.count, [&](int64_t i, int n) {
-    Eight p = load(a.master, i, n, a.wide);
+  each_few<kUpdated>(a.count, [&](int64_t i, int n) {
+    Few p = load<kUpdated>(a.master, i, n, a.wide);
     if (!c.skip) {
-      const Eight step = load(a.grad, i, n, a.wide);
+      const Few step = load<kUpdated>(a.grad, i, n, a.wide);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) p.v[k] = p.v[k] * c.v[1] - c.v[0] * step.v[k];
+      for (int k = 0; k < kUpdated; ++k) p.v[k] = p.v[k] * c.v[1] - c.v[0] * step.v[k];
       store(a.master, i, n, a.wide, p);
     }
     if (!a.same) store(a.param, i, n, a.wide, p);

@@ -17,6 +17,8 @@ struct UpdateArgs {
   int32_t same;   // param is the master
 };
 
+constexpr int kUpdated = 4;  // neighbours that a thread renews
+
 constexpr unsigned kCodesUpdateThreads = 256;
 
 // Of adamw_codes: a warp for each block of codes.

@@ -12,7 +12,7 @@
 
 #include "core/base/element_run.h"
 #include "core/base/group_scalars.h"
-#include "kernels/ref/blocked_sum.h"
+#include "kernels/blocked_sum.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "core/base/element_run.h"
-#include "kernels/ref/blocked_sum.h"
+#include "kernels/blocked_sum.h"
 #include "kernels/ref/ref.h"
 #include "kernels/skipped.h"
 

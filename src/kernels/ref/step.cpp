@@ -6,7 +6,8 @@
 #include <span>
 
 #include "core/base/element_run.h"
-#include "kernels/ref/blocked_sum.h"
+#include "kernels/blocked_sum.h"
+#include "kernels/clip.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
@@ -44,22 +45,7 @@ double sum_of(const KernelContext& c) {
 
 void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
 
-// Norm of the mean gradient or, of gradients that `ranks` ranks have kept to themselves, the root of the mean
-// square of their norms. What the update multiplies sums by undoes the loss scale, averages and clips at
-// once.
-void clip(const KernelContext& c) {
-  StepScalars& scalars = scalars_of(c);
-  double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
-  double scale = leaves * scalars.loss_scale;
-  double norm = std::sqrt(sum_of(c) * static_cast<double>(c.attrs.integer_or("ranks", 1))) / scale;
-  double max_norm = c.attrs.real("max_norm");
-  double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-  scalars.grad_norm = norm;
-  scalars.grad_scale = coefficient / scale;
-  bool finite = std::isfinite(norm) && std::isfinite(scalars.loss);
-  if (c.attrs.integer_or("unchecked", 0) != 0) finite = scalars.leaves > 0;
-  scalars.skip = finite ? 0 : 1;
-}
+void clip(const KernelContext& c) { clip_by(c, sum_of(c)); }
 
 // What updates read from here on is the mean gradient, clipped and without a loss scale.
 void mean_gradients(const KernelContext& c) { c.out[0].as<StepScalars>()->grad_scale = 1; }

@@ -3,12 +3,14 @@
 #include <cstddef>
 #include <utility>
 
-namespace ds::ref {
+namespace ds {
 
 // A sum by blocks of 256, then of the blocks' sums, and so on: an order that a device can follow in parallel.
 // Each level holds the sum of its last, unfinished block.
 class BlockedSum {
  public:
+  static constexpr int kBlock = 256;
+  // x: a term, or the sum of a block of the level below. Every lower level is empty then.
   void add(double x, size_t level = 0) {
     Level& l = levels_[level];
     l.sum += x;
@@ -23,7 +25,6 @@ class BlockedSum {
   }
 
  private:
-  static constexpr int kBlock = 256;
   struct Level {
     double sum = 0;
     int count = 0;
@@ -36,4 +37,4 @@ class BlockedSum {
   std::array<Level, 5> levels_;  // 2^40 granules
 };
 
-}  // namespace ds::ref
+}  // namespace ds
