@@ -243,6 +243,38 @@ TEST(Plan, OffsetsStayNearTheLowerBound) {
   EXPECT_LE(plan.step.arenas[0].transient, bound * 13 / 10);
 }
 
+// Gradients on their way to the host, and parameters on their way back, take turns in two ranges: what moves
+// next does not wait until what moved last has been used.
+TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
+  Config c = make_config(0, 1, 3);
+  c.zero.optimizer_tier = Tier::host;
+  c.zero.reduce_bucket_size = c.zero.sub_group_size = 5000;
+  c.emulate_tiers = true;
+  Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 1, Machine{});
+  std::map<std::pair<std::string, Tier>, const Buffer*> before;
+  std::map<std::string, int> compared;
+  SegmentId segment;
+  for (const Instr& in : plan.step.instrs) {
+    if (in.segment != segment) before.clear();
+    segment = in.segment;
+    if (in.def->kind != Kind::copy) continue;
+    for (const Operand& o : in.operands) {
+      const Buffer& moved = plan.step.buffers[o.buffer];
+      if (moved.residency != Residency::transient || moved.holds == Holds::scalars) continue;
+      const Buffer*& last = before[{in.def->name, moved.tier}];
+      if (last != nullptr) {
+        EXPECT_TRUE(moved.offset + moved.bytes() <= last->offset ||
+                    last->offset + last->bytes() <= moved.offset)
+            << in.def->name << " of " << moved.name << " behind " << last->name;
+        ++compared[in.def->name];
+      }
+      last = &moved;
+    }
+  }
+  EXPECT_GT(compared["store"], 10);
+  EXPECT_GT(compared["fetch"], 3);
+}
+
 TEST(Plan, EveryWaitMatters) {
   Config c = eight_layers();
   c.zero.optimizer_tier = c.zero.param_tier = Tier::nvme;

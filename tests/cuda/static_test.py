@@ -13,13 +13,14 @@ import sys
 
 ARCHS = ("sm_80", "sm_90")
 EXACT = {"elementwise", "lamb", "quantize", "step", "table", "update"}
-WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "update": ["adamw", "adamw_codes", "sgd", "lion"],
+WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "update": ["adamw", "adamw_any", "adamw_codes", "sgd", "lion"],
         "activation": ["activate", "activate_dx", "glu"], "step": ["tree_sum"], "table": ["lookup"]}
 INEXACT = re.compile(r"\b(fma|mad)\.r[nzmp]\S*|\S*\.approx\S*|\S*\.ftz\S*")
 ATOMIC = re.compile(r"\b(atom|red)\.\S*\.(f16|f16x2|bf16|bf16x2|f32|f64)\b")
 MOST_SHARED = 163 * 1024
-# Registers of a thread with which so many blocks of 128 threads as an entry counts on fit into a multiprocessor's 65,536.
-MOST_REGISTERS = {"attention_dkv_bf16_64": 168, "attention_dkv_f16_64": 168}
+# Registers of a thread with which as many blocks as an entry counts on fit into a multiprocessor's 65,536: three of 128
+# threads, six of 256.
+MOST_REGISTERS = {"attention_dkv_bf16_64": 168, "attention_dkv_f16_64": 168, "adamw": 40, "sgd": 40, "lion": 40, "adagrad": 40}
 
 
 def resources(name, log):
