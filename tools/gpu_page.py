@@ -9,7 +9,8 @@ import datetime
 import json
 import pathlib
 
-PARTS = {"A": "memory, kernels, products", "B": "recorded numbers, equal bits, the main job", "C": "speed"}
+PARTS = {"A": "memory, kernels, products", "B": "recorded numbers, equal bits, the main job", "C": "speed",
+         "D": "the 1.5B shape beside torch"}
 
 
 def cell(text):
