@@ -1,6 +1,7 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B GPT-2 XL,
 // bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M micro-steps of as many.
-// Prints the best and the median step and ru_maxrss of rank 0. --trace: the last step as a Chrome trace.
+// Prints the best and the median step and ru_maxrss of rank 0. --trace: the last step as a Chrome trace, with
+// what --profile prints.
 //   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
 //                    [--device cuda:0] [--seq T] [--offload] [--trace FILE]
 //                    [--f32] [--fused-head auto|always|never]
@@ -226,7 +227,10 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   print_summary(job, engine.plan().step.arenas[0].transient, received(engine) - before, seconds,
                 engine.control().last().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
-  if (!job.trace.empty()) std::ofstream(job.trace) << trace_json({{0, spans}});
+  if (job.trace.empty()) return;
+  std::ofstream out(job.trace);
+  out << trace_json({{0, spans}});
+  ensure(out.flush().good(), "{} cannot be written", job.trace);
 }
 
 int guarded_rank(const Job& job, int rank, const std::string& url, Starter& starter) {

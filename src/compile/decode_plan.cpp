@@ -59,7 +59,7 @@ InferencePlan compile_inference(const Graph& forward, const Config& config, cons
   for (const Parameter& p : forward.params) params.push_back({p.name, forward.type(p.value).shape.numel(1)});
   plan.zero = make_zero_plan(config, params, rank, mesh, machine, false);
   plan.decode = begin_decode(forward, config.compute, request, plan.zero);
-  FinishOptions options{config.zero.overlap_comm, verify_passes, false};
+  const FinishOptions options{.prefetch = config.zero.overlap_comm, .verify_passes = verify_passes};
   finish_decode(plan.decode, plan.zero, config, machine, options);
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(plan.zero, "refresh", 1, buffers);

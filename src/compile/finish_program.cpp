@@ -59,7 +59,8 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
   number_collectives(program);
   mark_last_uses(program);
   if (options.verify_passes) verify(program, {.physical = false});
-  assign_offsets(program, {machine.alignment, machine.file_alignment, options.prefetch && program.separate});
+  assign_offsets(program,
+                 {machine.alignment, machine.file_alignment, options.late_reuse && program.separate});
   insert_waits(program);
   if (options.verify_passes) verify(program, {.physical = true});
   // All ranks issue the same collectives, which their plan hashes confirm at run time. So this program stands

@@ -20,6 +20,7 @@ std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out)
 
 struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
+  bool late_reuse = false;     // OffsetOptions, where device and host have memories of their own; likewise
   bool verify_passes = false;  // run the program verifier after the passes
   bool may_end_early = false;  // the program may be given up half-way: files are current after every write
   int32_t repeated = 1;        // micro-steps of a repeated stretch, where the program has not all of them

@@ -39,8 +39,9 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(Plan& plan, const Config& config, const Machine& machine, bool prefetch, bool verify_passes)
-      : plan_(plan), config_(config), machine_(machine), prefetch_(prefetch), verify_(verify_passes) {}
+  // options: of every program.
+  Compiler(Plan& plan, const Config& config, const Machine& machine, const FinishOptions& options)
+      : plan_(plan), config_(config), machine_(machine), options_(options) {}
 
   void run() {
     init();
@@ -55,15 +56,14 @@ class Compiler {
       evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1].value, plan_.logits}});
     }
     if (plan_.decode) {
-      finish_decode(*plan_.decode, plan_.zero, config_, machine_, {prefetch_, verify_, false});
+      finish_decode(*plan_.decode, plan_.zero, config_, machine_, options_);
     }
   }
 
  private:
   void finish(ProgramBuilder& builder, const StepBuffers& buffers, Program& out) {
     out = builder.take();
-    finish_program(out, plan_.zero, config_, buffers, machine_,
-                   {.prefetch = prefetch_, .verify_passes = verify_});
+    finish_program(out, plan_.zero, config_, buffers, machine_, options_);
   }
 
   void init() {
@@ -106,8 +106,9 @@ class Compiler {
       emit_compressed_update(builder, plan_.zero, config_, form, buffers.own_norms);
     }
     out = builder.take();
-    return finish_program(out, plan_.zero, config_, buffers, machine_,
-                          {.prefetch = prefetch_, .verify_passes = verify_, .repeated = repeated});
+    FinishOptions options = options_;
+    options.repeated = repeated;
+    return finish_program(out, plan_.zero, config_, buffers, machine_, options);
   }
 
   void evaluate(Program& out, Phase phase, const Graph& graph,
@@ -121,7 +122,7 @@ class Compiler {
   Plan& plan_;
   const Config& config_;
   const Machine& machine_;
-  bool prefetch_, verify_;
+  FinishOptions options_;
 };
 
 void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
@@ -288,20 +289,31 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute == "cheap") recompute_cheap(plan.graph);
   if (config.recompute == "layers") recompute_layers(plan.graph, config.recompute_num_layers);
-  Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
-  if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
-    Compiler(plan, config, machine, false, verify_passes).run();
+  const bool overlap = config.zero.overlap_comm;
+  auto compile = [&](bool prefetch, bool late_reuse) {
+    Compiler(plan, config, machine,
+             {.prefetch = prefetch, .late_reuse = late_reuse, .verify_passes = verify_passes})
+        .run();
+    return fits(memory_plan(plan), config.memory_budget);
+  };
+  bool fit = compile(overlap, overlap);
+  if (!fit && overlap && plan.step.separate) {
+    fit = compile(true, false);
+    if (fit) plan.notes.push_back("transfers wait for the range of the one before to fit memory_budget");
+  }
+  if (!fit && overlap) {
+    fit = compile(false, false);
     plan.notes.push_back("prefetch is off to fit memory_budget");
   }
-  if (config.recompute == "none" && !fits(memory_plan(plan), config.memory_budget)) {
+  if (config.recompute == "none" && !fit) {
     const Graph kept = plan.graph;
     recompute_cheap(plan.graph);
-    Compiler(plan, config, machine, false, verify_passes).run();
+    fit = compile(false, false);
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
-    if (!fits(memory_plan(plan), config.memory_budget)) {
+    if (!fit) {
       plan.graph = kept;
       recompute_layers(plan.graph, 1);
-      Compiler(plan, config, machine, false, verify_passes).run();
+      compile(false, false);
       plan.notes.back() = "the activations of each layer are computed again to fit memory_budget";
     }
   }

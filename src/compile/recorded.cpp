@@ -296,7 +296,7 @@ class ReductionFinder {
 
 // False when the step cannot be written in this way.
 bool write_step(RecordedStep& step, const DelegatePlan& plan, const Config& config, const Machine& machine,
-                const WrittenOut& way, bool prefetch) {
+                const WrittenOut& way, bool prefetch, bool late_reuse) {
   MicroCalls calls(step.events);
   bool whole = way.micros == plan.zero.accumulation;
   if (!whole && !calls.repeat_after(way.repeated)) return false;
@@ -305,9 +305,12 @@ bool write_step(RecordedStep& step, const DelegatePlan& plan, const Config& conf
   Recorder(plan, builder, buffers, way.micros).emit(whole ? step.events : calls.some(way.micros));
   emit_update(builder, plan.zero, config);
   step.program = builder.take();
-  if (!finish_program(
-          step.program, plan.zero, config, buffers, machine,
-          {.prefetch = prefetch, .verify_passes = true, .may_end_early = true, .repeated = way.repeated}))
+  if (!finish_program(step.program, plan.zero, config, buffers, machine,
+                      {.prefetch = prefetch,
+                       .late_reuse = late_reuse,
+                       .verify_passes = true,
+                       .may_end_early = true,
+                       .repeated = way.repeated}))
     return false;
   place_events(step, calls.in_period(way.repeated));
   ReductionFinder(step, plan.zero, buffers.grads).run();
@@ -329,9 +332,10 @@ std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Con
                                              std::span<const int64_t, 3> beside, int64_t written_out) {
   RecordedStep step;
   step.events = std::move(events);
-  for (bool prefetch : {config.zero.overlap_comm, false}) {
+  const bool overlap = config.zero.overlap_comm;
+  for (auto [prefetch, late_reuse] : {std::pair{overlap, overlap}, {overlap, false}, {false, false}}) {
     for (const WrittenOut& way : ways_to_write(plan.zero.accumulation, written_out)) {
-      if (write_step(step, plan, config, machine, way, prefetch)) break;
+      if (write_step(step, plan, config, machine, way, prefetch, late_reuse)) break;
     }
     MemoryPlan memory;
     memory.add(step.program);

@@ -11,9 +11,9 @@
 // Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer whose
 // first access this is takes the smallest free range that holds it, or extends the arena (FreeList::take);
 // behind its last access its range is free again and joins its free neighbours (FreeList::give). With
-// late_reuse a range that a copy or an instruction of the host used last stays taken until the queue has
-// given up the next one. Best fit would give it to the very next buffer of that kind, and gradients that are
-// stored, added up, updated and fetched would then go through one place, one step at a time.
+// late_reuse a range that a copy or an instruction of the host used last stays taken until that queue is done
+// with the next one in the same memory. Best fit would give it to the very next buffer of that kind, and
+// gradients that are stored, added up, updated and fetched would then go through one place, one at a time.
 //
 // Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live bytes
 // (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not placing all
@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -149,15 +150,16 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     const Buffer& buffer = program.buffers[id];
     arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
   };
-  PerQueue<std::vector<BufferId>> kept;  // whose ranges wait for the next buffers of their queue
+  // Whose ranges wait for the next ones of their queue and tier.
+  std::map<std::pair<Queue, Tier>, std::vector<BufferId>> kept;
   SegmentId segment;
   for (InstrId i : program.instrs.ids()) {
     if (program.instrs[i].segment != segment) {
       segment = program.instrs[i].segment;
-      for (std::vector<BufferId>& of_queue : kept) {
-        for (BufferId id : of_queue) give(id);
-        of_queue.clear();
+      for (const auto& [which, buffers] : kept) {
+        for (BufferId id : buffers) give(id);
       }
+      kept.clear();
     }
     for (BufferId id : starts[i]) {
       Buffer& buffer = program.buffers[id];
@@ -165,8 +167,16 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
       buffer.offset = arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
     }
     const Queue queue = program.instrs[i].queue;
-    if (options.late_reuse && (queue == Queue::copy || queue == Queue::host) && !ends[i].empty())
-      std::swap(ends[i], kept[queue]);
+    if (options.late_reuse && (queue == Queue::copy || queue == Queue::host)) {
+      std::map<Tier, std::vector<BufferId>> now;
+      for (BufferId id : ends[i]) now[program.buffers[id].tier].push_back(id);
+      ends[i].clear();
+      for (auto& [tier, buffers] : now) {
+        std::vector<BufferId>& before = kept[{queue, tier}];
+        ends[i].insert(ends[i].end(), before.begin(), before.end());
+        before = std::move(buffers);
+      }
+    }
     for (BufferId id : ends[i]) give(id);
   }
   for (int t = 0; t < 3; ++t) program.arenas[t].transient = arenas[t].size();

@@ -12,8 +12,8 @@ struct OffsetOptions {
   int64_t alignment = 64;
   int64_t file_alignment =
       kFileBlock;  // of file extents and of host buffers that files touch, begin and size
-  // What a copy or the host used last keeps its range for one more such buffer, so that the queue that gets
-  // the range does not wait for the last use.
+  // A range that a copy or the host used last stays taken until that queue is done with the next one in the
+  // same memory, so that who gets the range need not wait for the last use.
   bool late_reuse = false;
 };
 void assign_offsets(Program& program, const OffsetOptions& options);

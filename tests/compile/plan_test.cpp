@@ -243,16 +243,22 @@ TEST(Plan, OffsetsStayNearTheLowerBound) {
   EXPECT_LE(plan.step.arenas[0].transient, bound * 13 / 10);
 }
 
-// Gradients on their way to the host, and parameters on their way back, take turns in two ranges: what moves
-// next does not wait until what moved last has been used.
-TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
-  Config c = make_config(0, 1, 3);
+// Eight layers whose states are in the host's memory.
+Config states_on_host() {
+  Config c = make_config(0, 3, 1);
   c.zero.optimizer_tier = Tier::host;
   c.zero.reduce_bucket_size = c.zero.sub_group_size = 5000;
   c.emulate_tiers = true;
-  Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 1, Machine{});
+  return c;
+}
+
+// Gradients on their way to the host, and parameters on their way back, take turns in two ranges: what moves
+// next does not wait until what moved last has been used. That takes room for one more of each, at most.
+TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
+  Plan plan = compile_plan(make_mlp(8, 64, 16), states_on_host(), 0, 1, Machine{});
   std::map<std::pair<std::string, Tier>, const Buffer*> before;
   std::map<std::string, int> compared;
+  int64_t largest = 0;
   SegmentId segment;
   for (const Instr& in : plan.step.instrs) {
     if (in.segment != segment) before.clear();
@@ -261,6 +267,7 @@ TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
     for (const Operand& o : in.operands) {
       const Buffer& moved = plan.step.buffers[o.buffer];
       if (moved.residency != Residency::transient || moved.holds == Holds::scalars) continue;
+      largest = std::max(largest, moved.bytes());
       const Buffer*& last = before[{in.def->name, moved.tier}];
       if (last != nullptr) {
         EXPECT_TRUE(moved.offset + moved.bytes() <= last->offset ||
@@ -273,6 +280,25 @@ TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
   }
   EXPECT_GT(compared["store"], 10);
   EXPECT_GT(compared["fetch"], 3);
+  for (Tier tier : {Tier::device, Tier::host}) {
+    EXPECT_LE(plan.step.arenas[static_cast<int>(tier)].transient,
+              transient_lower_bound(plan.step, tier) * 13 / 10 + 2 * largest)
+        << tier_name(tier);
+  }
+}
+
+// Where there is no room for that, transfers still start early; where there is none for that either, they
+// come one by one.
+TEST(Plan, ABudgetGivesUpRangesBeforePrefetch) {
+  const Graph g = make_mlp(8, 64, 16);
+  Config c = states_on_host();
+  const Plan roomy = compile_plan(g, c, 0, 1, Machine{});
+  EXPECT_TRUE(roomy.notes.empty());
+  c.memory_budget.host = memory_plan(roomy).total(Tier::host) - 1;
+  const Plan tight = compile_plan(g, c, 0, 1, Machine{});
+  ASSERT_EQ(tight.notes.size(), 1u);
+  EXPECT_EQ(tight.notes[0], "transfers wait for the range of the one before to fit memory_budget");
+  EXPECT_LT(memory_plan(tight).total(Tier::host), memory_plan(roomy).total(Tier::host));
 }
 
 TEST(Plan, EveryWaitMatters) {

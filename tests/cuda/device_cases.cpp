@@ -386,19 +386,24 @@ std::vector<InstructionCase> device_instruction_cases() {
         all.push_back({"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
     }
   }
-  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four.
+  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four, and in f32;
+  // of whole vectors or not.
   for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
     for (int64_t drawn : {0, 1}) {
-      StepScalars own = step;
-      own.param = 3, own.element = 1021, own.step = 17;
-      Attrs attrs{{"stochastic", drawn}, {"l2", int64_t{0}}, {"nesterov", int64_t{1}}};
-      Tensor small = floats({2999}, 11).as(DS_DTYPE_BF16), second = floats({2999}, 12);
-      for (int64_t e = 0; e < second.numel(); ++e) second.set(e, std::abs(second.at(e)) * 1e-3);
-      std::vector<Tensor> out{small, floats({2999}, 13).as(DS_DTYPE_BF16)};
-      if (std::string_view(op) == "adagrad") out[1] = second.as(DS_DTYPE_BF16);
-      if (std::string_view(op) == "adamw") out.push_back(second.as(DS_DTYPE_BF16));
-      out.push_back(poisoned(DS_DTYPE_F16, {2999}));
-      all.push_back({op, attrs, {floats({2999}, 14).as(DS_DTYPE_BF16)}, out, own});
+      for (int64_t count : {2999, 3000}) {
+        for (DType kept : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
+          StepScalars own = step;
+          own.param = 3, own.element = 1021, own.step = 17;
+          Attrs attrs{{"stochastic", drawn}, {"l2", int64_t{0}}, {"nesterov", int64_t{1}}};
+          Tensor second = floats({count}, 12);
+          for (int64_t e = 0; e < count; ++e) second.set(e, std::abs(second.at(e)) * 1e-3);
+          std::vector<Tensor> out{floats({count}, 11).as(kept), floats({count}, 13).as(kept)};
+          if (std::string_view(op) == "adagrad") out[1] = second.as(kept);
+          if (std::string_view(op) == "adamw") out.push_back(second.as(kept));
+          out.push_back(poisoned(DS_DTYPE_F16, {count}));
+          all.push_back({op, attrs, {floats({count}, 14).as(DS_DTYPE_BF16)}, out, own});
+        }
+      }
     }
   }
   // Blocks of codes of all scales, of gradients that are large, zero and tiny; with 19 blocks the

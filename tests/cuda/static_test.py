@@ -82,6 +82,8 @@ def main(arguments):
     found = [f"{name}: no such file" for name in sorted({*EXACT, *WIDE} - {*names})]
     for name in names:
         found += complaints(kept, name, name in EXACT)
+    entries_of_all = set(re.findall(r"Compiling entry function '(\w+)'", "".join(log.read_text() for log in kept.glob("*.log"))))
+    found += [f"{entry}: no such entry" for entry in sorted({*MOST_REGISTERS} - entries_of_all)]
     print(f"{len(names)} files")
     for line in found:
         print(line)

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Random schedules, loss scales and batch sizes beside DeepSpeed's own classes (./run interop semantics [NUMBER [SEED]]).
+"""Random schedules, loss scales, batch sizes, lengths and groups beside DeepSpeed's own (./run interop semantics [NUMBER [SEED]]).
 
 NUMBER of each are drawn: parameters of a schedule, whose rates over 60 steps must be the same to 1e-12; a dynamic loss scale and
-the steps that overflow, with the same scale after each and the same end; and the three batch sizes for a number of ranks, which
-must be refused alike or have the same values. DeepSpeed is run as it is; libds through its Python package. libds may also refuse
+the steps that overflow, with the same scale after each and the same end; the three batch sizes for a number of ranks, which
+must be refused alike or have the same values; a curriculum, whose lengths must be those of the steps of a run of one small model;
+and documents with a bound of tokens, whose groups must have as many tokens and documents in each step of such a run. DeepSpeed is run as it is; libds through its Python package. libds may also refuse
 a wrong value that DeepSpeed computes with, such as a negative number or one of another type.
 """
+import csv
+import json
 import os
 import pathlib
 import random
 import sys
+import tempfile
 import types
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -17,6 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch  # noqa: E402
 from deepspeed.runtime import config as deepspeed_config  # noqa: E402
 from deepspeed.runtime import lr_schedules  # noqa: E402
+from deepspeed.runtime.data_pipeline.curriculum_scheduler import CurriculumScheduler  # noqa: E402
+from deepspeed.runtime.data_pipeline.data_sampling.variable_batch_size_and_lr import batch_by_seqlens  # noqa: E402
 from deepspeed.runtime.fp16 import loss_scaler  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -169,12 +175,109 @@ def same_batches(numbers):
     return "same" if got == want else f"{what}: {got}, DeepSpeed {want}"
 
 
+# ---------------------------------------------------------------- runs of a small model
+
+
+def steps_of_run(folder, text, name, steps, more):
+    """(tokens, learning rate) of each step of a run on a file of that text; what libds says where it refuses."""
+    folder = pathlib.Path(folder)
+    (folder / name).write_text(text, encoding="utf-8")
+    config = {"optimizer": {"type": "SGD", "params": {"lr": 0.001}}, "train_batch_size": 1,
+              "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1},
+              "data": {"paths": str(folder / name), "heldout": 0}, **more,
+              "run": {"sequence": 64, "steps": steps, "threads": 1, "sample_tokens": 0, "dir": str(folder / "run")}}
+    try:
+        libds.train(config, progress=False)
+    except libds.Error as error:
+        return str(error)
+    with open(folder / "run" / "metrics.csv", newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    return [(round(float(row["tokens_per_second"]) * float(row["seconds"])), float(row["lr"])) for row in rows]
+
+
+def draw_curriculum(numbers):
+    low, high = sorted(numbers.choice([1, 2, 7, 8, 10, 16, 24, 33, 63, 64]) for _ in range(2))
+    kind = numbers.choice(["fixed_linear", "fixed_root", "fixed_discrete"])
+    lengths = sorted(numbers.randint(1, high) for _ in range(numbers.randint(1, 5)))
+    if numbers.random() < 0.3:
+        numbers.shuffle(lengths)
+    if numbers.random() < 0.5:
+        lengths[numbers.randrange(len(lengths))] = high
+    if kind == "fixed_discrete":
+        schedule = {"difficulty": lengths + [numbers.randint(1, high)], "max_step": sorted(numbers.randint(1, 20) for _ in lengths)}
+    else:
+        schedule = {"total_curriculum_step": numbers.choice([1, 2, 5, 12, 20, 100]), "difficulty_step": numbers.choice([1, 2, 7, 8, 16, 32])}
+    if kind == "fixed_root":
+        schedule["root_degree"] = numbers.choice([1, 2, 3, 1.5])
+    spoiled = numbers.random() < 0.1
+    if spoiled:
+        schedule[numbers.choice(list(schedule))] = numbers.choice([0, -1, "x", []])
+    return {"enabled": True, "curriculum_type": "seqlen", "min_difficulty": low, "max_difficulty": high, "schedule_type": kind,
+            "schedule_config": schedule}, spoiled
+
+
+def same_lengths(numbers):
+    curriculum, spoiled = draw_curriculum(numbers)
+    steps = 24
+    try:
+        scheduler = CurriculumScheduler(curriculum)
+        want = [scheduler.update_difficulty(step + 1) for step in range(steps)]
+    except Exception:  # Python's own, too
+        want = None
+    with tempfile.TemporaryDirectory() as folder:
+        got = steps_of_run(folder, "".join(numbers.choices("abcdefgh \n", k=3000)), "text.txt", steps, {"curriculum_learning": curriculum})
+    what = f"{curriculum}"
+    if isinstance(got, str):
+        return "both refuse" if want is None else "refused, with a wrong value" if spoiled else f"{what}: {got}, DeepSpeed {want}"
+    lengths = [tokens for tokens, _ in got]
+    return "same" if lengths == want else f"{what}: {lengths}, DeepSpeed {want}"
+
+
+def same_groups(numbers):
+    sizes = [numbers.randint(1, numbers.choice([6, 20, 60])) for _ in range(numbers.randint(2, 40))]
+    most, batch = numbers.choice([8, 20, 64, 100, 200]), numbers.choice([1, 1, 2, 3])
+    given = {"enabled": True, "max_tokens": most, "lr_scaling_method": "linear",
+             "sequence_picking_order": numbers.choice(["dataloader", "seqlen"])}
+    if numbers.random() < 0.4:
+        given["min_batch_size"] = numbers.choice([1, 2, 3])
+    if numbers.random() < 0.4:
+        given["max_batch_size"] = numbers.choice([1, 2, 5, 8])
+    documents = ["".join(numbers.choices("abcdefgh", k=size)) for size in sizes]
+    # A document has a token for each of its bytes, and one that ends it.
+    lengths = [size + 1 for size in sizes]
+    try:
+        groups, counts, _ = batch_by_seqlens(lengths, most, min_batch_size=given.get("min_batch_size", 1),
+                                             max_batch_size=given.get("max_batch_size"), effective_batch_size=batch,
+                                             sequence_picking_order=given["sequence_picking_order"])
+        longest = [max(sum(lengths[i] for i in ids) for _, ids in groups[at:at + batch]) for at in range(0, len(groups), batch)]
+        steps = len(counts) + 2
+        want = [(longest[k % len(counts)], counts[k % len(counts)]) for k in range(steps)]
+    except AssertionError:
+        want, steps = None, 1
+    more = {"train_batch_size": batch, "train_micro_batch_size_per_gpu": 1,
+            "data_efficiency": {"enabled": True, "data_sampling": {"enabled": True, "dynamic_batching": given}}}
+    with tempfile.TemporaryDirectory() as folder:
+        text = "".join(json.dumps({"text": document}) + "\n" for document in documents)
+        got = steps_of_run(folder, text, "documents.jsonl", steps, more)
+    what = f"{lengths}, {batch} groups a step, {given}"
+    if isinstance(got, str):
+        return "both refuse" if want is None else f"{what}: {got}, DeepSpeed {want}"
+    if want is None:
+        return f"{what}: {got}, DeepSpeed refuses"
+    found = [(tokens // batch, round(rate / 0.001 * batch)) for tokens, rate in got]
+    return "same" if found == want else f"{what}: {found}, DeepSpeed {want}"
+
+
+JUDGES = {"schedules": same_rates, "loss scales": same_scales, "batch sizes": same_batches, "lengths": same_lengths,
+          "groups": same_groups}
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 150
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     loss_scaler.dist = types.SimpleNamespace(get_rank=lambda *a, **k: 1)  # asked only to decide who logs
     good = True
-    for name, judge in {"schedules": same_rates, "loss scales": same_scales, "batch sizes": same_batches}.items():
+    for name, judge in JUDGES.items():
         found = {}
         for number in range(count):
             what = judge(random.Random(f"{seed} {name} {number}"))

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "core/config/config.h"
 #include "core/config/schema.h"
 #include "core/config/values.h"
@@ -141,25 +142,26 @@ void check_curriculum(const Config& config) {
   require_given(config, "schedule_config.total_curriculum_step");
   require_given(config, "schedule_config.difficulty_step");
   if (c.schedule == "fixed_root") require_given(config, "schedule_config.root_degree");
-  if (c.difficulty_step > c.min_difficulty) {
-    raise(DS_ERROR_CONFIG,
-          "{}: {} is above curriculum_learning.min_difficulty {}; the first lengths would be 0",
-          KeyName(kSection + "schedule_config.difficulty_step"), c.difficulty_step, c.min_difficulty);
-  }
 }
 
 int64_t curriculum_difficulty(const CurriculumConfig& c, int64_t step) {
+  // DeepSpeed renews the length until it has been the largest in some step.
+  if (c.min_difficulty == c.max_difficulty) return c.min_difficulty;
   const int64_t at = step + 1;
   if (c.schedule == "fixed_discrete") {
     size_t i = 0;
-    while (i < c.max_step.size() && at > c.max_step[i] && c.difficulty[i] < c.max_difficulty) ++i;
+    for (int64_t before = 0; i < c.max_step.size() && at > c.max_step[i]; before = c.max_step[i++]) {
+      if (c.max_step[i] > before && c.difficulty[i] == c.max_difficulty) break;
+    }
     return c.difficulty[i];
   }
   double share = static_cast<double>(at) / static_cast<double>(c.total_step);
   if (c.schedule == "fixed_root") share = std::pow(share, 1 / c.root_degree);
   double range = static_cast<double>(c.max_difficulty - c.min_difficulty);
   auto length = static_cast<int64_t>(std::floor(share * range + static_cast<double>(c.min_difficulty)));
-  return std::min(length - length % c.difficulty_step, c.max_difficulty);
+  // The first multiple of difficulty_step that is no shorter than min_difficulty is the shortest.
+  length = std::max(length - length % c.difficulty_step, round_up(c.min_difficulty, c.difficulty_step));
+  return std::min(length, c.max_difficulty);
 }
 
 }  // namespace ds

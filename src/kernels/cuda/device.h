@@ -62,7 +62,7 @@ struct Neighbours {
   float v[size];
 };
 using Eight = Neighbours<8>;
-// As many f32, by 16-byte accesses.
+// `size` neighbours in f32, by 16-byte accesses.
 template <int size>
 DS_DEVICE Neighbours<size> load_floats(const float* from) {
   float4 four[size / 4];

@@ -57,7 +57,7 @@ TEST(Curriculum, ContradictionsAreNamed) {
   refused("min_difficulty", "65", "65 is above curriculum_learning.max_difficulty 64");
   refused("max_difficulty", "2049", "2049 is above run.sequence 2048");
   refused("min_difficulty", "null", "missing");
-  refused("schedule_config.difficulty_step", "16", "16 is above curriculum_learning.min_difficulty 8");
+  refused("schedule_config.difficulty_step", "0", "below 1");
   refused("schedule_config.root_degree", "2",
           "no parameter of curriculum_learning.schedule_type \"fixed_linear\"");
   refused("schedule_type", R"("fixed_discrete")", "no parameter of curriculum_learning.schedule_type");
