@@ -9,6 +9,7 @@ a wrong value that DeepSpeed computes with, such as a negative number or one of 
 """
 import csv
 import json
+import logging
 import os
 import pathlib
 import random
@@ -184,7 +185,7 @@ def steps_of_run(folder, text, name, steps, more):
     (folder / name).write_text(text, encoding="utf-8")
     config = {"optimizer": {"type": "SGD", "params": {"lr": 0.001}}, "train_batch_size": 1,
               "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1},
-              "data": {"paths": str(folder / name), "heldout": 0}, **more,
+              "data": {"paths": str(folder / name), "format": "jsonl" if name.endswith(".jsonl") else "text", "heldout": 0}, **more,
               "run": {"sequence": 64, "steps": steps, "threads": 1, "sample_tokens": 0, "dir": str(folder / "run")}}
     try:
         libds.train(config, progress=False)
@@ -275,6 +276,7 @@ JUDGES = {"schedules": same_rates, "loss scales": same_scales, "batch sizes": sa
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 150
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     loss_scaler.dist = types.SimpleNamespace(get_rank=lambda *a, **k: 1)  # asked only to decide who logs
     good = True
     for name, judge in JUDGES.items():
