@@ -81,7 +81,8 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
-// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns need sm_80 or sm_90.
+// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns may need more, which sm_80
+// and sm_90 have.
 constexpr uint32_t kLeastShared = 99 << 10;
 constexpr bool fits(const Entries& e) {
   return e.depth > 128 || (e.forward_bytes(e.depth) <= kLeastShared &&
@@ -110,6 +111,14 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, b
   }
   *refusal = too_wide(depth);
   return nullptr;
+}
+
+// Whether the device gives a block so much shared memory; if not, why heads of this depth are refused.
+bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* refusal) {
+  if (bytes <= query.shared_bytes) return true;
+  *refusal = fmt::format("heads of {} columns take {} bytes of shared memory a block, the device has {}",
+                         depth, bytes, query.shared_bytes);
+  return false;
 }
 
 constexpr int64_t kDepths[] = {64, 128, 256};
@@ -182,8 +191,9 @@ Heads rows_of(const TensorView& y, int64_t depth) { return {operand(y), y.dims[1
 Made make_attention(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
-  const Entries* const entries = entries_of(query.in, shape.depth(query.in), shape.any(), refusal);
-  if (!entries) return nullptr;
+  const int64_t depth = shape.depth(query.in);
+  const Entries* const entries = entries_of(query.in, depth, shape.any(), refusal);
+  if (!entries || !has_room(query, depth, entries->forward_bytes(depth), refusal)) return nullptr;
   return made([=](Launcher& launcher, const Arguments& c) {
     AttentionArgs a = shape.args(c, c.in);
     a.y = rows_of(c.out[0], a.depth);
@@ -213,9 +223,11 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   const Shape shape(query.attrs);
   std::span<const TensorView> without_stats = query.in.first(query.in.size() - 2);  // y and lse
-  const Entries* const entries =
-      entries_of(without_stats, shape.depth(operands_of_dx(query.in)), shape.any(), refusal);
+  const int64_t depth = shape.depth(operands_of_dx(query.in));
+  const Entries* const entries = entries_of(without_stats, depth, shape.any(), refusal);
   if (!entries) return nullptr;
+  const uint32_t most = std::max(entries->queries_bytes(depth), entries->keys_bytes(depth));
+  if (!has_room(query, depth, most, refusal)) return nullptr;
   const bool plain = entries->type == DS_DTYPE_F32;
   AttentionArgs sized{};
   sized.rows = query.in[0].dims[0], sized.heads = static_cast<int32_t>(shape.heads);

@@ -52,7 +52,8 @@ class Device {
   const std::string& identity() const { return identity_; }  // its UUID, or that of a part of it
   std::string arch() const;                                  // "sm_90"
   int multiprocessors() const { return multiprocessors_; }
-  std::pair<int64_t, int64_t> memory() const;  // free and total bytes
+  int shared_bytes() const { return shared_bytes_; }  // of a block, at most
+  std::pair<int64_t, int64_t> memory() const;         // free and total bytes
   int64_t granularity() const { return granularity_; }
   // A function of one of the modules that may use so much memory of a block.
   CUfunction function(const std::string& entry, uint32_t shared_bytes);

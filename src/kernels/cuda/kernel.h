@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,7 @@ struct Query {
   std::string_view op;
   std::span<const TensorView> in, out;
   const Attrs& attrs;
+  int64_t shared_bytes = std::numeric_limits<int64_t>::max();  // of a block on this device, at most
 };
 
 // What one run gets: actual extents, addresses of the device. An empty operand is absent (data null, rank 0).

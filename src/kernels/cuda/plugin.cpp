@@ -237,7 +237,7 @@ ds::Attrs attrs_of(const ds_plugin_attr* attrs, size_t count) {
   return out;
 }
 
-int32_t kernel_create(ds_plugin_device*, const ds_plugin_query* query, int64_t* scratch_bytes,
+int32_t kernel_create(ds_plugin_device* device, const ds_plugin_query* query, int64_t* scratch_bytes,
                       ds_plugin_kernel** out) {
   *out = nullptr;
   return guarded([&] {
@@ -251,7 +251,8 @@ int32_t kernel_create(ds_plugin_device*, const ds_plugin_query* query, int64_t* 
                                 results = views_of(query->out, query->out_count);
     products();
     std::string refusal;
-    made->kernel = ds::cuda::make_kernel({query->op, in, results, made->attrs}, &refusal);
+    made->kernel = ds::cuda::make_kernel(
+        {query->op, in, results, made->attrs, device->device->shared_bytes()}, &refusal);
     if (!made->kernel) ds::cuda::refuse("{}", refusal);
     made->scratch_bytes = ds::round_up(made->kernel->scratch_bytes(), int64_t{256});
     *scratch_bytes = made->scratch_bytes + ds::cuda::kProductScratch;

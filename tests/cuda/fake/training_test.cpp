@@ -349,9 +349,16 @@ TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
 
 // As heads of 256 columns on a GPU that has 99 KiB.
 TEST_F(FakeCudaTraining, ABlockThatNeedsMoreThanTheGpuHasIsRefusedByName) {
-  setenv("DS_FAKE_CUDA_SHARED", "4096", 1);
-  const std::string message = message_of([] { train(small(), "cuda:0", 1); }, DS_ERROR_UNSUPPORTED);
-  expect_names(message, {"'attention_64' takes ", " bytes of shared memory a block", "(sm_90) has 4096"});
+  const auto refusal = [](const char* shared) {
+    setenv("DS_FAKE_CUDA_SHARED", shared, 1);
+    return message_of([] { train(small(), "cuda:0", 1); }, DS_ERROR_UNSUPPORTED);
+  };
+  // When the engine is made.
+  expect_names(refusal("4096"), {"no kernel that runs 'attention", "heads of ",
+                                 " bytes of shared memory a block", "the device has 4096"});
+  // By a launch, of what no GPU lacks.
+  expect_names(refusal("42800"),
+               {"'embedding_dw' takes ", " bytes of shared memory a block", "(sm_90) has 42800"});
   unsetenv("DS_FAKE_CUDA_SHARED");
   EXPECT_EQ(train(small(), "cuda:0", 1).losses.size(), 1U);
 }
