@@ -183,7 +183,10 @@ void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   jobs.push_back({"sgd", "sgd", sgd, {f}, {f, f, p}});
   jobs.push_back({"accumulate", "accumulate", {{"beta", int64_t{1}}}, {p}, {f}});
   if (param == f32) {
-    jobs.push_back({"granule_norms", "granule_norms", {}, {f}, {tensor(DS_DTYPE_F64, {s.elements / 256})}});
+    const TensorType norms = tensor(DS_DTYPE_F64, {s.elements / 256});
+    jobs.push_back({"granule_norms", "granule_norms", {}, {f}, {norms}});
+    jobs.push_back({"sum_norms", "sum_norms", {}, {norms}, {tensor(DS_DTYPE_F64, {1})}});
+    jobs.push_back({"clip", "clip", {{"max_norm", 1.0}}, {norms}, {tensor(DS_DTYPE_U8, {256})}});
     jobs.push_back({"zero", "zero", {}, {}, {f}});
     return;
   }
