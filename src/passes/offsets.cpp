@@ -150,16 +150,22 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     const Buffer& buffer = program.buffers[id];
     arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
   };
-  // Whose ranges wait for the next ones of their queue and tier.
-  std::map<std::pair<Queue, Tier>, std::vector<BufferId>> kept;
+  // Of a queue and tier: the buffers that an instruction used last, whose ranges wait for those of the next
+  // one.
+  struct Kept {
+    InstrId behind;
+    std::vector<BufferId> buffers;
+  };
+  std::map<std::pair<Queue, Tier>, Kept> kept;
+  auto release = [&](Kept& k) {
+    for (BufferId id : k.buffers) give(id);
+    k.buffers.clear();
+  };
   SegmentId segment;
   for (InstrId i : program.instrs.ids()) {
     if (program.instrs[i].segment != segment) {
       segment = program.instrs[i].segment;
-      for (const auto& [which, buffers] : kept) {
-        for (BufferId id : buffers) give(id);
-      }
-      kept.clear();
+      for (auto& [which, k] : kept) release(k);
     }
     for (BufferId id : starts[i]) {
       Buffer& buffer = program.buffers[id];
@@ -167,17 +173,17 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
       buffer.offset = arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
     }
     const Queue queue = program.instrs[i].queue;
-    if (options.late_reuse && (queue == Queue::copy || queue == Queue::host)) {
-      std::map<Tier, std::vector<BufferId>> now;
-      for (BufferId id : ends[i]) now[program.buffers[id].tier].push_back(id);
-      ends[i].clear();
-      for (auto& [tier, buffers] : now) {
-        std::vector<BufferId>& before = kept[{queue, tier}];
-        ends[i].insert(ends[i].end(), before.begin(), before.end());
-        before = std::move(buffers);
+    const bool late = options.late_reuse && (queue == Queue::copy || queue == Queue::host);
+    for (BufferId id : ends[i]) {
+      if (!late) {
+        give(id);
+        continue;
       }
+      Kept& k = kept[{queue, program.buffers[id].tier}];
+      if (k.behind != i) release(k);
+      k.behind = i;
+      k.buffers.push_back(id);
     }
-    for (BufferId id : ends[i]) give(id);
   }
   for (int t = 0; t < 3; ++t) program.arenas[t].transient = arenas[t].size();
 }

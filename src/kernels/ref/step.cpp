@@ -1,7 +1,5 @@
 // The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is skipped.
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <span>
 
