@@ -62,6 +62,7 @@ def toolkits():
 CONDITIONS = {
     "always": lambda build: True,
     "no_avx512_bf16": lambda build: cpu_lacks("avx512_bf16"),
+    "no_amx": lambda build: cpu_lacks("amx_bf16"),
     "one_core": lambda build: len(os.sched_getaffinity(0)) < 2,
     "no_browser": lambda build: not browser(),
     "no_root": lambda build: os.geteuid() != 0,
