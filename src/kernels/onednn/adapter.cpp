@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dnnl.hpp>
+#include <optional>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -35,9 +36,7 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
 }
 #endif
 
-// No signal reaches this thread while it lives, but for those of its own faults. oneDNN's products for
-// processors without AVX-512 keep the stack pointer in their buffer on the heap; the frame of a signal that
-// came meanwhile would be written over what lies before it.
+// No signal reaches this thread while it lives, but for those of its own faults.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -101,6 +100,7 @@ struct Matmul::Impl {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   size_t scratch_bytes = 0;
+  bool signals_wait = false;
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
@@ -146,6 +146,13 @@ namespace {
 // oneDNN's general product: it makes its code at its first run in the process, and packs into memory of its
 // own.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
+
+// The general product of f32 points the stack pointer into its buffer on the heap while it packs
+// (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6 to 3.8, at "buffer_in_ws"), so that the
+// frame of a signal that comes meanwhile is written over what lies before the buffer.
+bool moves_stack(const Matmul& matmul, const MatrixShape& key) {
+  return key.dtype == DS_DTYPE_F32 && is_gemm(matmul);
+}
 
 // Products on AMX: what sets up its tiles, and releases them, is made at the first run in the process.
 bool uses_tiles(const Matmul& matmul) { return matmul.implementation().find("amx") != std::string::npos; }
@@ -207,6 +214,7 @@ Matmul::Matmul(const MatrixShape& key) : impl_(std::make_unique<Impl>()) {
           key.n, key.k, e.message);
   }
   impl_->scratch_bytes = impl_->description.scratchpad_desc().get_size();
+  impl_->signals_wait = moves_stack(*this, key);
 }
 
 Matmul::~Matmul() = default;
@@ -251,7 +259,8 @@ void Matmul::run(const void* a, const void* b, const void* bias, void* c, std::b
   bind(DNNL_ARG_DST, context->c, c);
   bind(DNNL_ARG_SCRATCHPAD, context->scratch, pad);
   if (impl_->key.bias) bind(DNNL_ARG_BIAS, context->bias, bias);
-  const WithoutSignals quiet;
+  std::optional<WithoutSignals> quiet;
+  if (impl_->signals_wait) quiet.emplace();
   check(dnnl_primitive_execute(impl_->primitive.get(), context->stream.get(), count, arguments.data()),
         "matmul execute");
   check(dnnl_stream_wait(context->stream.get()), "stream wait");
