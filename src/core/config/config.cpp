@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
@@ -392,6 +393,15 @@ void check_leaves(const Config& c, int world) {
         KeyName("reproducible"), c.accumulation, world, leaves);
 }
 
+void check_activations(const Document& reader, const Config& c) {
+  const char* const path = "activation_checkpointing.cpu_checkpointing";
+  const Given* given = reader.find(path);
+  if (!given || !given->value.is_bool() || !given->value.boolean() || !names_cuda(c.device)) return;
+  raise(DS_ERROR_CONFIG,
+        "{}: true is unsupported with device {}, whose activations stay in its memory; use recompute",
+        KeyName(path), c.device);
+}
+
 void complete_reduction(Config& c) {
   if (c.reproducible) {
     if (c.origins.contains("reduction") && c.reduction != "tree") {
@@ -493,6 +503,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });
+  checked([&] { check_activations(reader, config); });
   checked([&] { check_quantization(config); });
   checked([&] { check_compressed(config); });
   checked([&] { check_gradient_compression(config); });

@@ -1,8 +1,9 @@
 // DeepSpeed's keys that no field of Config stands for.
 //
-// Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it (no_effect), a key
-// that asks for something unless it has a certain value (only), or a section that is off unless it is
-// switched on (section). A row that can be refused says why, and what to do in libds instead.
+// Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it (no_effect, and
+// switches, numbers and lists where DeepSpeed's classes refuse values of other kinds), a key that asks for
+// something unless it has a certain value (only), or a section that is off unless it is switched on
+// (section). A row that can be refused says why, and what to do in libds instead.
 // docs/reference/deepspeed_compat.md defends the rows one by one; tests/core/config/ds_configs_test.cpp holds
 // them against real files.
 #include <algorithm>
@@ -34,6 +35,19 @@ class Rows {
   void no_effect(const std::string& prefix, std::vector<std::string> names) {
     for (std::string& name : names) rows.push_back({prefix + name, Rule::no_effect, {}, {}, ""});
   }
+  // As no_effect, of keys with values of one kind.
+  void switches(const std::string& prefix, std::vector<std::string> names) {
+    of_kind<bool>(prefix, std::move(names), {});
+  }
+  void integers(const std::string& prefix, std::vector<std::string> names, Limits limits = {}) {
+    of_kind<int64_t>(prefix, std::move(names), limits);
+  }
+  void reals(const std::string& prefix, std::vector<std::string> names, Limits limits) {
+    of_kind<double>(prefix, std::move(names), limits);
+  }
+  void lists(const std::string& prefix, std::vector<std::string> names) {
+    of_kind<std::vector<std::string>>(prefix, std::move(names), {});
+  }
   void only(const std::string& prefix, std::vector<Only> names) {
     for (Only& one : names)
       rows.push_back({prefix + one.name, Rule::only, std::move(one.neutral), {}, one.reason});
@@ -49,6 +63,18 @@ class Rows {
   }
 
   std::vector<ForeignKey> rows;
+
+ private:
+  template <typename Value>
+  void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits) {
+    for (std::string& name : names) {
+      rows.push_back(
+          {prefix + name, Rule::no_effect, {}, {}, "", [limits](const std::string& path, const Json& given) {
+             Value value{};
+             read_value(path, given, limits, value);
+           }});
+    }
+  }
 };
 
 constexpr const char* kOneOrder = "libds runs one order of tensors, data before experts";
@@ -88,36 +114,35 @@ void precision(Rows& keys) {
   keys.no_effect("torch_autocast.", {"lower_precision_safe_modules"});
   keys.section("amp", {}, "apex is no part of libds; use fp16.enabled or bf16.enabled");
   // Gradients always join their f32 sums as soon as a bucket is complete.
-  keys.no_effect("bf16.", {"immediate_grad_update"});
+  keys.switches("bf16.", {"immediate_grad_update"});
 }
 
 void zero(Rows& keys) {
   const std::string zero = "zero_optimization.";
-  keys.no_effect(zero, {"contiguous_gradients",
-                        "reduce_scatter",
-                        "use_multi_rank_bucket_allreduce",
-                        "allgather_partitions",
-                        "allgather_bucket_size",
-                        "elastic_checkpoint",
-                        "round_robin_gradients",
-                        "memory_efficient_linear",
-                        "override_module_apply",
-                        "log_trace_cache_warnings",
-                        "enable_sanity_checks",
-                        "save_muon_momentum_buffer_in_memory",
-                        "cpu_offload_use_pin_memory",
-                        "stage3_gather_16bit_weights_on_model_save",
-                        "gather_16bit_weights_on_model_save",
-                        "stage3_gather_fp16_weights_on_model_save",
-                        "stage3_module_granularity_threshold",
-                        "module_granularity_threshold",
-                        "stage3_use_all_reduce_for_fetch_params",
-                        "use_all_reduce_for_fetch_params",
-                        "stage3_allgather_sequential",
-                        "allgather_sequential",
-                        "parameter_alignment",
-                        "pipeline_loading_checkpoint"});
-  keys.no_effect(zero + "leaf_module.", {"classes", "names", "name_suffixes"});
+  keys.switches(zero, {"contiguous_gradients",
+                       "reduce_scatter",
+                       "use_multi_rank_bucket_allreduce",
+                       "allgather_partitions",
+                       "elastic_checkpoint",
+                       "round_robin_gradients",
+                       "memory_efficient_linear",
+                       "override_module_apply",
+                       "log_trace_cache_warnings",
+                       "enable_sanity_checks",
+                       "save_muon_momentum_buffer_in_memory",
+                       "cpu_offload_use_pin_memory",
+                       "stage3_gather_16bit_weights_on_model_save",
+                       "gather_16bit_weights_on_model_save",
+                       "stage3_gather_fp16_weights_on_model_save",
+                       "stage3_use_all_reduce_for_fetch_params",
+                       "use_all_reduce_for_fetch_params",
+                       "stage3_allgather_sequential",
+                       "allgather_sequential",
+                       "parameter_alignment",
+                       "pipeline_loading_checkpoint"});
+  keys.integers(zero, {"allgather_bucket_size"}, not_negative);
+  keys.integers(zero, {"stage3_module_granularity_threshold", "module_granularity_threshold"});
+  keys.lists(zero + "leaf_module.", {"classes", "names", "name_suffixes"});
   keys.only(zero,
             {{"load_from_fp32_weights", true, "masters are restored from the checkpoint's masters"},
              {"ignore_unused_parameters", true, "the gradient of a parameter that nothing reads is zero"},
@@ -126,37 +151,25 @@ void zero(Rows& keys) {
               "zero_quantized_weights covers parameters that are frozen, too"},
              {"legacy_stage1", false, "DeepSpeed refuses it, too"},
              {"zenflow", Json(), "libds has no ZenFlow; offload_optimizer keeps the exact update"}});
-  keys.no_effect(zero + "offload_optimizer.",
-                 {"pin_memory", "pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"});
+  keys.switches(zero + "offload_optimizer.", {"pin_memory", "pipeline_read", "pipeline_write", "fast_init"});
+  keys.reals(zero + "offload_optimizer.", {"cpuadam_cores_perc"}, {.low = 0, .high = 1});
   keys.only(zero + "offload_optimizer.",
             {{"ratio", 1.0, "all sub-groups are updated on the tier that holds them"},
              {"super_offload", false, "libds has no speculative update; offload_optimizer.device is exact"}});
-  keys.no_effect(zero + "offload_param.", {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"});
+  keys.switches(zero + "offload_param.", {"pin_memory"});
+  keys.integers(zero + "offload_param.", {"buffer_count", "buffer_size", "max_in_cpu"}, not_negative);
 }
 
 // torch.compile and DeepCompile make DeepSpeed's step faster; libds compiles every step. What would move
 // state between tiers has its own keys here.
 void compile(Rows& keys) {
-  keys.no_effect("compile.", {"enabled",
-                              "backend",
-                              "disable",
-                              "kwargs",
-                              "mode",
-                              "dynamic",
-                              "fullgraph",
-                              "deepcompile",
-                              "free_activation_threshold",
-                              "offload_activation_pin_memory",
-                              "double_buffer",
-                              "symmetric_memory",
-                              "debug_log",
-                              "sync_before_reduce",
-                              "sync_after_reduce",
-                              "sync_before_allgather",
-                              "sync_after_allgather",
-                              "keep_int_input_tensors",
-                              "keep_all_input_tensors",
-                              "autoep_non_moe"});
+  // Of torch.compile; DeepSpeed hands them on.
+  keys.no_effect("compile.", {"enabled", "backend", "disable", "kwargs", "mode", "dynamic", "fullgraph"});
+  keys.switches("compile.", {"deepcompile", "offload_activation_pin_memory", "double_buffer",
+                             "symmetric_memory", "debug_log", "sync_before_reduce", "sync_after_reduce",
+                             "sync_before_allgather", "sync_after_allgather", "keep_int_input_tensors",
+                             "keep_all_input_tensors", "autoep_non_moe"});
+  keys.integers("compile.", {"free_activation_threshold"});
   keys.only("compile.", {{"free_activation", false, "use recompute"},
                          {"offload_activation", false, "libds offloads no activations; use recompute"},
                          {"offload_opt_states", false, "use zero_optimization.offload_optimizer.device"},
@@ -171,8 +184,8 @@ void other_sections(Rows& keys) {
   keys.no_effect("activation_checkpointing.",
                  {"partition_activations", "contiguous_memory_optimization", "number_checkpoints",
                   "synchronize_checkpoint_boundary", "profile"});
-  keys.only("activation_checkpointing.",
-            {{"cpu_checkpointing", false, "libds offloads no activations; use recompute"}});
+  // Activations on a CPU are where it asks for them; check_activations refuses it on other devices.
+  keys.switches("activation_checkpointing.", {"cpu_checkpointing"});
   keys.only("checkpoint.",
             {{"load_universal", false, "`libds convert` reads universal checkpoints"},
              {"use_node_local_storage", false, "the folder of checkpoints is one that all ranks see"}});
@@ -421,6 +434,7 @@ const std::vector<ForeignKey>& foreign_keys() {
 ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
   switch (key.rule) {
     case Rule::no_effect:
+      if (key.check) key.check(key.path, given);
       return ForeignEffect::none;
     case Rule::section:
     case Rule::warned_section: {

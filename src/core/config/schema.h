@@ -26,7 +26,7 @@ const std::vector<Key>& config_keys();
 // One key of DeepSpeed that libds knows by name only.
 struct ForeignKey {
   enum class Rule {
-    no_effect,       // any value: it selects how DeepSpeed works, not what comes out
+    no_effect,       // a value of its kind: it selects how DeepSpeed works, not what comes out
     only,            // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
     section,         // a section that is off unless its "enabled" says true; on is unsupported
     warned_section,  // as `section`, but on is a warning
@@ -38,6 +38,8 @@ struct ForeignKey {
   Json neutral;                     // of rule only
   std::vector<std::string> inside;  // of sections: their keys beside "enabled"; empty: anything
   std::string reason;               // why it is refused, and what to do instead; of warnings the rest of it
+  // Of rule no_effect: refuses a value that DeepSpeed refuses, too. Null: DeepSpeed takes any.
+  std::function<void(const std::string& path, const Json& given)> check = nullptr;
   bool whole() const { return rule != Rule::no_effect && rule != Rule::only; }
 };
 

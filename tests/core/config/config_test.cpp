@@ -526,6 +526,37 @@ TEST(Config, muon_has_two_rates) {
   EXPECT_EQ(muon.ns_method, "gram");
 }
 
+// DeepSpeed's classes refuse such values, too.
+TEST(Config, keys_without_effect_have_values_of_their_kind) {
+  const std::string offload = "\"offload_optimizer\": {\"device\": \"cpu\", ";
+  const auto zero = [](const std::string& text) { return "\"zero_optimization\": {" + text + "}"; };
+  EXPECT_EQ(refusal_with(zero("\"contiguous_gradients\": \"please\"")),
+            "zero_optimization.contiguous_gradients: expected true or false, got \"please\"");
+  EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": {}}")),
+            "zero_optimization.offload_optimizer.pin_memory: expected true or false, got {}");
+  EXPECT_EQ(refusal_with(zero(offload + "\"cpuadam_cores_perc\": 1.5}")),
+            "zero_optimization.offload_optimizer.cpuadam_cores_perc: 1.5 is above 1");
+  EXPECT_EQ(refusal_with(zero("\"allgather_bucket_size\": -1")),
+            "zero_optimization.allgather_bucket_size: -1 is below 0");
+  EXPECT_EQ(refusal_with(zero("\"stage3_module_granularity_threshold\": 2.5")),
+            "zero_optimization.stage3_module_granularity_threshold: expected an integer, got 2.5");
+  EXPECT_EQ(refusal_with(zero("\"leaf_module\": {\"names\": [3]}")),
+            "zero_optimization.leaf_module.names: expected an array of strings, got [3]");
+  EXPECT_EQ(refusal_with("\"compile\": {\"deepcompile\": \"auto\", \"kwargs\": {\"any\": 1}}"), "");
+  EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": null}, \"allgather_bucket_size\": 5e8")), "");
+}
+
+TEST(Config, activations_of_a_cpu_are_checkpointed_there) {
+  const std::string key = "\"activation_checkpointing\": {\"cpu_checkpointing\": true}";
+  EXPECT_EQ(with(key).without_effect, std::vector<std::string>{"activation_checkpointing.cpu_checkpointing"});
+  EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", " + key),
+            "activation_checkpointing.cpu_checkpointing: true is unsupported with device cuda:0, whose "
+            "activations stay in its memory; use recompute");
+  EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", \"activation_checkpointing\": "
+                         "{\"cpu_checkpointing\": false}"),
+            "");
+}
+
 TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepted) {
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": true}"),
             "amp.enabled: true is unsupported by this version; apex is no part of libds; use fp16.enabled or "
