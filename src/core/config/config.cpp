@@ -150,7 +150,7 @@ void complete_optimizer(Config& c, const Document& reader) {
   }
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Given* torch = reader.find("optimizer.params.torch_adam");
-  const bool torch_adamw = torch && torch->value.is_bool() && torch->value.boolean() &&
+  const bool torch_adamw = torch && truth_of(torch->value) == true &&
                            (c.optimizer.type == "Adam" || c.optimizer.type == "AdamW") &&
                            c.optimizer.adam_w_mode;
   if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
@@ -396,7 +396,7 @@ void check_leaves(const Config& c, int world) {
 void check_activations(const Document& reader, const Config& c) {
   const char* const path = "activation_checkpointing.cpu_checkpointing";
   const Given* given = reader.find(path);
-  if (!given || !given->value.is_bool() || !given->value.boolean() || !names_cuda(c.device)) return;
+  if (!given || truth_of(given->value) != true || !names_cuda(c.device)) return;
   raise(DS_ERROR_CONFIG,
         "{}: true is unsupported with device {}, whose activations stay in its memory; use recompute",
         KeyName(path), c.device);
@@ -434,7 +434,7 @@ namespace {
 bool switched_off_around(const Document& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     const Given* enabled = reader.find(path.substr(0, dot) + ".enabled");
-    if (enabled && enabled->value.is_bool() && !enabled->value.boolean()) return true;
+    if (enabled && truth_of(enabled->value) == false) return true;
   }
   return false;
 }

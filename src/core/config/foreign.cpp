@@ -1,20 +1,22 @@
 // DeepSpeed's keys that no field of Config stands for.
 //
 // Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it (no_effect, and
-// switches, numbers and lists where DeepSpeed's classes refuse values of other kinds), a key that asks for
-// something unless it has a certain value (only), or a section that is off unless it is switched on
-// (section). A row that can be refused says why, and what to do in libds instead.
+// switches, integers, reals, lists and choices where DeepSpeed's classes refuse values of other kinds), a key
+// that asks for something unless it has a certain value (only), or a section that is off unless it is
+// switched on (section). A row that can be refused says why, and what to do in libds instead.
 // docs/reference/deepspeed_compat.md defends the rows one by one; tests/core/config/ds_configs_test.cpp holds
 // them against real files.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/key_kinds.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
 #include "core/config/values.h"
@@ -48,6 +50,10 @@ class Rows {
   void lists(const std::string& prefix, std::vector<std::string> names) {
     of_kind<std::vector<std::string>>(prefix, std::move(names), {});
   }
+  void choices(const std::string& prefix, std::vector<std::string> names, std::vector<std::string> choices) {
+    checked(prefix, std::move(names),
+            [choices](const std::string& path, const Json& given) { choose(path, given, choices, {}); });
+  }
   void only(const std::string& prefix, std::vector<Only> names) {
     for (Only& one : names)
       rows.push_back({prefix + one.name, Rule::only, std::move(one.neutral), {}, one.reason});
@@ -65,26 +71,27 @@ class Rows {
   std::vector<ForeignKey> rows;
 
  private:
+  using Check = std::function<void(const std::string& path, const Json& given)>;
+  void checked(const std::string& prefix, std::vector<std::string> names, const Check& check) {
+    for (std::string& name : names) rows.push_back({prefix + name, Rule::no_effect, {}, {}, "", check});
+  }
   template <typename Value>
   void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits) {
-    for (std::string& name : names) {
-      rows.push_back(
-          {prefix + name, Rule::no_effect, {}, {}, "", [limits](const std::string& path, const Json& given) {
-             Value value{};
-             read_value(path, given, limits, value);
-           }});
-    }
+    checked(prefix, std::move(names), [limits](const std::string& path, const Json& given) {
+      Value value{};
+      read_value(path, given, limits, value);
+    });
   }
 };
 
 constexpr const char* kOneOrder = "libds runs one order of tensors, data before experts";
 
 void top_level(Rows& keys) {
-  keys.no_effect(
-      "", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
-           "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
-           "dataloader_drop_last", "graph_harvesting", "prescale_gradients", "gradient_predivide_factor",
-           "seq_parallel_communication_data_type", "disable_python_gc"});
+  keys.no_effect("", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
+                      "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level",
+                      "vocabulary_size", "dataloader_drop_last", "graph_harvesting", "prescale_gradients",
+                      "gradient_predivide_factor", "disable_python_gc"});
+  keys.choices("", {"seq_parallel_communication_data_type"}, {"fp32", "fp16", "bf16"});
   keys.no_effect("timers.throughput.", {"enabled", "synchronized"});
   keys.only(
       "",
@@ -345,6 +352,7 @@ void parallelisms(Rows& keys) {
 }
 
 bool equal(const Json& a, const Json& b) {
+  if (a.is_bool() || b.is_bool()) return truth_of(a) && truth_of(a) == truth_of(b);
   if (a.is_number() && b.is_number()) return a.number() == b.number();
   if (a.is_string() && b.is_string()) return lower(a.string()) == lower(b.string());
   return a.dump() == b.dump();

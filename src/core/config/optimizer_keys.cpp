@@ -27,7 +27,7 @@ Key of_type(Key key) {
   key.set = [path = key.path, applies, set = key.set](Config& config, const Json& given) {
     if (!applies(config)) {
       // torch's optimizers all have it, and files that were written from their defaults do, too.
-      if (path == "optimizer.params.maximize" && given.is_bool() && !given.boolean()) return;
+      if (path == "optimizer.params.maximize" && truth_of(given) == false) return;
       raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path),
             config.optimizer.type);
     }

@@ -51,9 +51,16 @@ int64_t read_integer(const std::string& path, const Json& given, const Limits& l
 
 }  // namespace
 
+std::optional<bool> truth_of(const Json& given) {
+  if (given.is_bool()) return given.boolean();
+  if (given.is_number() && (given.number() == 0 || given.number() == 1)) return given.number() == 1;
+  return std::nullopt;
+}
+
 void read_value(const std::string& path, const Json& given, const Limits&, bool& out) {
-  if (!given.is_bool()) wrong_kind(path, "true or false", given);
-  out = given.boolean();
+  const std::optional<bool> truth = truth_of(given);
+  if (!truth) wrong_kind(path, "true or false", given);
+  out = *truth;
 }
 
 void read_value(const std::string& path, const Json& given, const Limits& limits, int& out) {

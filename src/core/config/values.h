@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ inline constexpr Limits not_negative{.low = 0};
 inline constexpr Limits decay{.low = 0, .below = 1};
 
 // Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the value has
-// another kind or leaves the limits. Integers may be written as reals with an integral value (5e8); booleans
-// and strings are never numbers.
+// another kind or leaves the limits. Integers may be written as reals with an integral value (5e8), and
+// booleans as 0 and 1; booleans and strings are never numbers.
 void read_value(const std::string& path, const Json& given, const Limits& limits, bool& out);
 void read_value(const std::string& path, const Json& given, const Limits& limits, int& out);
 void read_value(const std::string& path, const Json& given, const Limits& limits, int64_t& out);
@@ -34,6 +35,9 @@ void read_value(const std::string& path, const Json& given, const Limits& limits
 
 // Bytes of "2GiB" and the like; throws DS_ERROR_CONFIG naming the path.
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});
+
+// A boolean, or the number 0 or 1, which DeepSpeed takes for one.
+std::optional<bool> truth_of(const Json& given);
 
 // The text with ASCII letters in lower case: words of a configuration are known in any.
 std::string lower(std::string text);

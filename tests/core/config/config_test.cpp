@@ -562,6 +562,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
             "amp.enabled: true is unsupported by this version; apex is no part of libds; use fp16.enabled or "
             "bf16.enabled");
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": false, \"opt_level\": 0}"), "");
+  EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": 0}"), "");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Random changes of real configurations beside DeepSpeed's own reader (./run interop configurations [NUMBER [SEED]]).
+
+A file of tests/data/ds_configs gets another value at a random key: one that it has, or one that DeepSpeed's classes know.
+What DeepSpeedConfig refuses must be refused by libds. What DeepSpeedConfig takes may be refused with a reason: the value is
+of another kind or out of range, or it asks for what libds does not do. DeepSpeed is run as it is.
+"""
+import copy
+import json
+import logging
+import os
+import pathlib
+import random
+import re
+import sys
+import types
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+from deepspeed.compile.config import CompileConfig  # noqa: E402
+from deepspeed.runtime import config as deepspeed_config  # noqa: E402
+from deepspeed.runtime import precision_config  # noqa: E402
+from deepspeed.runtime.zero import config as zero_config  # noqa: E402
+from deepspeed.runtime.zero import offload_config  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "build" / "python"))
+import libds  # noqa: E402
+
+CLASSES = {
+    "fp16": precision_config.DeepSpeedFP16Config,
+    "bf16": precision_config.DeepSpeedBF16Config,
+    "zero_optimization": zero_config.DeepSpeedZeroConfig,
+    "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
+    "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
+    "compile": CompileConfig,
+}
+VALUES = [True, False, 0, 1, 2, 3, -1, 7, 0.5, 1.5, 1e9, 5e8, 10**12, "auto", "cpu", "none", "nvme", "fp16", "yes", "", [], ["a"],
+          [1], {}, {"enabled": True}]
+# What libds says of a value that it refuses and DeepSpeed takes.
+REASONS = re.compile(r"unsupported|expected |is (below|above|not below) |unknown|contradict|needs|missing|at least|must |"
+                     r"is the same key as|cannot|without|is no |fills no value in")
+# What libds takes and DeepSpeed refuses: a pattern of path, value and DeepSpeed's words, and why.
+TAKEN = {
+    r"^fp16\.min_loss_scale [0-9.]+ ": "scales of libds may be fractions",
+    r"^zero_optimization\S* .*Bf16_master_weights_and_grads is only": "masters of 16 bits in stage 0, too",
+    r" \"auto\" ": "Hugging Face's integration fills it in",
+    r"^(compile\.passes|zero_optimization\.zenflow) (false|0) ": "off is off",
+    r"Cannot provide deprecated|_weights_on_model_save Extra inputs": "an old name beside the new one, without contradiction",
+}
+
+
+def read_files():
+    folder = ROOT / "tests" / "data" / "ds_configs"
+    return {entry["file"]: json.loads((folder / entry["file"]).read_text(), parse_constant=float)
+            for entry in json.loads((folder / "index.json").read_text())}
+
+
+def refusal_of_deepspeed(given):
+    """Why DeepSpeed refuses a configuration; "" where it takes it."""
+    try:
+        deepspeed_config.DeepSpeedConfig(copy.deepcopy(given))
+    except Exception as error:  # of any kind: assertions and what pydantic throws
+        return f"{type(error).__name__}: {error}" or "?"
+    return ""
+
+
+def refusal_of_libds(given):
+    try:
+        return "; ".join(libds.describe_config(given, 1)["refusals"])
+    except libds.Error as error:
+        return str(error)
+
+
+def paths_of(section, prefix=()):
+    for name, value in section.items():
+        yield (*prefix, name)
+        if isinstance(value, dict):
+            yield from paths_of(value, (*prefix, name))
+
+
+def known_paths():
+    for section, kind in CLASSES.items():
+        for name, field in kind.model_fields.items():
+            yield (*section.split("."), field.alias or name)
+
+
+def changed(numbers, given, known):
+    """A copy with another value at one path, and the path. None where a section on the way has another kind."""
+    path = numbers.choice(list(paths_of(given)) if numbers.random() < 0.5 else known)
+    out = copy.deepcopy(given)
+    section = out
+    for name in path[:-1]:
+        section = section.setdefault(name, {})
+        if not isinstance(section, dict):
+            return None, path
+    section[path[-1]] = numbers.choice(VALUES)
+    return out, path
+
+
+def switched_off(given, path):
+    """Whether the section of a path is one that is not enabled, where values ask for nothing."""
+    for name in path[:-1]:
+        given = given[name]
+    return path[-1] != "enabled" and given.get("enabled", True) in (False, "false", "auto")
+
+
+def judge(numbers, files, known):
+    name = numbers.choice(sorted(files))
+    given, path = changed(numbers, files[name], known)
+    if given is None:
+        return "no section"
+    theirs, ours = refusal_of_deepspeed(given), refusal_of_libds(given)
+    value = given
+    for part in path:
+        value = value[part]
+    what = f"{name} with {'.'.join(path)} {json.dumps(value)}"
+    if theirs and not ours:
+        if switched_off(given, path):
+            return "in a section that is off"
+        said = f"{'.'.join(path)} {json.dumps(value)} {theirs}"
+        return next((why for words, why in TAKEN.items() if re.search(words, said)), None) or f"{what}: only DeepSpeed refuses it: {' '.join(theirs.split())[:300]}"
+    if ours and not theirs:
+        return "only libds refuses" if REASONS.search(ours) else f"{what}: only libds refuses it: {ours[:300]}"
+    return "both refuse" if ours else "both accept"
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    logging.disable(logging.CRITICAL)
+    deepspeed_config.dist = types.SimpleNamespace(get_world_size=lambda *a, **k: 1, get_rank=lambda *a, **k: 0)
+    files = {name: {**given, "train_batch_size": 2, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1}
+             for name, given in read_files().items()}
+    files = {name: given for name, given in files.items() if not refusal_of_deepspeed(given) and not refusal_of_libds(given)}
+    known, found = list(known_paths()), {}
+    for number in range(count):
+        what = judge(random.Random(f"{seed} {number}"), files, known)
+        found[what] = found.get(what, 0) + 1
+    bad = [what for what in found if ": " in what]
+    for what in bad[:30]:
+        print(f"FAIL {what}")
+    print(f"{'FAIL' if bad else 'ok  '} {len(files)} files, {count} changes: {len(bad)} differ; "
+          + ", ".join(f"{times} {what}" for what, times in found.items() if what not in bad))
+    return 1 if bad or found.get("both refuse", 0) < count / 10 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
