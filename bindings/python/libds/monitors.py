@@ -71,17 +71,25 @@ def _document(resume: Any) -> dict[str, Any]:
     return {}
 
 
+def _scales_loss(config: Mapping[str, Any]) -> bool:
+    """Whether steps of a configuration, as it is described, have a loss scale, be it 1."""
+    fp16, autocast = config.get("fp16", {}), config.get("torch_autocast", {})
+    return bool(fp16.get("enabled") or (autocast.get("enabled") and autocast.get("dtype") == "torch.float16"))
+
+
 class _Wandb:
     def __init__(self, values: dict[str, Any]) -> None:
         self._module = _module("wandb", "wandb")
-        self._module.init(project=values["project"], group=values["group"], entity=values["team"])
+        before = getattr(self._module, "run", None)
+        run = self._module.init(project=values["project"], group=values["group"], entity=values["team"])
+        self._begun = before is None or run is not before  # else the caller's, who goes on with it
 
     def write(self, events: Mapping[str, float], samples: int) -> None:
         for name, value in events.items():
             self._module.log({name: value}, step=samples)
 
     def close(self) -> None:
-        if hasattr(self._module, "finish"):
+        if self._begun and hasattr(self._module, "finish"):
             self._module.finish()
 
 
@@ -90,7 +98,9 @@ class _Comet:
         module = _module("comet", "comet_ml")
         given = {name: values[name] for name in ("api_key", "project", "workspace", "experiment_key", "mode", "online")
                  if values[name] is not None}
+        before = getattr(module, "get_running_experiment", lambda: None)()
         self._experiment = module.start(**given)
+        self._begun = self._experiment is not before  # else the caller's, who goes on with it
         if values["experiment_name"] is not None:
             self._experiment.set_name(values["experiment_name"])
         self._interval, self._logged = values["samples_log_interval"], {}
@@ -103,7 +113,8 @@ class _Comet:
             self._experiment.log_metric(name, value, step=samples)
 
     def close(self) -> None:
-        self._experiment.end()
+        if self._begun:
+            self._experiment.end()
 
 
 class Monitors:
@@ -130,15 +141,21 @@ class Monitors:
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         sections = {name: _section(name, self.config.pop(name)) for name in _KEYS if name in self.config}
         self._senders: list[Any] = []
-        self._batch = 0
+        self._batch, self._scaled = 0, False
         if rank != 0 or not any(values["enabled"] for values in sections.values()):
             return
         whole = lowlevel.config_merge(json.dumps(_document(resume)), json.dumps(self.config))
         described = json.loads(lowlevel.config_describe(whole, ranks, format_code("data"))[1])
-        self._batch = int((described.get("config") or {}).get("train_batch_size") or 1)
-        for name, kind in (("wandb", _Wandb), ("comet", _Comet)):
-            if name in sections and sections[name]["enabled"]:
-                self._senders.append(kind(sections[name]))
+        taken = described.get("config") or {}
+        self._batch = int(taken.get("train_batch_size") or 1)
+        self._scaled = _scales_loss(taken)
+        try:
+            for name, kind in (("wandb", _Wandb), ("comet", _Comet)):
+                if name in sections and sections[name]["enabled"]:
+                    self._senders.append(kind(sections[name]))
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, step: int, events: Mapping[str, float]) -> None:
         """Sends numbers by name, of all samples up to and with this step. NaN and None are left out."""
@@ -151,8 +168,9 @@ class Monitors:
         skipped = getattr(result, "skipped", False)
         events = {} if skipped else {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr,
                                      "Train/Samples/grad_norm": result.grad_norm}
-        if getattr(result, "loss_scale", 1) != 1:
-            events["Train/Samples/loss_scale"] = result.loss_scale
+        scale = getattr(result, "loss_scale", None)
+        if scale is not None and (self._scaled or scale != 1):
+            events["Train/Samples/loss_scale"] = scale
         events["Eval/Samples/eval_loss"] = getattr(result, "heldout_loss", None)
         events["Train/tokens_per_second"] = getattr(result, "tokens_per_second", None)
         self.write(result.step, events)

@@ -72,6 +72,31 @@ class MonitorsTest(unittest.TestCase):
         self.assertEqual(fake.values("wandb", "Train/Samples/train_loss"), [(3, 2.5)])
         self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(3, 256.0), (6, 128.0)])
 
+    def test_a_loss_scale_of_one_is_sent(self):
+        for section, scaled in ({"fp16": {"enabled": True}}, True), ({"bf16": {"enabled": True}}, False), ({}, False), (
+                {"torch_autocast": {"enabled": True, "dtype": "float16"}}, True):
+            fake = Fake()
+            with fake.installed(), libds.Monitors({"train_batch_size": 1, "wandb": {"enabled": True}} | section) as monitors:
+                monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 1.0, False))
+            self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(1, 1.0)] if scaled else [], section)
+
+    def test_what_the_caller_has_begun_goes_on(self):
+        fake, own = Fake(), types.SimpleNamespace(log_metric=lambda *_, **__: None)
+        fake.wandb.run, fake.wandb.init = own, lambda **given: own
+        fake.comet.get_running_experiment, fake.comet.start = lambda: own, lambda **given: own
+        sections = {"wandb": {"enabled": True}, "comet": {"enabled": True}}
+        with fake.installed(), libds.Monitors({"train_batch_size": 1} | sections) as monitors:
+            monitors.write(1, {"a": 2.0})
+        self.assertEqual(fake.calls, [])
+        self.assertEqual(fake.values("wandb", "a"), [(1, 2.0)])
+
+    def test_what_was_begun_ends_where_the_other_fails(self):
+        fake = Fake()
+        fake.comet.start = mock.Mock(side_effect=ValueError("no key"))
+        with fake.installed(), self.assertRaisesRegex(ValueError, "no key"):
+            libds.Monitors({"train_batch_size": 1, "wandb": {"enabled": True}, "comet": {"enabled": True}})
+        self.assertEqual([call[0] for call in fake.calls], ["init", "finish"])
+
     def test_what_is_missing_or_wrong_is_named(self):
         with scratch() as folder:
             config = small(folder)

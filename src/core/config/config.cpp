@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "core/config/values.h"
 #include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/config/values.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
