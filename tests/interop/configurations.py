@@ -118,8 +118,9 @@ def judge(numbers, files, known):
     if theirs and not ours:
         if switched_off(given, path):
             return "in a section that is off"
-        said = f"{'.'.join(path)} {json.dumps(value)} {theirs}"
-        return next((why for words, why in TAKEN.items() if re.search(words, said)), None) or f"{what}: only DeepSpeed refuses it: {' '.join(theirs.split())[:300]}"
+        case = f"{'.'.join(path)} {json.dumps(value)} {theirs}"
+        reasons = [reason for pattern, reason in TAKEN.items() if re.search(pattern, case)]
+        return reasons[0] if reasons else f"{what}: only DeepSpeed refuses it: {' '.join(theirs.split())[:300]}"
     if ours and not theirs:
         return "only libds refuses" if REASONS.search(ours) else f"{what}: only libds refuses it: {ours[:300]}"
     return "both refuse" if ours else "both accept"

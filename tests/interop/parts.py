@@ -14,10 +14,12 @@ PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
     "auto": ("auto.py", [], 0.2, "what Hugging Face's integration fills in for \"auto\""),
     "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
+    "monitors": ("monitors.py", [], 0.5, "numbers in Weights & Biases and Comet, offline, beside DeepSpeed's monitors"),
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
+    "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
     "deepspeed": ("deepspeed_beside.py", [], 8, "10 steps of ZeRO 0 to 3 beside DeepSpeed's"),
     "checkpoints": ("checkpoints.py", [], 7, "checkpoints of ZeRO 1 to 3 go from DeepSpeed to libds and back"),
     "curve": ("curve.py", [], 8, "200 steps of bf16 training beside PyTorch's, 3 seeds"),
@@ -44,7 +46,7 @@ def main():
         done[part] = run(part, arguments)
     print("----")
     for part, (code, seconds) in done.items():
-        print(f"{'ok  ' if code == 0 else 'FAIL'} {part:13} {seconds / 60:5.1f} min  {PARTS[part][3]}")
+        print(f"{'ok  ' if code == 0 else 'FAIL'} {part:14} {seconds / 60:5.1f} min  {PARTS[part][3]}")
     failed = [part for part, (code, _) in done.items() if code != 0]
     print(f"interop: {len(PARTS) - len(failed)} of {len(PARTS)} parts passed"
           + (f", failed: {', '.join(failed)}" if failed else ""))

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "core/config/values.h"
 #include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -17,6 +16,7 @@
 #include "core/config/optimizer_types.h"
 #include "core/config/schedule.h"
 #include "core/config/schema.h"
+#include "core/config/values.h"
 
 namespace ds {
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "core/config/values.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -16,6 +15,7 @@
 #include "core/config/key_kinds.h"
 #include "core/config/optimizer_types.h"
 #include "core/config/param_groups.h"
+#include "core/config/values.h"
 
 namespace ds {
 namespace {
