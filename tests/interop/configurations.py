@@ -35,15 +35,14 @@ CLASSES = {
     "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
     "compile": CompileConfig,
 }
-VALUES = [True, False, 0, 1, 2, 3, -1, 7, 0.5, 1.5, 1e9, 5e8, 10**12, "auto", "cpu", "none", "nvme", "fp16", "yes", "", [], ["a"],
-          [1], {}, {"enabled": True}]
-# What libds says of a value that it refuses and DeepSpeed takes.
-REASONS = re.compile(r"unsupported|expected |is (below|above|not below) |unknown|contradict|needs|missing|at least|must |"
-                     r"is the same key as|cannot|without|is no |fills no value in")
+VALUES = [True, False, 0, 1, 2, 3, -1, 7, 0.5, 1.5, 1e9, 5e8, 10**12, "auto", "cpu", "none", "nvme", "fp16", "yes", "False", "7", "",
+          [], ["a"], [1], {}, {"enabled": True}]
+WORDS = ("true", "yes", "on", "t", "y", "1", "false", "no", "off", "f", "n", "0")
 # What libds takes and DeepSpeed refuses: a pattern of path, value and DeepSpeed's words, and why.
 TAKEN = {
     r"^fp16\.min_loss_scale [0-9.]+ ": "scales of libds may be fractions",
-    r"^zero_optimization\S* .*Bf16_master_weights_and_grads is only": "masters of 16 bits in stage 0, too",
+    r"^compile .*Extra inputs": "keys of compile in older releases",
+    r"^(zero_optimization|bf16)\S* .*Bf16_master_weights_and_grads is only": "masters of 16 bits in stage 0, too",
     r" \"auto\" ": "Hugging Face's integration fills it in",
     r"^(compile\.passes|zero_optimization\.zenflow) (false|0) ": "off is off",
     r"Cannot provide deprecated|_weights_on_model_save Extra inputs": "an old name beside the new one, without contradiction",
@@ -98,6 +97,26 @@ def changed(numbers, given, known):
     return out, path
 
 
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def may_refuse(path, value, reason):
+    """Whether libds alone may refuse a value for this reason."""
+    in_class = path[0] in CLASSES
+    if "expected true or false" in reason:
+        return not (isinstance(value, bool) or value in (0, 1) or (in_class and str(value).lower() in WORDS))
+    if "expected an integer" in reason or "expected a number" in reason:
+        return not is_number(value) or value != value // 1
+    if "expected a string" in reason:
+        return not isinstance(value, str)
+    if re.search(r"is (below|above|not below) |must be (above|at least|positive)", reason):
+        return is_number(value)
+    # It asks for what libds does not do, names what nobody knows, or is of another kind.
+    return bool(re.search(r"unsupported by this version|unknown|contradicts|needs (bf16|zero_optimization.stage)|fills no value in|expected (two|three) numbers|expected an array|"
+                          r"expected a section|: missing|must not be above", reason))
+
+
 def switched_off(given, path):
     """Whether the section of a path is one that is not enabled, where values ask for nothing."""
     for name in path[:-1]:
@@ -118,11 +137,11 @@ def judge(numbers, files, known):
     if theirs and not ours:
         if switched_off(given, path):
             return "in a section that is off"
-        case = f"{'.'.join(path)} {json.dumps(value)} {theirs}"
+        case = f"{'.'.join(path)} {json.dumps(value)} {' '.join(theirs.split())}"
         reasons = [reason for pattern, reason in TAKEN.items() if re.search(pattern, case)]
         return reasons[0] if reasons else f"{what}: only DeepSpeed refuses it: {' '.join(theirs.split())[:300]}"
     if ours and not theirs:
-        return "only libds refuses" if REASONS.search(ours) else f"{what}: only libds refuses it: {ours[:300]}"
+        return "only libds refuses" if may_refuse(path, value, ours) else f"{what}: only libds refuses it: {ours[:300]}"
     return "both refuse" if ours else "both accept"
 
 

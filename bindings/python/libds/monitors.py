@@ -23,14 +23,35 @@ _KEYS: dict[str, dict[str, Any]] = {
               "experiment_name": None, "experiment_key": None, "online": None, "mode": None},
 }
 _INTEGERS, _BOOLEANS = ("samples_log_interval",), ("enabled", "online")
+_YES, _NO = ("true", "yes", "on", "t", "y", "1"), ("false", "no", "off", "f", "n", "0")
 
 
 def _refusal(key: str, text: str) -> errors.ConfigError:
     return errors.ConfigError(errors.Status.CONFIG, f"{key}: {text}", key)
 
 
+def _plain(path: str, key: str, value: Any) -> Any:
+    """A value of the kind that the key has, by the rules of all configurations; refused if it is of another."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if key in _BOOLEANS:
+        if isinstance(value, bool) or (number and value in (0, 1)):
+            return bool(value)
+        if isinstance(value, str) and value.lower() in _YES + _NO:
+            return value.lower() in _YES
+        raise _refusal(path, f"expected true or false, got {json.dumps(value)}")
+    if key in _INTEGERS:
+        if not number or value != value // 1:
+            raise _refusal(path, f"expected an integer, got {json.dumps(value)}")
+        if value < 1:
+            raise _refusal(path, f"must be at least 1, got {value}")
+        return int(value)
+    if not isinstance(value, str):
+        raise _refusal(path, f"expected a text, got {json.dumps(value)}")
+    return value
+
+
 def _section(name: str, given: Any) -> dict[str, Any]:
-    """The values of a section; a key that is unknown or of another type is refused."""
+    """The values of a section; a key that is unknown or of another type is refused. Null and "auto" are not given."""
     if not isinstance(given, Mapping):
         raise _refusal(name, f"expected a section, got {json.dumps(given)}")
     values = dict(_KEYS[name])
@@ -38,15 +59,8 @@ def _section(name: str, given: Any) -> dict[str, Any]:
         path = f"{name}.{key}"
         if key not in values:
             raise _refusal(path, f"unknown key; supported: {', '.join(values)}")
-        wanted = bool if key in _BOOLEANS else int if key in _INTEGERS else str
-        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
-        if value is not None and not right:
-            kind = {bool: "true or false", int: "an integer", str: "a text"}[wanted]
-            raise _refusal(path, f"expected {kind}, got {json.dumps(value)}")
-        if wanted is int and value is not None and value < 1:
-            raise _refusal(path, f"must be at least 1, got {value}")
-        if value is not None:
-            values[key] = value
+        if value is not None and value != "auto":
+            values[key] = _plain(path, key, value)
     return values
 
 
@@ -79,18 +93,18 @@ def _scales_loss(config: Mapping[str, Any]) -> bool:
 
 class _Wandb:
     def __init__(self, values: dict[str, Any]) -> None:
-        self._module = _module("wandb", "wandb")
-        before = getattr(self._module, "run", None)
-        run = self._module.init(project=values["project"], group=values["group"], entity=values["team"])
-        self._begun = before is None or run is not before  # else the caller's, who goes on with it
+        module = _module("wandb", "wandb")
+        before = module.run
+        self._run = module.init(project=values["project"], group=values["group"], entity=values["team"])
+        self._begun = self._run is not before  # else the caller's, who goes on with it
 
     def write(self, events: Mapping[str, float], samples: int) -> None:
         for name, value in events.items():
-            self._module.log({name: value}, step=samples)
+            self._run.log({name: value}, step=samples)
 
     def close(self) -> None:
-        if self._begun and hasattr(self._module, "finish"):
-            self._module.finish()
+        if self._begun:
+            self._run.finish()
 
 
 class _Comet:
@@ -98,12 +112,16 @@ class _Comet:
         module = _module("comet", "comet_ml")
         given = {name: values[name] for name in ("api_key", "project", "workspace", "experiment_key", "mode", "online")
                  if values[name] is not None}
-        before = getattr(module, "get_running_experiment", lambda: None)()
+        before = module.get_running_experiment()
         self._experiment = module.start(**given)
         self._begun = self._experiment is not before  # else the caller's, who goes on with it
-        if values["experiment_name"] is not None:
-            self._experiment.set_name(values["experiment_name"])
         self._interval, self._logged = values["samples_log_interval"], {}
+        if values["experiment_name"] is not None:
+            try:
+                self._experiment.set_name(values["experiment_name"])
+            except BaseException:
+                self.close()
+                raise
 
     def write(self, events: Mapping[str, float], samples: int) -> None:
         for name, value in events.items():
@@ -125,6 +143,9 @@ class Monitors:
         with libds.Monitors(config, comm=comm) as monitors, libds.Engine(monitors.config, graph, comm=comm) as engine:
             monitors.step(engine.train_batch(inputs))
 
+    A run of Weights & Biases or an experiment of Comet that the caller has begun is written to and left open. Where the section
+    names another one, `wandb.init` and `comet_ml.start` decide what becomes of it; Comet ends it.
+
     Args:
         config: a configuration as elsewhere.
         comm: the ranks that train together; events are those of rank 0, the others send none.
@@ -139,7 +160,8 @@ class Monitors:
     def __init__(self, config: Config, comm: Comm | None = None, resume: Any = None) -> None:
         self.config = json.loads(lowlevel.config_merge(config_text(config), "{}"))
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-        sections = {name: _section(name, self.config.pop(name)) for name in _KEYS if name in self.config}
+        given = {name: self.config.pop(name) for name in _KEYS if name in self.config}
+        sections = {name: _section(name, value) for name, value in given.items() if value is not None}
         self._senders: list[Any] = []
         self._batch, self._scaled = 0, False
         if rank != 0 or not any(values["enabled"] for values in sections.values()):
@@ -177,9 +199,12 @@ class Monitors:
 
     def close(self) -> None:
         """Ends what was begun; a second time does nothing."""
-        senders, self._senders = self._senders, []
-        for sender in senders:
-            sender.close()
+        try:
+            while self._senders:
+                self._senders.pop().close()
+        finally:  # what one raises must not keep the other open
+            if self._senders:
+                self.close()
 
     def __enter__(self) -> "Monitors":
         return self

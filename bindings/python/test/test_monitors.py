@@ -15,12 +15,14 @@ class Fake:
     def __init__(self):
         self.calls, self.events = [], []
         self.wandb, self.comet = types.ModuleType("wandb"), types.ModuleType("comet_ml")
-        self.wandb.init = lambda **given: self.calls.append(("init", given))
-        self.wandb.log = lambda values, step: self.events.extend(("wandb", name, value, step) for name, value in values.items())
-        self.wandb.finish = lambda: self.calls.append(("finish",))
+        self.run = types.SimpleNamespace(
+            log=lambda values, step: self.events.extend(("wandb", name, value, step) for name, value in values.items()),
+            finish=lambda: self.calls.append(("finish",)))
+        self.wandb.run, self.wandb.init = None, lambda **given: self.calls.append(("init", given)) or self.run
         experiment = types.SimpleNamespace(
             set_name=lambda name: self.calls.append(("name", name)), end=lambda: self.calls.append(("end",)),
             log_metric=lambda name, value, step: self.events.append(("comet", name, value, step)))
+        self.comet.get_running_experiment = lambda: None
         self.comet.start = lambda **given: self.calls.append(("start", given)) or experiment
 
     def installed(self):
@@ -80,8 +82,27 @@ class MonitorsTest(unittest.TestCase):
                 monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 1.0, False))
             self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(1, 1.0)] if scaled else [], section)
 
+    def test_values_are_what_configurations_have(self):
+        fake = Fake()
+        config = {"train_batch_size": 1, "wandb": None, "comet": {"enabled": 1, "online": "False", "samples_log_interval": 5.0,
+                                                                  "project": "auto", "workspace": None}}
+        with fake.installed(), libds.Monitors(config):
+            self.assertEqual(fake.calls, [("start", {"online": False})])
+        off = {"wandb": {"enabled": 0}, "comet": {"enabled": "auto"}}
+        with fake.installed(), libds.Monitors({"train_batch_size": 1} | off) as monitors:
+            self.assertEqual(repr(monitors), "Monitors(none)")
+
+    def test_one_that_cannot_end_leaves_the_other_ended(self):
+        fake = Fake()
+        fake.comet.start = lambda **given: types.SimpleNamespace(end=mock.Mock(side_effect=OSError("full")))
+        sections = {"wandb": {"enabled": True}, "comet": {"enabled": True}}
+        with fake.installed(), self.assertRaisesRegex(OSError, "full"), libds.Monitors({"train_batch_size": 1} | sections):
+            pass
+        self.assertIn(("finish",), fake.calls)
+
     def test_what_the_caller_has_begun_goes_on(self):
-        fake, own = Fake(), types.SimpleNamespace(log_metric=lambda *_, **__: None)
+        fake = Fake()
+        own = types.SimpleNamespace(log=fake.run.log, log_metric=lambda *_, **__: None)
         fake.wandb.run, fake.wandb.init = own, lambda **given: own
         fake.comet.get_running_experiment, fake.comet.start = lambda: own, lambda **given: own
         sections = {"wandb": {"enabled": True}, "comet": {"enabled": True}}
@@ -106,7 +127,8 @@ class MonitorsTest(unittest.TestCase):
             self.assertFalse(os.path.exists(os.path.join(folder, "run")), "nothing has begun")
             for section, key in (({"wandb": {"entity": "x"}}, "wandb.entity"), ({"wandb": {"project": 3}}, "wandb.project"),
                                  ({"comet": {"samples_log_interval": 0}}, "comet.samples_log_interval"),
-                                 ({"comet": {"online": "yes"}}, "comet.online"), ({"comet": 1}, "comet")):
+                                 ({"comet": {"online": "maybe"}}, "comet.online"), ({"comet": 1}, "comet"),
+                                 ({"comet": {"samples_log_interval": 1.5}}, "comet.samples_log_interval")):
                 with self.assertRaises(libds.ConfigError) as refused:
                     libds.Monitors(config | section)
                 self.assertEqual(refused.exception.key, key)

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/config/curriculum.h"
@@ -394,10 +393,11 @@ void check_leaves(const Config& c, int world) {
         KeyName("reproducible"), c.accumulation, world, leaves);
 }
 
-void check_activations(const Document& reader, const Config& c) {
-  const char* const path = "activation_checkpointing.cpu_checkpointing";
+void check_activations(const Document& reader, Config& c) {
+  const std::string path = "activation_checkpointing.cpu_checkpointing";
   const Given* given = reader.find(path);
-  if (!given || truth_of(given->value) != true || !names_cuda(c.device)) return;
+  if (!given || truth_of(given->value) != true || c.device == "cpu") return;
+  std::erase(c.without_effect, path);
   raise(DS_ERROR_CONFIG,
         "{}: true is unsupported with device {}, whose activations stay in its memory; use recompute",
         KeyName(path), c.device);
@@ -435,7 +435,7 @@ namespace {
 bool switched_off_around(const Document& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     const Given* enabled = reader.find(path.substr(0, dot) + ".enabled");
-    if (enabled && truth_of(enabled->value) == false) return true;
+    if (enabled && truth_at(path.substr(0, dot) + ".enabled", enabled->value) == false) return true;
   }
   return false;
 }

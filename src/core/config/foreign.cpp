@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,17 @@ struct Only {
   const char* reason;
 };
 
+// What pydantic takes for a number: one in quotes is that number, a boolean is 0 or 1. Other values are
+// returned as they are. Only for keys without effect: elsewhere such a value is more likely a mistake.
+Json plain_number(const Json& given) {
+  if (given.is_bool()) return given.boolean() ? 1 : 0;
+  if (!given.is_string()) return given;
+  const std::string& text = given.string();
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? Json(number) : given;
+}
+
 class Rows {
  public:
   void no_effect(const std::string& prefix, std::vector<std::string> names) {
@@ -39,16 +51,16 @@ class Rows {
   }
   // As no_effect, of keys with values of one kind.
   void switches(const std::string& prefix, std::vector<std::string> names) {
-    of_kind<bool>(prefix, std::move(names), {});
+    of_kind<bool>(prefix, std::move(names), {}, [](const Json& given) { return given; });
   }
-  void integers(const std::string& prefix, std::vector<std::string> names, Limits limits = {}) {
-    of_kind<int64_t>(prefix, std::move(names), limits);
+  void integers(const std::string& prefix, std::vector<std::string> names, const Limits& limits = {}) {
+    of_kind<int64_t>(prefix, std::move(names), limits, plain_number);
   }
-  void reals(const std::string& prefix, std::vector<std::string> names, Limits limits) {
-    of_kind<double>(prefix, std::move(names), limits);
+  void reals(const std::string& prefix, std::vector<std::string> names, const Limits& limits) {
+    of_kind<double>(prefix, std::move(names), limits, plain_number);
   }
   void lists(const std::string& prefix, std::vector<std::string> names) {
-    of_kind<std::vector<std::string>>(prefix, std::move(names), {});
+    of_kind<std::vector<std::string>>(prefix, std::move(names), {}, [](const Json& given) { return given; });
   }
   void choices(const std::string& prefix, std::vector<std::string> names, std::vector<std::string> choices) {
     checked(prefix, std::move(names),
@@ -76,10 +88,11 @@ class Rows {
     for (std::string& name : names) rows.push_back({prefix + name, Rule::no_effect, {}, {}, "", check});
   }
   template <typename Value>
-  void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits) {
-    checked(prefix, std::move(names), [limits](const std::string& path, const Json& given) {
+  void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits,
+               Json (*plain)(const Json& given)) {
+    checked(prefix, std::move(names), [=](const std::string& path, const Json& given) {
       Value value{};
-      read_value(path, given, limits, value);
+      read_value(path, plain(given), limits, value);
     });
   }
 };
@@ -92,7 +105,7 @@ void top_level(Rows& keys) {
                       "vocabulary_size", "dataloader_drop_last", "graph_harvesting", "prescale_gradients",
                       "gradient_predivide_factor", "disable_python_gc"});
   keys.choices("", {"seq_parallel_communication_data_type"}, {"fp32", "fp16", "bf16"});
-  keys.no_effect("timers.throughput.", {"enabled", "synchronized"});
+  keys.switches("timers.throughput.", {"enabled", "synchronized"});
   keys.only(
       "",
       {{"managed_gradient_accumulation", true,
@@ -196,7 +209,8 @@ void other_sections(Rows& keys) {
   keys.only("checkpoint.",
             {{"load_universal", false, "`libds convert` reads universal checkpoints"},
              {"use_node_local_storage", false, "the folder of checkpoints is one that all ranks see"}});
-  keys.no_effect("checkpoint.", {"tag_validation", "checkpoint_serialization"});
+  keys.choices("checkpoint.", {"tag_validation"}, {"Ignore", "Warn", "Fail"});
+  keys.no_effect("checkpoint.", {"checkpoint_serialization"});
   keys.no_effect("checkpoint.parallel_write.", {"pipeline_stage"});
   keys.no_effect("checkpoint.writer.", {"type", "io_buffer_size", "io_buffer_double", "show_statistics",
                                         "data_parallel", "io_multiplier"});
@@ -209,7 +223,7 @@ void other_sections(Rows& keys) {
                 "experiment_key", "online", "mode"},
                from_python);
   keys.only("comms_logger.", {{"verbose", false, "the flight recorder has the last collectives"}});
-  keys.no_effect("comms_logger.", {"debug"});
+  keys.switches("comms_logger.", {"debug"});
   keys.section("nebula",
                {"nebula_load_path", "enable_nebula_load", "persistent_storage_path",
                 "persistent_time_interval", "num_of_version_in_retention"},
@@ -351,15 +365,16 @@ void parallelisms(Rows& keys) {
                        "libds has no pipeline parallelism yet"});
 }
 
+// Whether a value given says what b says.
 bool equal(const Json& a, const Json& b) {
-  if (a.is_bool() || b.is_bool()) return truth_of(a) && truth_of(a) == truth_of(b);
+  if (b.is_bool()) return truth_of(a) == b.boolean();
   if (a.is_number() && b.is_number()) return a.number() == b.number();
   if (a.is_string() && b.is_string()) return lower(a.string()) == lower(b.string());
   return a.dump() == b.dump();
 }
 
-bool switched_on(const Json& value) {
-  return !value.is_null() && !equal(value, false) && !equal(value, "auto");
+bool switched_on(const std::string& path, const Json& value) {
+  return !value.is_null() && truth_at(path, value) != false && !equal(value, "auto");
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& value, const ForeignKey& key) {
@@ -396,7 +411,7 @@ void check_inside(const ForeignKey& key, const Json& given) {
 // holds parts asks for nothing.
 void check_nested(const ForeignKey& key, const std::string& path, const Json& given) {
   const Json* enabled = given.find("enabled");
-  if (enabled && !switched_on(*enabled)) return;
+  if (enabled && !switched_on(path + ".enabled", *enabled)) return;
   const bool holds_parts = path == "compression_training" || path == "data_efficiency.data_routing";
   if (enabled && !holds_parts) refuse(path + ".enabled", enabled->dump(), key);
   for (const auto& [name, value] : given.object()) {
@@ -404,20 +419,12 @@ void check_nested(const ForeignKey& key, const std::string& path, const Json& gi
   }
 }
 
-// Of a number, or of one that stands in quotes; 0 of anything else.
-double number_of(const Json& value) {
-  if (value.is_number()) return value.number();
-  double number = 0;
-  if (value.is_string())
-    std::from_chars(value.string().data(), value.string().data() + value.string().size(), number);
-  return number;
-}
-
 void check_degree(const ForeignKey& key, const std::string& path, const Json& given) {
   for (const auto& [name, value] : given.object()) {
     const std::string at = path + "." + name;
     const bool degree = name == "autotp_size" || name == "tp_size" || name == "stages";
-    if (degree && number_of(value) > 1) refuse(at, value.dump(), key);
+    const Json number = plain_number(value);
+    if (degree && number.is_number() && number.number() > 1) refuse(at, value.dump(), key);
     if (value.is_object()) check_degree(key, at, value);
   }
 }
@@ -448,7 +455,7 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
     case Rule::warned_section: {
       check_inside(key, given);
       const Json* enabled = given.find("enabled");
-      if (!enabled || !switched_on(*enabled)) return ForeignEffect::off;
+      if (!enabled || !switched_on(key.path + ".enabled", *enabled)) return ForeignEffect::off;
       if (key.rule == Rule::warned_section) return ForeignEffect::warning;
       refuse(key.path + ".enabled", enabled->dump(), key);
     }
@@ -464,6 +471,7 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
       break;
   }
   if (equal(given, key.neutral)) return ForeignEffect::off;
+  if (key.neutral.is_bool() && truth_at(key.path, given) == key.neutral.boolean()) return ForeignEffect::off;
   const Json* enabled = given.is_object() ? given.find("enabled") : nullptr;
   if (key.neutral.is_null() && (equal(given, false) || (enabled && equal(*enabled, false))))
     return ForeignEffect::off;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -448,8 +449,8 @@ Key packing_key() {
   const std::string path = "data.packing";
   auto set = [path](Config& config, const Json& given) {
     std::string& packing = config.data.packing;
-    if (given.is_bool()) {
-      packing = given.boolean() ? "joined" : "none";
+    if (const std::optional<bool> truth = truth_of(given)) {
+      packing = *truth ? "joined" : "none";
     } else if (given.is_string() && given.string() == "isolated") {
       packing = given.string();
     } else {

@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -49,6 +52,17 @@ int64_t read_integer(const std::string& path, const Json& given, const Limits& l
   return static_cast<int64_t>(x);
 }
 
+// The words that pydantic takes.
+std::optional<bool> truth_of_word(const std::string& word) {
+  for (const char* yes : {"true", "yes", "on", "t", "y", "1"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"false", "no", "off", "f", "n", "0"}) {
+    if (word == no) return false;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<bool> truth_of(const Json& given) {
@@ -57,8 +71,17 @@ std::optional<bool> truth_of(const Json& given) {
   return std::nullopt;
 }
 
+std::optional<bool> truth_at(const std::string& path, const Json& given) {
+  constexpr std::string_view kSections[] = {"zero_optimization.", "fp16.",   "bf16.",         "compile.",
+                                            "tensorboard.",       "wandb.",  "comet.",        "csv_monitor.",
+                                            "comms_logger.",      "timers.", "hybrid_engine."};
+  const bool words = std::any_of(std::begin(kSections), std::end(kSections),
+                                 [&](std::string_view section) { return path.starts_with(section); });
+  return words && given.is_string() ? truth_of_word(lower(given.string())) : truth_of(given);
+}
+
 void read_value(const std::string& path, const Json& given, const Limits&, bool& out) {
-  const std::optional<bool> truth = truth_of(given);
+  const std::optional<bool> truth = truth_at(path, given);
   if (!truth) wrong_kind(path, "true or false", given);
   out = *truth;
 }

@@ -36,13 +36,14 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
 }
 #endif
 
-// No signal reaches this thread while it lives, but for those of its own faults.
+// No signal reaches this thread while it lives, but for those of its own faults and the two by which the C
+// library changes users and cancels threads.
 class WithoutSignals {
  public:
   WithoutSignals() {
     sigset_t all;
     sigfillset(&all);
-    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
+    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -147,9 +148,9 @@ namespace {
 // own.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
 
-// The general product of f32 points the stack pointer into its buffer on the heap while it packs
+// The general product of f32 points the stack pointer into its buffer on the heap where a block of k is deep
 // (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6 to 3.8, at "buffer_in_ws"), so that the
-// frame of a signal that comes meanwhile is written over what lies before the buffer.
+// frame of a signal that comes meanwhile is written over what lies before the buffer. No other product does.
 bool moves_stack(const Matmul& matmul, const MatrixShape& key) {
   return key.dtype == DS_DTYPE_F32 && is_gemm(matmul);
 }

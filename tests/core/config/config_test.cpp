@@ -542,8 +542,33 @@ TEST(Config, keys_without_effect_have_values_of_their_kind) {
             "zero_optimization.stage3_module_granularity_threshold: expected an integer, got 2.5");
   EXPECT_EQ(refusal_with(zero("\"leaf_module\": {\"names\": [3]}")),
             "zero_optimization.leaf_module.names: expected an array of strings, got [3]");
+  EXPECT_EQ(refusal_with("\"comms_logger\": {\"debug\": \"much\"}"),
+            "comms_logger.debug: expected true or false, got \"much\"");
+  EXPECT_EQ(refusal_with("\"checkpoint\": {\"tag_validation\": \"FAIL\"}"), "");
+  EXPECT_EQ(refusal_with("\"checkpoint\": {\"tag_validation\": \"maybe\"}"),
+            "checkpoint.tag_validation: \"maybe\" is unknown; supported: Ignore, Warn, Fail");
+  EXPECT_EQ(refusal_with(zero("\"allgather_bucket_size\": \"500000000\"")), "");
   EXPECT_EQ(refusal_with("\"compile\": {\"deepcompile\": \"auto\", \"kwargs\": {\"any\": 1}}"), "");
   EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": null}, \"allgather_bucket_size\": 5e8")), "");
+}
+
+TEST(Config, booleans_are_what_deepspeed_takes_for_them) {
+  const auto overlaps = [](const std::string& value) {
+    return with("\"zero_optimization\": {\"overlap_comm\": " + value + "}").zero.overlap_comm;
+  };
+  for (const char* yes : {"true", "1", "1.0", "\"true\"", "\"Yes\"", "\"on\"", "\"1\""})
+    EXPECT_TRUE(overlaps(yes));
+  for (const char* no : {"false", "0", "0.0", "\"False\"", "\"n\"", "\"off\"", "\"0\""})
+    EXPECT_FALSE(overlaps(no));
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"overlap_comm\": 2}"),
+            "zero_optimization.overlap_comm: expected true or false, got 2");
+  // A text is true to DeepSpeed there, whatever it says.
+  EXPECT_EQ(refusal_with("\"wall_clock_breakdown\": \"false\""),
+            "wall_clock_breakdown: expected true or false, got \"false\"");
+  EXPECT_EQ(refusal_with("\"hybrid_engine\": {\"enabled\": \"off\"}"), "");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"legacy_stage1\": \"false\"}"), "");
+  EXPECT_NE(refusal_with("\"sequence_parallel_size\": true"), "");
+  EXPECT_EQ(with("\"data\": {\"packing\": 0}").data.packing, "none");
 }
 
 TEST(Config, activations_of_a_cpu_are_checkpointed_there) {
@@ -552,6 +577,7 @@ TEST(Config, activations_of_a_cpu_are_checkpointed_there) {
   EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", " + key),
             "activation_checkpointing.cpu_checkpointing: true is unsupported with device cuda:0, whose "
             "activations stay in its memory; use recompute");
+  EXPECT_NE(refusal_with("\"device\": \"separate\", " + key), "");
   EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", \"activation_checkpointing\": "
                          "{\"cpu_checkpointing\": false}"),
             "");
