@@ -5,8 +5,10 @@ usage: check_names.py [SRC]   (SRC: only this folder)
 A file NAME.cpp has a header NAME.h beside it, or is the only part of another: the one file of its folder that
 implements a header without a NAME.cpp. What else there may be is listed below with its reason. No file has a
 name that would fit many: such a word needs another one beside it that says which. No variable, function or
-type has a name that would fit all of them.
+type has a name that would fit all of them. No two types of a namespace have one name: the linker keeps one of
+their destructors, and nobody is told.
 """
+import collections
 import pathlib
 import re
 import sys
@@ -67,6 +69,35 @@ def empty_names(folder, allowed=frozenset()):
                     yield f"{path.relative_to(folder)}:{number}: '{name}' says nothing"
 
 
+# What opens a scope: a namespace, a type that is not a member of another (Outer::Inner), or any other brace.
+SCOPE = re.compile(r"namespace\s*([\w:]*)\s*\{|\b(?:class|struct|union)\s+(\w+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?\{|([{}])")
+
+
+def types_of(code):
+    """Full names of the types of a source's named namespaces, without those in functions and other types."""
+    scopes = []
+    for scope in SCOPE.finditer(code):
+        namespace, type_name, brace = scope.groups()
+        if brace == "}":
+            scopes = scopes[:-1]
+            continue
+        if type_name and all(scopes):
+            yield "::".join([*scopes, type_name])
+        scopes.append(namespace or "")  # "": nothing inside is seen elsewhere
+
+
+def equal_types(source):
+    places = collections.defaultdict(set)
+    for path in sorted(source.rglob("*")):
+        if path.suffix in (".h", ".cpp") and "fixtures" not in path.relative_to(source).parts:
+            code = TEXT[".cpp"].sub("", path.read_text(encoding="utf-8"))
+            for name in types_of(code):
+                places[name].add(str(path.relative_to(source)))
+    for name, files in sorted(places.items()):
+        if len(files) > 1 and name.startswith("ds::"):
+            yield f"{name} is a type in {' and in '.join(sorted(files))}"
+
+
 def complaints(source):
     paths = sorted(p.relative_to(source).with_suffix("") for p in source.rglob("*.cpp"))
     headers = {p.relative_to(source).with_suffix("") for p in source.rglob("*.h")}
@@ -97,7 +128,7 @@ def complaints(source):
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     source = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "src"
-    found = set(complaints(source))
+    found = set(complaints(source)) | set(equal_types(source))
     for folder in [source] if len(sys.argv) > 1 else [source, root / "tools", root / "tests"]:
         found |= {f"{folder.name}/{line}" for line in empty_names(folder, MAY_BE_EMPTY.get(folder.name, set()))}
     found = sorted(found)

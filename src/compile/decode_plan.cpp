@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/program/mesh.h"
 #include "compile/lower.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "compile/finish_program.h"
 #include "compile/memory_plan.h"
 #include "core/config/config.h"

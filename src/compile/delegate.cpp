@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "compile/pipeline.h"
 
 namespace ds {

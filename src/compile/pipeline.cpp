@@ -9,6 +9,7 @@
 #include <map>
 #include <string_view>
 
+#include "core/program/mesh.h"
 #include "compile/decode_plan.h"
 #include "compile/finish_program.h"
 #include "compile/lower.h"

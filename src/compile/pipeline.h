@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "compile/decode_plan.h"
 #include "compile/memory_plan.h"
 #include "compile/schedule.h"

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/program/mesh.h"
 #include "compile/pipeline.h"
 #include "core/device/device.h"
 #include "kernels/kernel.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"

@@ -170,8 +170,8 @@ std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   return times;
 }
 
-Timeline timeline(const RankSpans& ranks, size_t max_ranks) {
-  Timeline out;
+TimelineChart timeline(const RankSpans& ranks, size_t max_ranks) {
+  TimelineChart out;
   std::vector<std::pair<size_t, Interval>> windows;  // index in ranks
   for (size_t r = 0; r < ranks.size() && windows.size() < max_ranks; ++r) {
     auto steps = steps_of(ranks[r].second);

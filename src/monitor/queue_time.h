@@ -24,12 +24,12 @@ std::vector<QueueTime> queue_times(const RankSpans& ranks);
 std::string recorded_steps(const RankSpans& ranks);
 
 // One step as lanes of blocks, one per queue, for each of the first max_ranks ranks.
-struct Timeline {
+struct TimelineChart {
   std::string step;    // "step 10": the last that was recorded
   double seconds = 0;  // of the rank whose step took longest: what a lane's width means
   std::string html;    // "" without a recorded step
 };
-Timeline timeline(const RankSpans& ranks, size_t max_ranks);
+TimelineChart timeline(const RankSpans& ranks, size_t max_ranks);
 
 // Colour class of a queue in every chart, and its name for people: "comp" is "compute".
 int queue_colour(const std::string& queue);

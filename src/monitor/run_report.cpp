@@ -217,7 +217,7 @@ std::string queue_card(const RunSummary& summary) {
 }
 
 std::string timeline_card(const RunSummary& summary) {
-  Timeline lanes = timeline(summary.spans, kShownRanks);
+  TimelineChart lanes = timeline(summary.spans, kShownRanks);
   if (lanes.html.empty()) return "";
   return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) + lanes.html +
          note("The whole width is " + time_text(lanes.seconds) +

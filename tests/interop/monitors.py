@@ -188,9 +188,11 @@ def events_of_steps(results, with_nan=False):
     events = []
     for result in results:
         at = SAMPLES * result["step"]
+        if not math.isnan(result["loss"]):
+            events.append(("Train/Samples/train_loss", result["loss"], at))
+        events.append(("Train/Samples/lr", result["lr"], at))
         if not result["skipped"]:
-            events += [("Train/Samples/train_loss", result["loss"], at), ("Train/Samples/lr", result["lr"], at),
-                       ("Train/Samples/grad_norm", result["grad_norm"], at)]
+            events.append(("Train/Samples/grad_norm", result["grad_norm"], at))
         events.append(("Train/Samples/loss_scale", result["loss_scale"], at))
     last = SAMPLES * (len(results) + 1)
     return events + [(name, value, last) for name, value in OTHER_VALUES.items() if with_nan or not math.isnan(value)]

@@ -303,7 +303,7 @@ TEST(QueueTime, CountsStepsOnly) {
   EXPECT_DOUBLE_EQ(times[0].steps, 4);
   EXPECT_DOUBLE_EQ(times[1].busy, 1);
   EXPECT_EQ(recorded_steps(spans), "step 1 to step 2");
-  Timeline lanes = timeline(spans, 4);
+  TimelineChart lanes = timeline(spans, 4);
   EXPECT_EQ(lanes.step, "step 2");
   EXPECT_DOUBLE_EQ(lanes.seconds, 2);
   EXPECT_EQ(count_of(lanes.html, "<svg"), 2u);

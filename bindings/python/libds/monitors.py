@@ -186,10 +186,10 @@ class Monitors:
             sender.write(sent, step * self._batch)
 
     def step(self, result: Any) -> None:
-        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped only its loss scale."""
-        skipped = getattr(result, "skipped", False)
-        events = {} if skipped else {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr,
-                                     "Train/Samples/grad_norm": result.grad_norm}
+        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped no norm."""
+        events = {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr}
+        if not getattr(result, "skipped", False):
+            events["Train/Samples/grad_norm"] = result.grad_norm
         scale = getattr(result, "loss_scale", None)
         if scale is not None and (self._scaled or scale != 1):
             events["Train/Samples/loss_scale"] = scale

@@ -72,6 +72,8 @@ class MonitorsTest(unittest.TestCase):
             monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 256.0, False))
             monitors.step(libds.StepResult(2, 1, float("nan"), float("nan"), 0.1, True, 128.0, False))
         self.assertEqual(fake.values("wandb", "Train/Samples/train_loss"), [(3, 2.5)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/lr"), [(3, 0.1), (6, 0.1)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/grad_norm"), [(3, 1.0)])
         self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(3, 256.0), (6, 128.0)])
 
     def test_a_loss_scale_of_one_is_sent(self):

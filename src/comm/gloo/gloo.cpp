@@ -22,7 +22,7 @@
 struct ds_plugin_link {
   std::mutex mutex;
   size_t rank = 0;
-  std::unique_ptr<ds::Mesh> mesh;
+  std::unique_ptr<ds::PeerMesh> mesh;
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
   bool ended = false;                            // no part moves any more
   ds::End end;                                   // by another rank
@@ -43,7 +43,7 @@ thread_local std::string open_error;
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
   Deadline deadline = Clock::now() + patience_of(join_ms);
   Rendezvous meeting(parse_meeting_point(address), rank, size, join_ms);
-  link->mesh = std::make_unique<Mesh>(meeting.own_address(), rank, size);
+  link->mesh = std::make_unique<PeerMesh>(meeting.own_address(), rank, size);
   std::vector<std::string> entries = meeting.gather(link->mesh->entry());
   link->mesh->connect(entries, meeting.meeting_trust(), deadline + kMore);
   for (const std::string* strangers : {&meeting.strangers(), &link->mesh->strangers()}) {

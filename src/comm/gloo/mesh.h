@@ -15,10 +15,10 @@ namespace ds {
 
 // Two TCP connections of Gloo to every other rank: one for parts, one for notes, which must get through while
 // a part is on its way or its rank has given up. Both ends of each have proved the key before Gloo gets it.
-class Mesh {
+class PeerMesh {
  public:
   // Listens at the address, or at the interface that GLOO_SOCKET_IFNAME names.
-  Mesh(const std::string& address, int rank, int size);
+  PeerMesh(const std::string& address, int rank, int size);
 
   // Where this rank listens; of one size everywhere.
   std::string entry() const;

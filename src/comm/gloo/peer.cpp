@@ -43,7 +43,7 @@ bool sent(gloo::transport::UnboundBuffer& buffer) {
 
 // Gloo forgets a part of which some bytes have come when it tells buffers that a connection is lost. So each
 // buffer also waits for a message that nobody sends.
-Peer::Peer(Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
+Peer::Peer(PeerMesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   constexpr size_t kAll = std::numeric_limits<size_t>::max();
   in_ = mesh_.parts().createUnboundBuffer(nullptr, kAll);
   out_ = mesh_.parts().createUnboundBuffer(nullptr, kAll);

@@ -34,7 +34,7 @@ struct Note {
 // one for notes, and both leave what they learn in atomics. Functions are called by one thread at a time.
 class Peer {
  public:
-  Peer(Mesh& mesh, int rank);
+  Peer(PeerMesh& mesh, int rank);
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
@@ -65,7 +65,7 @@ class Peer {
   void move_parts();
   void listen();
 
-  Mesh& mesh_;
+  PeerMesh& mesh_;
   const int rank_;
   Buffer in_, out_;  // of parts: all memory, the place of a part is an offset
   Note heard_, word_, signs_[2];

@@ -21,15 +21,15 @@ namespace ds {
 namespace {
 
 // Megatron writes the bound of the gradient norm among the optimizer's parameters.
-void complete_clipping(Config& c, const Document& reader) {
-  const Given* norm = reader.find(Document::kMaxGradNorm);
+void complete_clipping(Config& c, const ConfigDocument& reader) {
+  const Given* norm = reader.find(ConfigDocument::kMaxGradNorm);
   if (!norm) return;
   double bound = 0;
-  read_value(Document::kMaxGradNorm, norm->value, not_negative, bound);
+  read_value(ConfigDocument::kMaxGradNorm, norm->value, not_negative, bound);
   const bool both = c.origins.contains("gradient_clipping");
   if (both && bound != c.gradient_clipping) {
     raise(DS_ERROR_CONFIG, "{}: {} contradicts gradient_clipping {}, which is the same bound",
-          KeyName(Document::kMaxGradNorm), bound, c.gradient_clipping);
+          KeyName(ConfigDocument::kMaxGradNorm), bound, c.gradient_clipping);
   }
   if (both) return;
   c.gradient_clipping = bound;
@@ -37,7 +37,7 @@ void complete_clipping(Config& c, const Document& reader) {
 }
 
 // What "auto" means for keys that depend on others.
-void complete_auto(Config& c, const Document& reader) {
+void complete_auto(Config& c, const ConfigDocument& reader) {
   auto fill = [&](const std::string& name, double value) {
     const std::string path = "scheduler.params." + name;
     if (!reader.waits(path)) return;
@@ -140,7 +140,7 @@ void complete_rates(Config& c) {
   complete("optimizer.params.adam_lr", o.adam_lr, 3e-4);
 }
 
-void complete_optimizer(Config& c, const Document& reader) {
+void complete_optimizer(Config& c, const ConfigDocument& reader) {
   complete_rates(c);
   if (c.optimizer.type == "AdamW" && !c.optimizer.adam_w_mode) {
     c.optimizer.adam_w_mode = true;
@@ -393,7 +393,7 @@ void check_leaves(const Config& c, int world) {
         KeyName("reproducible"), c.accumulation, world, leaves);
 }
 
-void check_activations(const Document& reader, Config& c) {
+void check_activations(const ConfigDocument& reader, Config& c) {
   const std::string path = "activation_checkpointing.cpu_checkpointing";
   const Given* given = reader.find(path);
   if (!given || truth_of(given->value) != true || c.device == "cpu") return;
@@ -432,7 +432,7 @@ void put(Json& root, const std::string& path, const Json& value) {
 namespace {
 
 // Whether a section around this one has an `enabled` that says false.
-bool switched_off_around(const Document& reader, const std::string& path) {
+bool switched_off_around(const ConfigDocument& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     const Given* enabled = reader.find(path.substr(0, dot) + ".enabled");
     if (enabled && truth_at(path.substr(0, dot) + ".enabled", enabled->value) == false) return true;
@@ -447,7 +447,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   if (!document.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
   Config config;
-  Document reader(refusals, config);
+  ConfigDocument reader(refusals, config);
   reader.read(document, "");
   auto checked = [&](auto part) { collect(refusals, Causes::others, part); };
   for (const ForeignKey& key : foreign_keys()) {

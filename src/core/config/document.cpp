@@ -76,7 +76,8 @@ void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error) {
   if (!key.empty()) refusals.doubtful.insert(key);
 }
 
-Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusals), config_(config) {
+ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
+    : refusals_(refusals), config_(config) {
   for (const Key& key : config_keys()) {
     add(key.path, key.path);
     if (!key.other.empty()) add(sibling(key.path, key.other), key.path);
@@ -95,7 +96,7 @@ Document::Document(ConfigRefusals& refusals, Config& config) : refusals_(refusal
   sections_.insert("memory_budget");
 }
 
-void Document::read(const Json& section, const std::string& prefix) {
+void ConfigDocument::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
     const std::string path = prefix + name;
     if (value.is_null() && (names_.contains(path) || sections_.contains(path))) continue;  // not given
@@ -104,14 +105,14 @@ void Document::read(const Json& section, const std::string& prefix) {
   }
 }
 
-const Given* Document::find(const std::string& path) const {
+const Given* ConfigDocument::find(const std::string& path) const {
   for (const auto& [name, given] : values_) {
     if (name == path) return &given;
   }
   return nullptr;
 }
 
-void Document::add(const std::string& name, const std::string& canonical) {
+void ConfigDocument::add(const std::string& name, const std::string& canonical) {
   names_[name] = canonical;
   known_.push_back(name);
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
@@ -119,7 +120,7 @@ void Document::add(const std::string& name, const std::string& canonical) {
   }
 }
 
-void Document::member(const std::string& path, const Json& value) {
+void ConfigDocument::member(const std::string& path, const Json& value) {
   if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
     give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
     return;
@@ -146,7 +147,7 @@ void Document::member(const std::string& path, const Json& value) {
 
 // Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At the top
 // level DeepSpeed reads what it knows, and files have keys of other programs there.
-void Document::unknown(const std::string& path) {
+void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
   if (!nested && near.empty()) return warn_of_stranger(path);
@@ -159,13 +160,13 @@ void Document::unknown(const std::string& path) {
   if (!near.empty() && !is_given(key)) refusals_.doubtful.insert(key);
 }
 
-void Document::warn_of_stranger(const std::string& name) {
+void ConfigDocument::warn_of_stranger(const std::string& name) {
   config_.warnings.push_back(
       fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
 }
 
 // A name with dots is one name in JSON; DeepSpeed does not look for sections in it.
-void Document::dotted(const std::string& prefix, const std::string& name) {
+void ConfigDocument::dotted(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
   if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) return warn_of_stranger(name);
   if (!names_.contains(path) && !sections_.contains(path)) return unknown(path);
@@ -176,7 +177,7 @@ void Document::dotted(const std::string& prefix, const std::string& name) {
   if (is_given(path)) refusals_.doubtful.erase(path);
 }
 
-void Document::automatic(const std::string& canonical, const std::string& name) {
+void ConfigDocument::automatic(const std::string& canonical, const std::string& name) {
   for (const AutoValue& filled : kAutoValues) {
     if (canonical != filled.path) continue;
     return give(canonical, name, Json::parse(filled.json), "auto");
@@ -193,15 +194,15 @@ void Document::automatic(const std::string& canonical, const std::string& name) 
   // DeepSpeed drops it from its other sections: the default.
 }
 
-void Document::claim(const std::string& canonical, const std::string& name) {
+void ConfigDocument::claim(const std::string& canonical, const std::string& name) {
   const auto [before, fresh] = given_as_.emplace(canonical, name);
   refusals_.doubtful.erase(canonical);  // another name only resembled it
   if (!fresh)
     raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
 }
 
-void Document::give(const std::string& canonical, const std::string& name, const Json& value,
-                    const char* origin) {
+void ConfigDocument::give(const std::string& canonical, const std::string& name, const Json& value,
+                          const char* origin) {
   claim(canonical, name);
   values_.emplace_back(canonical, Given{value, origin});
 }

@@ -39,9 +39,9 @@ struct Given {
 
 // The values of a document by canonical path, in reading order. Refusals of reading go where collect() puts
 // them, warnings into the configuration.
-class Document {
+class ConfigDocument {
  public:
-  Document(ConfigRefusals& refusals, Config& config);
+  ConfigDocument(ConfigRefusals& refusals, Config& config);
 
   void read(const Json& section, const std::string& prefix);
   const Given* find(const std::string& path) const;  // null: not given

@@ -139,7 +139,7 @@ class Products {
   Products() { library().cublasLtCreate(&handle_); }
   ~Products() { library().cublasLtDestroy.function(handle_); }
 
-  void run(const MatrixProduct& p, Stream& stream) {
+  void run(const MatrixProduct& p, DriverStream& stream) {
     std::lock_guard lock(mutex_);
     const Plan& plan = plan_of(p, stream.tf32() && p.shape.dtype == DS_DTYPE_F32);
     if (plan.own) return own_multiply(stream, p);
@@ -216,7 +216,7 @@ class Products {
 
 void multiply_by_blas(Launcher& launcher, const MatrixProduct& product) {
   if (product.shape.m == 0 || product.shape.n == 0) return;
-  auto* stream = dynamic_cast<Stream*>(&launcher);
+  auto* stream = dynamic_cast<DriverStream*>(&launcher);
   ensure(stream != nullptr, "a product of cuBLASLt needs a stream of the driver");
   Device& device = *stream->device();
   Device::Scope scope(device);

@@ -445,7 +445,7 @@ void Arena::map(int64_t bytes) {
 }
 
 // Streams do not wait for the default stream, which belongs to others.
-Stream::Stream(std::shared_ptr<Device> device, bool tf32)
+DriverStream::DriverStream(std::shared_ptr<Device> device, bool tf32)
     : device_(std::move(device)), tf32_(tf32), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
   Device::Scope scope(*device_);
   void* word = nullptr;
@@ -460,14 +460,14 @@ Stream::Stream(std::shared_ptr<Device> device, bool tf32)
   }
 }
 
-Stream::~Stream() {
+DriverStream::~DriverStream() {
   Device::Scope scope(*device_, Device::For::ending);
   driver().cuStreamSynchronize.function(stream_);
   driver().cuStreamDestroy.function(stream_);
   driver().cuMemFreeHost.function(marked_);
 }
 
-void Stream::launch(const Launch& launch) {
+void DriverStream::launch(const Launch& launch) {
   Device::Scope scope(*device_);
   CUfunction function = device_->function(launch.entry, launch.shared_bytes);
   void* args[] = {const_cast<void*>(launch.args)};
@@ -478,50 +478,50 @@ void Stream::launch(const Launch& launch) {
   if (blocking_) check(driver().cuStreamSynchronize.function(stream_), launch.entry);
 }
 
-void Stream::copy(void* to, const void* from, int64_t bytes) {
+void DriverStream::copy(void* to, const void* from, int64_t bytes) {
   Device::Scope scope(*device_);
   driver().cuMemcpyAsync(number_of(to), number_of(from), static_cast<size_t>(bytes), stream_);
 }
 
-void Stream::fill(void* to, int byte, int64_t bytes) {
+void DriverStream::fill(void* to, int byte, int64_t bytes) {
   Device::Scope scope(*device_);
   driver().cuMemsetD8Async(number_of(to), static_cast<unsigned char>(byte), static_cast<size_t>(bytes),
                            stream_);
 }
 
-void Stream::record(CUevent event) {
+void DriverStream::record(CUevent event) {
   Device::Scope scope(*device_);
   driver().cuEventRecord(event, stream_);
 }
 
-void Stream::wait(CUevent event) {
+void DriverStream::wait(CUevent event) {
   Device::Scope scope(*device_);
   driver().cuStreamWaitEvent(stream_, event, 0);
 }
 
-void Stream::finish() {
+void DriverStream::finish() {
   Device::Scope scope(*device_);
   driver().cuStreamSynchronize(stream_);
 }
 
-void Stream::settle() {
+void DriverStream::settle() {
   if (blocking_) finish();
 }
 
 // Other threads go on calling what may not be called while one captures, for other ranks or a host program.
-void Stream::begin_capture() {
+void DriverStream::begin_capture() {
   Device::Scope scope(*device_);
   driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
 
-void Stream::mark(uint32_t number) {
+void DriverStream::mark(uint32_t number) {
   Device::Scope scope(*device_);
   driver().cuStreamWriteValue32(stream_, number_of(marked_), number, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 bool captures() { return !is_set("DS_CUDA_GRAPHS", "0") && !is_set("DS_CUDA_BLOCKING", "1"); }
 
-Graph::Graph(Stream& stream) : device_(stream.device()) {
+Graph::Graph(DriverStream& stream) : device_(stream.device()) {
   Device::Scope scope(*device_);
   CUgraph captured = nullptr;
   driver().cuStreamEndCapture(stream.handle(), &captured);
@@ -536,7 +536,7 @@ Graph::~Graph() {
   driver().cuGraphExecDestroy.function(graph_);
 }
 
-void Graph::launch(Stream& stream) {
+void Graph::launch(DriverStream& stream) {
   Device::Scope scope(*device_);
   driver().cuGraphLaunch(graph_, stream.handle());
 }

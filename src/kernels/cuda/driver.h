@@ -111,10 +111,10 @@ class Arena {
 };
 
 // A stream takes launches.
-class Stream final : public Launcher {
+class DriverStream final : public Launcher {
  public:
-  explicit Stream(std::shared_ptr<Device> device, bool tf32 = false);
-  ~Stream();
+  explicit DriverStream(std::shared_ptr<Device> device, bool tf32 = false);
+  ~DriverStream();
   void launch(const Launch& launch) override;
   void copy(void* to, const void* from, int64_t bytes);
   void fill(void* to, int byte, int64_t bytes);
@@ -147,11 +147,11 @@ bool captures();
 // What a stream has captured: ends the capture, also where that is an error.
 class Graph {
  public:
-  explicit Graph(Stream& stream);
+  explicit Graph(DriverStream& stream);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch(Stream& stream);
+  void launch(DriverStream& stream);
 
  private:
   const std::shared_ptr<Device> device_;

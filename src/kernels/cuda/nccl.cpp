@@ -163,7 +163,7 @@ bool Link::idle() {
   return state == kSuccess;
 }
 
-void Link::gather(const Stream& stream, const void* in, void* out, int64_t bytes) {
+void Link::gather(const DriverStream& stream, const void* in, void* out, int64_t bytes) {
   use([&] {
     check(library().ncclAllGather.function(in, out, static_cast<size_t>(bytes), kBytes, communicator_,
                                            stream.handle()),
@@ -172,7 +172,7 @@ void Link::gather(const Stream& stream, const void* in, void* out, int64_t bytes
 }
 
 // A group that was begun is ended whatever happens: it is the thread's.
-void Link::swap(const Stream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives) {
+void Link::swap(const DriverStream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives) {
   use([&] {
     int first_bad = kSuccess;
     const char* call = "ncclGroupEnd";

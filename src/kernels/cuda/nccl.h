@@ -25,8 +25,8 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   bool idle();
-  void gather(const Stream& stream, const void* in, void* out, int64_t bytes);
-  void swap(const Stream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives);
+  void gather(const DriverStream& stream, const void* in, void* out, int64_t bytes);
+  void swap(const DriverStream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives);
   void abort();
 
  private:

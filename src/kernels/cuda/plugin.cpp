@@ -40,7 +40,7 @@ struct ds_plugin_arena {
   ds::cuda::Arena arena;
 };
 struct ds_plugin_queue {
-  ds::cuda::Stream stream;
+  ds::cuda::DriverStream stream;
 };
 struct ds_plugin_event {
   ds::cuda::Event event;
@@ -161,7 +161,7 @@ int32_t owns(ds_plugin_device* device, const void* address, int32_t* out) {
 
 int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** out) {
   *out = nullptr;
-  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::Stream(device->device, device->tf32)}; });
+  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::DriverStream(device->device, device->tf32)}; });
 }
 
 int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {

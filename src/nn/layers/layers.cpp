@@ -91,8 +91,8 @@ ValueId LayerBuilder::gated(std::string_view name, const std::vector<ValueId>& g
   return graph_.add("glu", gate_and_up, {{"act", act}}, name);
 }
 
-ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
-                           int64_t period, int64_t rotated) {
+ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int64_t seq,
+                           const RopeOptions& rope, int64_t period, int64_t rotated) {
   Attrs attrs{{"heads", heads}, {"seq", seq}, {"theta", rope.theta}};
   if (rope.dims != 0) attrs.set("dims", rope.dims);
   if (period != 0) attrs.set("period", period);

@@ -15,7 +15,7 @@ struct LinearOptions {
 };
 
 // Rotation of queries and keys by position; docs/reference/ops.md, `rope`, has the formulas.
-struct Rope {
+struct RopeOptions {
   double theta = 10000;
   int64_t dims = 0;  // of each head that turn; 0: all
   std::string scaling = "none";
@@ -74,7 +74,7 @@ class LayerBuilder {
   ValueId activation(std::string_view name, ValueId x, const std::string& act);
   ValueId gated(std::string_view name, const std::vector<ValueId>& gate_and_up, const std::string& act);
   // Turns the first `rotated` of every `period` heads (0: all).
-  ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
+  ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const RopeOptions& rope,
                int64_t period = 0, int64_t rotated = 0);
   // qkv, or q, k and v; within documents where the graph has them, which excludes a mask. Each call with
   // dropout gets a random stream of its own.

@@ -18,7 +18,7 @@ struct Decoder {
   int64_t vocab, hidden, inner, layers, heads, kv_heads, width;  // width: of a head
   double eps, stddev;
   std::string act;
-  Rope rope;
+  RopeOptions rope;
   int64_t padding = -1;          // row of the embedding without gradient
   ValueId mask;                  // of hidden tokens
   std::vector<int64_t> windows;  // by layer

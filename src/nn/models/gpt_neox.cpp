@@ -18,7 +18,7 @@ struct NeoX {
   int64_t hidden, inner, heads;
   double eps;
   std::string act;
-  Rope rope;
+  RopeOptions rope;
   bool parallel;
   double dropout, attention_dropout;
   LinearOptions attention, mlp;

@@ -122,7 +122,7 @@ double read_theta(const RopeSource& source) {
   return source.number("rope_theta", source.config.positive(source.keys.theta_key));
 }
 
-void read_llama3(const RopeSource& source, Rope& rope) {
+void read_llama3(const RopeSource& source, RopeOptions& rope) {
   source.note_unread({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rope.factor = source.needed("factor");
   rope.low = source.needed("low_freq_factor");
@@ -131,7 +131,7 @@ void read_llama3(const RopeSource& source, Rope& rope) {
   rope.original = source.original();
 }
 
-void read_yarn(const RopeSource& source, Rope& rope) {
+void read_yarn(const RopeSource& source, RopeOptions& rope) {
   source.note_unread({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
                       "attention_factor", "mscale", "mscale_all_dim", "truncate"});
   bool derived = source.object->find("factor") != nullptr && source.find("factor") == nullptr;
@@ -154,7 +154,7 @@ void read_yarn(const RopeSource& source, Rope& rope) {
 }
 
 // arXiv:2402.13753. `pairs`: of columns that turn.
-void read_longrope(const RopeSource& source, int64_t pairs, Rope& rope) {
+void read_longrope(const RopeSource& source, int64_t pairs, RopeOptions& rope) {
   source.note_unread(
       {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
   rope.original = source.original();
@@ -169,7 +169,7 @@ void read_longrope(const RopeSource& source, int64_t pairs, Rope& rope) {
 }
 
 // theta grows with the length of the text beyond max_position_embeddings.
-void read_dynamic(const RopeSource& source, int64_t dims, Rope& rope) {
+void read_dynamic(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   source.note_unread({"factor"});
   rope.factor = source.needed("factor");
   rope.original = source.config.size("max_position_embeddings");
@@ -179,7 +179,7 @@ void read_dynamic(const RopeSource& source, int64_t dims, Rope& rope) {
 
 // Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1 columns: those
 // of an even number of columns and another theta. Its ramp of yarn has (d - 1) / 2 numbers, which do not fit.
-void make_even(const RopeSource& source, int64_t dims, Rope& rope) {
+void make_even(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   if (dims % 2 == 0) return;
   if (rope.scaling == "yarn") {
     raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for yarn, got {}",
@@ -192,9 +192,9 @@ void make_even(const RopeSource& source, int64_t dims, Rope& rope) {
 
 }  // namespace
 
-Rope read_rope(HfConfig& config, int64_t width, const RopeKeys& keys) {
+RopeOptions read_rope(HfConfig& config, int64_t width, const RopeKeys& keys) {
   RopeSource source = rope_source(config, keys);
-  Rope rope;
+  RopeOptions rope;
   rope.theta = read_theta(source);
   int64_t dims = read_dims(source, width), even = dims + dims % 2;
   rope.dims = even == width ? 0 : even;

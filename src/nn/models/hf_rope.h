@@ -17,6 +17,6 @@ struct RopeKeys {
 
 // rope_scaling when it says anything, else rope_parameters; then the theta and partial keys. `width`: of a
 // head.
-Rope read_rope(HfConfig& config, int64_t width, const RopeKeys& keys = {});
+RopeOptions read_rope(HfConfig& config, int64_t width, const RopeKeys& keys = {});
 
 }  // namespace ds
