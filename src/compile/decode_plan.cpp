@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/program/mesh.h"
 #include "compile/lower.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"
+#include "core/program/mesh.h"
 #include "passes/cse.h"
 #include "passes/decode_graph.h"
 #include "passes/fusion.h"

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "compile/finish_program.h"
 #include "compile/memory_plan.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
+#include "core/program/mesh.h"
 #include "core/program/program.h"
 #include "zero/policy.h"
 

@@ -32,10 +32,10 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"
+#include "core/program/mesh.h"
 #include "optim/optimizer.h"
 #include "zero/gather.h"
 #include "zero/init.h"

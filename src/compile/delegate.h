@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "compile/pipeline.h"
+#include "core/program/mesh.h"
 
 namespace ds {
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <string_view>
 
-#include "core/program/mesh.h"
 #include "compile/decode_plan.h"
 #include "compile/finish_program.h"
 #include "compile/lower.h"
@@ -20,6 +19,7 @@
 #include "core/graph/ops.h"
 #include "core/graph/param_slice.h"
 #include "core/program/builder.h"
+#include "core/program/mesh.h"
 #include "optim/optimizer.h"
 #include "passes/cse.h"
 #include "passes/fused_head.h"

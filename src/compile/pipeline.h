@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "compile/decode_plan.h"
 #include "compile/memory_plan.h"
 #include "compile/schedule.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
+#include "core/program/mesh.h"
 #include "core/program/program.h"
 #include "optim/optimizer.h"
 #include "zero/policy.h"

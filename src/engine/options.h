@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "core/program/mesh.h"
 #include "compile/pipeline.h"
 #include "core/device/device.h"
+#include "core/program/mesh.h"
 #include "kernels/kernel.h"
 
 namespace ds {

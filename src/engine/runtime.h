@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"
@@ -18,6 +17,7 @@
 #include "core/base/trace.h"
 #include "core/device/device.h"
 #include "core/device/stream.h"
+#include "core/program/mesh.h"
 #include "engine/arena.h"
 #include "engine/options.h"
 #include "engine/overhead.h"
