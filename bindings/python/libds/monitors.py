@@ -5,6 +5,7 @@ enabled. Here they are imported when a section asks for them, on rank 0 alone.
 """
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -199,12 +200,10 @@ class Monitors:
 
     def close(self) -> None:
         """Ends what was begun; a second time does nothing."""
-        try:
-            while self._senders:
-                self._senders.pop().close()
-        finally:  # what one raises must not keep the other open
-            if self._senders:
-                self.close()
+        senders, self._senders = self._senders, []
+        with contextlib.ExitStack() as ends:  # what one raises keeps no other open
+            for sender in senders:
+                ends.callback(sender.close)
 
     def __enter__(self) -> "Monitors":
         return self

@@ -434,8 +434,9 @@ namespace {
 // Whether a section around this one has an `enabled` that says false.
 bool switched_off_around(const ConfigDocument& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
-    const Given* enabled = reader.find(path.substr(0, dot) + ".enabled");
-    if (enabled && truth_at(path.substr(0, dot) + ".enabled", enabled->value) == false) return true;
+    const std::string key = path.substr(0, dot) + ".enabled";
+    const Given* enabled = reader.find(key);
+    if (enabled && truth_at(key, enabled->value) == false) return true;
   }
   return false;
 }

@@ -51,7 +51,7 @@ class Rows {
   }
   // As no_effect, of keys with values of one kind.
   void switches(const std::string& prefix, std::vector<std::string> names) {
-    of_kind<bool>(prefix, std::move(names), {}, [](const Json& given) { return given; });
+    of_kind<bool>(prefix, std::move(names), {});
   }
   void integers(const std::string& prefix, std::vector<std::string> names, const Limits& limits = {}) {
     of_kind<int64_t>(prefix, std::move(names), limits, plain_number);
@@ -60,7 +60,7 @@ class Rows {
     of_kind<double>(prefix, std::move(names), limits, plain_number);
   }
   void lists(const std::string& prefix, std::vector<std::string> names) {
-    of_kind<std::vector<std::string>>(prefix, std::move(names), {}, [](const Json& given) { return given; });
+    of_kind<std::vector<std::string>>(prefix, std::move(names), {});
   }
   void choices(const std::string& prefix, std::vector<std::string> names, std::vector<std::string> choices) {
     checked(prefix, std::move(names),
@@ -89,10 +89,10 @@ class Rows {
   }
   template <typename Value>
   void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits,
-               Json (*plain)(const Json& given)) {
+               Json (*plain)(const Json& given) = nullptr) {
     checked(prefix, std::move(names), [=](const std::string& path, const Json& given) {
       Value value{};
-      read_value(path, plain(given), limits, value);
+      read_value(path, plain ? plain(given) : given, limits, value);
     });
   }
 };
@@ -470,8 +470,9 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
     case Rule::only:
       break;
   }
-  if (equal(given, key.neutral)) return ForeignEffect::off;
-  if (key.neutral.is_bool() && truth_at(key.path, given) == key.neutral.boolean()) return ForeignEffect::off;
+  const bool asks_nothing =
+      key.neutral.is_bool() ? truth_at(key.path, given) == key.neutral.boolean() : equal(given, key.neutral);
+  if (asks_nothing) return ForeignEffect::off;
   const Json* enabled = given.is_object() ? given.find("enabled") : nullptr;
   if (key.neutral.is_null() && (equal(given, false) || (enabled && equal(*enabled, false))))
     return ForeignEffect::off;
