@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,7 @@ struct Form {
   int64_t lead = 512;  // rows apart: oneDNN takes its general product
   bool transpose_a = false, transpose_b = false;
 };
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 class OnednnSignals : public testing::TestWithParam<Form> {};
 
