@@ -225,7 +225,8 @@ std::string optimizer_text(const OptimizerConfig& o) {
 
 std::string Checkpoints::numerics_key() const {
   const Config& config = runtime_.config();
-  bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0 &&
+  const ZeroPlan& zero = store_.zero();
+  bool any_ranks = config.reproducible && zero.quantization.gradients == 0 &&
                    !config.optimizer.compressed() &&  // a scale is of one rank's elements
                    !config.gradient_compression.on();
   NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
@@ -233,7 +234,9 @@ std::string Checkpoints::numerics_key() const {
                          {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},
                          {"ranks", any_ranks ? "any" : std::to_string(runtime_.mesh().data_size())},
                          {"dtype", dtype_name(config.compute)},
-                         {"reduction", config.reproducible ? "tree" : config.reduction},
+                         {"reduction", zero.tree       ? "tree"
+                                       : zero.boundary ? "boundary"
+                                                       : "micro"},
                          {"optimizer", optimizer_text(config.optimizer)},
                          {"libds", library_version()}};
   if (config.gradient_compression.on())
@@ -242,12 +245,12 @@ std::string Checkpoints::numerics_key() const {
                                               ? fmt::format(" {}", config.gradient_compression.ratio)
                                               : ""));
   if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
-  if (config.wire() != config.compute) parts.emplace_back("communication", dtype_name(config.wire()));
+  if (zero.wire != config.compute) parts.emplace_back("communication", dtype_name(zero.wire));
   if (config.grad_accum != DS_DTYPE_F32) parts.emplace_back("sums", dtype_name(config.grad_accum));
   if (config.scales_loss()) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));
   for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device()->kind()))
     parts.push_back(std::move(fact));
-  if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())
+  if (std::string codes = zero.quantization_key(config.zero); !codes.empty())
     parts.emplace_back("quantized", codes.substr(1));
   return numerics_text(parts);
 }

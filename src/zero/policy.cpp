@@ -262,6 +262,20 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
   return q;
 }
 
+// An f32 copy of a leaf gives the bits of the leaf, but a sum of leaves in f32 has more than the compute type
+// holds.
+DType wire_of(const Config& config, bool boundary) {
+  return boundary && config.communication == DS_DTYPE_F32 ? DS_DTYPE_F32 : config.wire();
+}
+
+// Of a reduction at the boundary ids of all micro-steps name rows.
+std::vector<RowTable> tables_of_a_reduction(std::span<const RowTable> tables, const ZeroPlan& plan) {
+  std::vector<RowTable> out(tables.begin(), tables.end());
+  if (!plan.boundary) return out;
+  for (RowTable& t : out) t.bound = std::min(t.rows, t.bound * plan.accumulation);
+  return out;
+}
+
 }  // namespace
 
 ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, const Mesh& mesh,
@@ -272,9 +286,12 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.accumulation = config.accumulation;
   plan.tree = config.reproducible;
   plan.compute = config.compute;
-  plan.wire = config.wire();
+  plan.boundary = config.reduction == "boundary" && config.accumulation > 1;
+  plan.wire = wire_of(config, plan.boundary);
   plan.sums = config.grad_accum;
   make_classes(plan, config, machine, params);
+  for (const ParamClass& c : plan.classes)
+    ensure(!plan.boundary || c.policy.grads == 0, "reduction at the boundary: gradients are cut");
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
           "{}: {} compresses momentum over all ranks along data, this model has {} classes",
@@ -307,8 +324,10 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   }
   if (config.sparse_gradients && training) {
     const ParamClass& of_data = plan.classes.front();
-    ChosenTables chosen = choose_row_tables(
-        {of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.wire}, tables, params);
+    ChosenTables chosen =
+        choose_row_tables({of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.wire,
+                           plan.boundary ? "step" : "micro-step"},
+                          tables_of_a_reduction(tables, plan), params);
     plan.tables = std::move(chosen.tables);
     plan.notes = std::move(chosen.notes);
   }

@@ -115,6 +115,8 @@ struct ZeroPlan {
   IdVector<ClassId, ParamClass> classes;
   int64_t accumulation = 1;
   bool tree = false;  // reproducible: binary counter over micro-steps
+  // Of several micro-steps: each rank adds up its own, and ranks reduce once (reduction "boundary").
+  bool boundary = false;
   DType compute = DS_DTYPE_F32;
   DType wire = DS_DTYPE_F32;  // of gradients on their way to the f32 sum (communication_data_type)
   DType sums = DS_DTYPE_F32;  // of what micro-steps are added to (data_types.grad_accum_dtype)

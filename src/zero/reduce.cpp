@@ -8,7 +8,8 @@
 // micro-step m an accumulator holds the sum of micro-steps 0 to m; with `reproducible` there is one for each
 // bit of m + 1, and accumulator j holds a sum of 2^j micro-steps. Sums are f32 and are never rounded to the
 // compute type in between; with another data_types.grad_accum_dtype the sum behind each micro-step is rounded
-// to it.
+// to it. With reduction "boundary" the two sums change places: an accumulator holds the sum of this rank's
+// own micro-steps 0 to m, and the tree over ranks is of those sums.
 //
 // Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients of a whole
 // model never exist at once (insert_reductions).
@@ -21,10 +22,13 @@
 //  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary counter is
 //     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the first that
 //     was free (tree). Together with the tree over ranks that is one tree over all leaves.
+//     At the boundary this comes first, whole on each rank, and 1. takes up its sum, once, in the last
+//     micro-step (at_boundary): there sums, not leaves, are rounded to what travels.
 //  3. In the last micro-step the squares of the finished sum are added for each granule while it is near.
 //
 // Cost. For a bucket cut over W ranks and micro-step a rank receives (W - 1) / W of its elements, at the
-// first level in the compute type, further out in f32; a sum is read and written once more to accumulate. The
+// first level in the compute type, further out in f32; a sum is read and written once more to accumulate. At
+// the boundary a rank receives that once a step, and a gradient is read and added where it was made. The
 // binary counter costs log2 of the micro-steps in accumulators and less than one more addition for each
 // micro-step.
 //
@@ -64,6 +68,8 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       any_of_middle() ? tree_by_filter(grads) : tree(grads);
+    } else if (plan_.boundary && !own_norms_.exists()) {
+      at_boundary(grads);
     } else if (alone() || (first() && wide())) {
       sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
@@ -82,6 +88,20 @@ class Reducer {
   bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
   // What stands for several micro-steps must not depend on which of them it is.
   bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
+
+  // This rank's own sum; in the last micro-step that of all ranks takes its place.
+  void at_boundary(BufferId grads) {
+    accumulate(grads, acc(0), first() ? 0 : 1);
+    if (!last()) return;
+    const bool rounded = plan_.wire != plan_.sums, exact = !rounded || plan_.wire == DS_DTYPE_F32;
+    if (alone() && exact) return;
+    // A collective does not write what it reads.
+    const bool apart = rounded || plan_.table(bucket_) || plan_.levels(bucket_).depth() > 1;
+    if (alone() || (wide() && apart)) return sum_of_ranks(acc(0), acc(0), 0);
+    BufferId sum = temporary();
+    sum_of_ranks(acc(0), sum, 0);
+    accumulate(sum, acc(0), 0);
+  }
 
   // Binary counter: level j holds the sum of 2^j micro-steps.
   void tree(BufferId grads) {
@@ -190,10 +210,14 @@ class Reducer {
     BufferId input = plan_.inputs[table.input];
     const Buffer& ids = builder_.buffer(input);
     int64_t unit = ids.bytes() / plan_.accumulation;
-    Operand named{input, micro_.number() * unit, table.ids, Access::read, false, unit};
+    // At the boundary those of all micro-steps. Where one has fewer rows than it may have, ids of an earlier
+    // step stay behind them: rows that they name are sent, too, and are 0.
+    Operand named = plan_.boundary
+                        ? flat_operand(builder_, all_of(builder_, input), Access::read)
+                        : Operand{input, micro_.number() * unit, table.ids, Access::read, false, unit};
     Operand leaf =
         param_operand(plan_, builder_, grads, table.param, Shape{table.rows, table.width}, Access::read);
-    StateRef rows = transient(name + ".rows", plan_.compute, table.bound * table.width);
+    StateRef rows = transient(name + ".rows", builder_.buffer(grads).dtype, table.bound * table.width);
     StateRef numbers = transient(name + ".numbers", DS_DTYPE_I32, table.bound);
     push(Op::pack_rows, {leaf, named, matrix(rows, table.width, Access::write),
                          flat_operand(builder_, numbers, Access::write)});
@@ -360,6 +384,10 @@ class ReductionInserter {
       auto rest = std::find_if(all.rbegin(), all.rend(), [](const Instr& in) {
                     return in.def->kind == Kind::collective;
                   }).base();
+      if (plan_.boundary && rest == all.begin()) {  // nothing is on its way that its kernels could wait for
+        for (Instr& in : all) splice_.after(after, std::move(in));
+        continue;
+      }
       for (auto in = all.begin(); in != rest; ++in) splice_.after(after, std::move(*in));
       unfinished_.emplace_back(std::make_move_iterator(rest), std::make_move_iterator(all.end()));
       finish(after, overlap_ && on_device(r.bucket) ? kUnfinished : 0);

@@ -18,18 +18,19 @@ struct RowTable {
   int64_t rows = 0, width = 0;
   InputId input;      // the ids
   TensorType ids;     // of one micro-step
-  int64_t bound = 0;  // most rows that they name
+  int64_t bound = 0;  // most rows that the ids of a reduction name
 };
 
 // The parameters of a forward part that one embedding reads, by ids that are an input, and nothing else.
 std::vector<RowTable> find_row_tables(const Graph& graph);
 
-// What a rank receives in a micro-step to add up gradients.
+// What a rank receives in a reduction to add up gradients.
 struct ReductionTraffic {
   RankLevels levels;
   int cut = 0;       // levels over which gradients are cut
   int64_t bits = 0;  // of their codes; 0: none, they are of type `wire`
   DType wire = DS_DTYPE_F32;
+  const char* each = "micro-step";                 // or "step": what has one reduction
   int64_t whole_bytes(int64_t numel) const;        // of a bucket of its own, whole or as codes
   int64_t row_bytes(const RowTable& table) const;  // of a table, as packed rows
 };

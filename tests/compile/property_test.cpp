@@ -42,7 +42,7 @@ struct Case {
         "prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} threads {} "
         "pieces {} sparse {} chaos {}",
         seed, z.stage, tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
-        config.reproducible ? "tree" : "micro", dtype_name(config.compute), config.gradient_clipping,
+        config.reproducible ? "tree" : config.reduction, dtype_name(config.compute), config.gradient_clipping,
         z.reduce_bucket_size, z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters,
         z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes,
         z.mics_shard_size, z.hpz_partition_size, threads, pieces, config.sparse_gradients,
@@ -66,6 +66,7 @@ Case plain_case(uint64_t seed) {
   c.config.optimizer.adam_w_mode = !dice.one_in(3);
   c.config.zero.overlap_comm = false;
   for (int64_t& n : c.rows) n = 1 + dice.below(c.graph.bound);
+  if (Dice order(seed, 8); !c.config.reproducible && order.one_in(3)) c.config.reduction = "boundary";
   // Some have so many micro-steps that a policy repeats one of them.
   if (Dice longer(seed, 6); longer.one_in(4)) {
     c.leaves = c.world * (8 + longer.below(13));
@@ -78,6 +79,7 @@ Case with_policy(Case c, uint32_t stream) {
   Dice dice(c.seed, stream);
   ZeroConfig& z = c.config.zero;
   z.stage = static_cast<int>(dice.below(4));
+  if (c.config.reduction == "boundary") z.stage %= 2;
   z.optimizer_tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
   if (z.stage == 3) z.param_tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
   z.nvme_path = scratch_folder();

@@ -106,6 +106,13 @@ void choose_gradient_types(RandomCase& c, Dice& dice) {
   }
 }
 
+// A rank's own sum is a whole number that bf16 holds.
+void choose_reduction(RandomCase& c) {
+  Config& config = c.config;
+  Dice dice(c.seed, 3);
+  if (config.zero.stage < 2 && !config.reproducible && dice.one_in(2)) config.reduction = "boundary";
+}
+
 }  // namespace
 
 RandomCase random_case(uint64_t seed) {
@@ -139,6 +146,7 @@ RandomCase random_case(uint64_t seed) {
     out.options.device = [delays = *out.separate] { return std::make_unique<SeparateDevice>(delays); };
   }
   choose_gradient_types(out, dice);
+  choose_reduction(out);
   return out;
 }
 
@@ -152,7 +160,10 @@ std::string RandomCase::text() const {
   if (z.hpz_partition_size > 1) out += fmt::format(", parameters within {}", z.hpz_partition_size);
   out += fmt::format(", stage {}, {} micro-steps, {}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
                      config.accumulation, dtype_name(config.compute),
-                     config.reproducible ? " reproducible" : "", z.overlap_comm ? " overlap" : "",
+                     config.reproducible              ? " reproducible"
+                     : config.reduction == "boundary" ? " boundary"
+                                                      : "",
+                     z.overlap_comm ? " overlap" : "",
                      options.chaos_seed ? " chaos"
                      : separate         ? " separate"
                                         : "",

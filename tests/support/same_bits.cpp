@@ -117,6 +117,7 @@ Config config_of(const Point& p) {
   c.zero.err_beta = std::max(0.0, p.err_beta);
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
+  if (p.boundary) c.reduction = "boundary";
   c.sparse_gradients = p.sparse;
   c.compute = p.compute;
   c.communication = p.communication;
@@ -222,6 +223,7 @@ std::string Point::name() const {
   if (communication != DS_DTYPE_NONE) rest += fmt::format(" communication {}", dtype_name(communication));
   if (grad_accum != DS_DTYPE_F32) rest += fmt::format(" sums {}", dtype_name(grad_accum));
   if (!autocast.empty()) rest += " autocast " + autocast;
+  if (boundary) rest += " boundary";
   if (row_granules) rest += " row granules";
   if (mesh) rest += " mesh " + mesh->name();
   if (separate) rest += fmt::format(" separate {}", *separate);

@@ -18,6 +18,7 @@ struct Point {
   bool overlap = true;
   bool emulate = true;
   bool reproducible = false;
+  bool boundary = false;        // reduction; stages 0 and 1
   int64_t nodes = 0;            // 0: one
   int64_t mics = -1;            // ranks of a shard group; stage 3
   int64_t hpz = 1;              // the same of parameters alone

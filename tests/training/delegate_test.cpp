@@ -17,9 +17,10 @@ namespace {
 constexpr int kLayers = 4, kSteps = 20;
 constexpr int64_t kWidth = 32, kRows = 8, kMicros = 2;
 
-// Of more ranks than one: in shard groups, secondary shards, over nodes.
+// Of more ranks than one: in shard groups, secondary shards, over nodes; and what they reduce when.
 struct Groups {
   int64_t nodes = 0, mics = -1, hpz = 1;
+  const char* reduction = "micro";
 };
 
 Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world, const Groups& groups = {}) {
@@ -33,6 +34,7 @@ Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world, con
   c.nodes = groups.nodes;
   c.zero.mics_shard_size = groups.mics;
   c.zero.hpz_partition_size = groups.hpz;
+  c.reduction = groups.reduction;
   return c;
 }
 
@@ -193,6 +195,25 @@ TEST(Delegate, SameBitsInShardGroupsAndOverNodes) {
     EXPECT_EQ(native.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
     EXPECT_EQ(delegate.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
     EXPECT_EQ(moves(native.program), moves(delegate.program));
+  }
+}
+
+TEST(Delegate, SameBitsAndInstructionsAtTheBoundary) {
+  const Groups once{.reduction = "boundary"}, nodes{.nodes = 2, .reduction = "boundary"};
+  EXPECT_NE(train_native(0, Tier::device, 3, once).state, train_native(0, Tier::device, 3).state);
+  for (const auto& [world, groups] : {std::pair{3, once}, {4, nodes}}) {
+    const State want = train_native(0, Tier::device, world, once).state;
+    for (int stage : {0, 1}) {
+      for (Tier tier : {Tier::device, Tier::nvme}) {
+        Trained native = train_native(stage, tier, world, groups);
+        Trained delegate = train_delegate(stage, tier, -1, world, groups);
+        EXPECT_EQ(native.state, want) << stage << tier_name(tier) << world;
+        EXPECT_EQ(delegate.state, want) << stage << tier_name(tier) << world;
+        EXPECT_EQ(moves(native.program), moves(delegate.program)) << stage << tier_name(tier) << world;
+        EXPECT_EQ(train_delegate(stage, tier, 7, world, groups).state, want)
+            << "a host that leaves its order";
+      }
+    }
   }
 }
 

@@ -36,6 +36,8 @@ struct LedgerCase {
   bool emulate = false;         // device and host are separate memories
   bool overlap = true;
   bool tree = false;  // binary counter over micro-steps, else one accumulator
+  // Of several micro-steps: each rank adds up its own leaves, and their sums are reduced once a step.
+  bool boundary = false;
   int64_t accumulation = 1;
   int64_t wire = 4;                // bytes of a parameter and of a gradient before its reduction
   bool quantized_weights = false;  // gathered as 8-bit codes
@@ -194,10 +196,24 @@ class ClosedForm {
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
-        if (c_.world > 1) b.table ? exchange_rows(c_.parameters[b.params[0]]) : reduce_whole(b);
-        if (away()) copy("store", accumulator(b) * (c_.world > 1 ? 4 : c_.wire));
+        bool reduced = c_.world > 1 && (!at_boundary() || m + 1 == c_.accumulation);
+        if (reduced) b.table ? exchange_rows(c_.parameters[b.params[0]]) : reduce_whole(b);
+        if (away()) copy("store", accumulator(b) * (c_.world > 1 && !at_boundary() ? 4 : c_.wire));
       }
+      if (at_boundary() && away()) reduce_there(b);
     }
+  }
+
+  bool at_boundary() const { return c_.boundary && c_.accumulation > 1; }
+  // One rank rounds its sum, as several do, where what travels is narrower.
+  bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
+
+  // Sums of this rank come to the device for their reduction, and what it makes goes back: of one rank in the
+  // type that travels.
+  void reduce_there(const Bucket& b) {
+    if (!sums_change()) return;
+    copy("fetch", (b.table ? c_.parameters[b.params[0]].numel : b.numel) * 4);
+    copy("store", b.numel * (c_.world > 1 ? 4 : c_.wire));
   }
 
   void reduce_whole(const Bucket& b) { exchanges_codes() ? exchange(b) : add_up(b); }
@@ -216,11 +232,16 @@ class ClosedForm {
     if (cut < all) gather_levels(b, all - 1, cut, 4);
   }
 
+  // Rows that the ids of one reduction name at most.
+  int64_t named_of(const LedgerCase::Parameter& table) const {
+    return at_boundary() ? std::min(table.numel / table.width, c_.accumulation * table.named) : table.named;
+  }
+
   // Everyone gets everyone's rows and their numbers, from the outermost level inwards.
   void exchange_rows(const LedgerCase::Parameter& table) {
     int64_t held = 1;
     for (size_t l = c_.levels.size(); l-- > 0;) {
-      int64_t rows = held * table.named * (c_.levels[l] - 1);
+      int64_t rows = held * named_of(table) * (c_.levels[l] - 1);
       on_level("all_gather", l, rows * table.width * c_.wire);
       on_level("all_gather", l, rows * 4);
       held *= c_.levels[l];
@@ -354,6 +375,8 @@ class ClosedForm {
   void add(size_t b, int64_t micro) {
     if (micro > 0) read(b, 0);
     write(b, 0);
+    if (micro + 1 == c_.accumulation && sums_change())
+      write(b, 0);  // by what the instruction before has left
   }
 
   // Binary counter: micro-step m carries through the low set bits of m; at the end the levels are added up.

@@ -58,6 +58,7 @@ LedgerCase ledger_case(const Point& p, int rank) {
   c.emulate = p.emulate;
   c.overlap = p.overlap;
   c.tree = p.reproducible;
+  c.boundary = p.boundary;
   c.accumulation = p.leaves / p.world;
   c.wire = size_of(p.compute);
   c.quantized_weights = p.quantized_weights;
@@ -152,6 +153,34 @@ TEST(Ledger, Codes) {
   }
 }
 
+// Stages 0 and 1 on every tier: of k micro-steps 1/k of the calls and bytes.
+TEST(Ledger, ReductionsAtTheBoundary) {
+  int i = 0;
+  for (int world : {1, 2, 3}) {
+    for (int stage : {0, 1}) {
+      for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+        for (int64_t micros : {1, 4}) {
+          Point p{.stage = stage, .tier = tier, .world = world, .leaves = micros * world};
+          p.boundary = true;
+          ++i;
+          p.emulate = i % 3 != 0;
+          p.overlap = i % 4 != 1;
+          p.compute = i % 5 < 3 ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+          p.bucket_size = i % 4 < 2 ? 500000000 : 4000;
+          expect_ledger(p);
+          LedgerCase c = ledger_case(p, 0);
+          const Traffic once = ClosedForm(c).step()["all_reduce"];
+          c.boundary = false;
+          const Traffic each = ClosedForm(c).step()["all_reduce"];
+          EXPECT_EQ(once.calls * micros, each.calls) << p.name();
+          EXPECT_EQ(once.bytes * micros, each.bytes) << p.name();
+          EXPECT_EQ(once.calls > 0, world > 1) << p.name();
+        }
+      }
+    }
+  }
+}
+
 // Where rows are fewer bytes, and where they are not.
 TEST(Ledger, RowTables) {
   int i = 0, tables = 0;
@@ -160,6 +189,7 @@ TEST(Ledger, RowTables) {
       for (int64_t vocab : {29, 400}) {
         Point p{.stage = stage, .world = world, .vocab = vocab, .tied = false, .sparse = true};
         p.leaves = world * (1 + i % 2 * 2);
+        p.boundary = stage < 2 && i % 4 >= 2;
         p.tier = static_cast<Tier>(++i % 3);
         p.compute = i % 4 < 2 ? DS_DTYPE_BF16 : DS_DTYPE_F32;
         p.overlap = i % 5 < 3;
@@ -188,6 +218,7 @@ struct Nested {
 TEST(Ledger, ShardGroupsAndNodes) {
   std::vector<Nested> cases;
   for (int stage = 0; stage <= 3; ++stage) cases.push_back({{.stage = stage, .nodes = 2}, {4, 2}, 2, 2});
+  for (int stage : {0, 1}) cases.push_back({{.stage = stage, .boundary = true, .nodes = 2}, {4, 2}, 2, 2});
   cases.push_back({{.stage = 3, .nodes = 4, .hpz = 2}, {2, 4}, 2, 1});
   cases.push_back({{.stage = 3, .nodes = 2, .hpz = 2}, {2, 2, 2}, 3, 1});
   cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});

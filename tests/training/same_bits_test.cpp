@@ -212,6 +212,43 @@ TEST_F(SameBits, OddNumbersOfRanks) {
   }
 }
 
+// One reduction a step: bits of its own, the same on both stages, every tier, bucket, order, device and
+// level.
+std::vector<Point> boundary_points(int world) {
+  std::vector<Point> points;
+  int i = world;
+  for (int stage : {0, 1}) {
+    for (Tier tier : kTiers) {
+      for (int variant = 0; variant < (want_full() ? 6 : 1); ++variant, ++i) {
+        Point p{.stage = stage, .tier = tier, .world = world, .boundary = true, .leaves = 3 * world};
+        p.overlap = i % 2 == 0;
+        p.threads = 1 + i / 2 % 2;
+        p.emulate = i % 4 != 1;
+        p.bucket_size = i % 3 == 0 ? 4000 : 500000000;
+        if (i % 3 == 1) p.chaos = static_cast<uint64_t>(1 + i % 8);
+        if (i % 3 == 2) p.separate = static_cast<uint64_t>(i % 2 * (1 + i));
+        if (world == 4) p.nodes = 1 + i % 2;
+        points.push_back(p);
+      }
+    }
+  }
+  return points;
+}
+
+TEST_F(SameBits, Boundary) {
+  for (int world : {1, 3, 4}) {
+    Point plain{.world = world, .boundary = true, .leaves = 3 * world};
+    const Outcome expected = outcome_of(plain, kFewSteps);
+    for (const Point& p : boundary_points(world))
+      EXPECT_EQ(outcome_of(p, kFewSteps).bits(), expected.bits()) << p.name();
+    plain.boundary = false;
+    EXPECT_NE(outcome_of(plain, kFewSteps).hash, expected.hash) << world << " ranks: sums are rounded";
+  }
+  Point written{.stage = 1, .boundary = true, .leaves = 24}, repeated = written;
+  repeated.written_out = 0;
+  EXPECT_EQ(outcome_of(repeated, kFewSteps).bits(), outcome_of(written, kFewSteps).bits());
+}
+
 // Memory that host code cannot touch and a thread for each queue: each stage with each tier, at 1 to 3 ranks,
 // with and without jitter.
 TEST_F(SameBits, SeparateDevice) {
@@ -264,6 +301,29 @@ TEST_P(SameBitsOver, OddNumbersOfRanks) {
           gloo ? train_processes(p, kFewSteps, "gloo://" + folder / "meet") : train_processes(p, kFewSteps));
     }
   }
+}
+
+TEST_P(SameBitsOver, Boundary) {
+  const std::string& transport = GetParam();
+  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  std::unique_ptr<Communicator> mpi;
+  if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
+  const int world = mpi ? mpi->size() : 3;
+  const Point plain{.world = world, .boundary = true, .leaves = 3 * world};
+  Point p = plain;
+  p.stage = 1;
+  p.tier = Tier::host;
+  const std::string expected = train_threads(plain, kFewSteps).bits();
+  TempFolder folder;
+  if (mpi) {
+    const std::string bits = train_rank(p, kFewSteps, *mpi).bits();
+    agree_equal(*mpi, "the bits", bits);
+    if (mpi->rank() == 0) expect_reports("mpi", p, expected, {{true, bits, 0}});
+    return;
+  }
+  expect_reports(transport.c_str(), p, expected,
+                 transport == "gloo" ? train_processes(p, kFewSteps, "gloo://" + folder / "meet")
+                                     : train_processes(p, kFewSteps));
 }
 
 // 0/1 Adam's ranks differ between synchronisations: they agree behind so many steps.

@@ -413,6 +413,11 @@ void complete_reduction(Config& c) {
     c.reduction = "tree";
   } else if (c.reduction == "tree") {
     raise(DS_ERROR_CONFIG, "{}: \"tree\" needs reproducible: true, got false", KeyName("reduction"));
+  } else if (c.reduction == "boundary" && c.zero.stage >= 2) {
+    raise(DS_ERROR_CONFIG,
+          "{}: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose gradients are partitioned: "
+          "each micro-step must be reduced",
+          KeyName("reduction"), c.zero.stage);
   }
 }
 

@@ -273,7 +273,7 @@ struct Config {
   bool sparse_gradients = false;     // of embeddings as rows where that moves fewer bytes; never changes bits
   bool reproducible = false;
   std::vector<std::string> frozen;  // patterns of names of parameters that are not trained
-  std::string reduction = "micro";  // "micro"; "tree" when reproducible
+  std::string reduction = "micro";  // or "boundary"; "tree" when reproducible
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks
   bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly
   int64_t comm_timeout_ms = 300000;

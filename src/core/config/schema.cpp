@@ -241,8 +241,8 @@ void general_keys(std::vector<Key>& keys) {
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
   keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));
   keys.push_back(device_key());
-  keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
-                            {"boundary", "vendor"}));
+  keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; },
+                            {"micro", "boundary", "tree"}, {"vendor"}));
   keys.push_back(choice_key("gradient_compression.type",
                             [](auto& c) -> auto& { return c.gradient_compression.type; },
                             {"none", "int8", "top_k"}));

@@ -625,7 +625,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
   EXPECT_EQ(refusal_with(R"("autotuning": {"enabled": true, "fats": true})"),
             "autotuning.fats: unknown key; did you mean autotuning.fast?");
   EXPECT_EQ(refusal_with("\"reduction\": \"vendor\""),
-            "reduction: vendor is unsupported by this version; supported: micro, tree");
+            "reduction: vendor is unsupported by this version; supported: micro, boundary, tree");
 }
 
 TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
@@ -848,6 +848,23 @@ TEST(Config, reproducible_means_tree) {
             "reproducible: gradient_accumulation_steps 3 * world size 2 = 6 leaves is no power of two");
   EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"micro\""),
             "reduction: \"micro\" contradicts reproducible: true, which needs \"tree\"");
+  EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"boundary\""),
+            "reduction: \"boundary\" contradicts reproducible: true, which needs \"tree\"");
+}
+
+TEST(Config, reduction_at_the_boundary_is_of_whole_gradients) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const std::string given =
+        fmt::format(R"("reduction": "boundary", "zero_optimization": {{"stage": {}}})", stage);
+    if (stage < 2) {
+      EXPECT_EQ(with(given).reduction, "boundary");
+      continue;
+    }
+    EXPECT_EQ(refusal_with(given),
+              fmt::format("reduction: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose "
+                          "gradients are partitioned: each micro-step must be reduced",
+                          stage));
+  }
 }
 
 TEST(Config, effective_configuration_parses_back_and_names_origins) {
