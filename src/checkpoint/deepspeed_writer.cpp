@@ -195,8 +195,9 @@ class UniversalWriter {
                       : Json(Json::Object{{"last_batch_iteration", info.updates_taken() - 1}}));
     out.text("data_sampler").none().text("random_ltd").none();
     out.text("skipped_steps").integer(info.skipped).text("global_steps").integer(info.step);
-    if (const Json* samples = recorded({"module", "global_samples"}))
-      put_json(out.text("global_samples"), *samples);
+    const Json* samples = recorded({"module", "global_samples"});
+    if (!samples && info.client.is_object()) samples = info.client.find("samples");  // of a run
+    if (samples) put_json(out.text("global_samples"), *samples);
     out.text("dp_world_size").integer(1).text("mp_world_size").integer(1);
     out.text("ds_config").empty_dict().text("ds_version").text(kVersion);
     out.text("universal_checkpoint_info").empty_dict().mark();

@@ -67,11 +67,11 @@ void warn_unread(const HfModel& model, const std::string& folder) {
                   config_path(folder), model.family, fmt::join(model.unread, ", ")));
 }
 
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, HfRows rows) {
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, HfBatch batch) {
   Json config = read_model_config(folder);
   HfModel model;
   try {
-    model = hf_model(config, bound, seq, mode, rows);
+    model = hf_model(config, bound, seq, mode, batch);
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
@@ -102,8 +102,9 @@ HfModel configured_model(Config& config) {
     HfRows rows = config.model.documents ? HfRows::documents
                   : config.model.mask    ? HfRows::masked
                                          : HfRows::sequences;
+    bool padded = config.data.format != "text" || config.curriculum.enabled;
     return build_hf_model(config.model.folder, bound, config.sequence,
-                          noise ? HfMode::training : HfMode::evaluation, rows);
+                          noise ? HfMode::training : HfMode::evaluation, {rows, padded});
   }
   if (config.model.family.empty()) {
     raise(DS_ERROR_CONFIG, "{} or model.folder must be given when there is no graph, got none",

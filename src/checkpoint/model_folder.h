@@ -22,7 +22,7 @@ bool has_weights(const std::string& folder);
 // names, dtypes and shapes are checked against the model (errors as of load_weights), so that whoever goes on
 // to take memory for it has a model of the files' size.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
-                       HfMode mode = HfMode::evaluation, HfRows rows = HfRows::sequences);
+                       HfMode mode = HfMode::evaluation, HfBatch batch = {});
 
 // One line of warning that names the keys of the folder's config.json without effect; none when there are
 // none.

@@ -391,7 +391,9 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   check_training_graph(forward);
   check_callbacks(forward, config);
   Plan plan;
-  plan.eval_graph = forward_part(forward, config, false);
+  Graph evaluated = forward;
+  if (programs.evaluated.exists()) evaluated.outputs[0].value = programs.evaluated;
+  plan.eval_graph = forward_part(evaluated, config, false);
   eliminate_common_subexpressions(plan.eval_graph);
   plan.graph = forward_part(forward, config, true);
   IdVector<ParamId, std::string> names;

@@ -27,6 +27,8 @@ struct PlanPrograms {
   std::vector<Action> schedule;
   // Matrices are cut between rows: a granule of theirs is a row.
   bool row_granules = false;
+  // The value that evaluation computes, a scalar as the loss is; none: output 0.
+  ValueId evaluated;
 };
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh, machine).
 struct Plan {

@@ -38,7 +38,7 @@ Counts count_tokens(const TokenSource& file) {
 
 }  // namespace
 
-Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout) {
+Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout, int32_t separator) {
   require(train.vocab() <= kBaselineVocab, "vocab of a bigram baseline must be at most {}, got {}",
           kBaselineVocab, train.vocab());
   require(train.vocab() == heldout.vocab(),
@@ -49,7 +49,9 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
   size_t vocab = seen.vocab;
   auto total = static_cast<double>(train.size() + train.vocab());
   Baselines result;
+  double pairs = 0;
   for (size_t a = 0; a < vocab; ++a) {
+    if (static_cast<int64_t>(a) == separator) continue;
     const int64_t* row = seen.pair.data() + a * vocab;
     double followed = 0, different = 0;
     for (size_t b = 0; b < vocab; ++b) {
@@ -59,6 +61,7 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
     for (size_t b = 0; b < vocab; ++b) {
       auto times = static_cast<double>(asked.pair[a * vocab + b]);
       if (times == 0) continue;
+      pairs += times;
       double single = (static_cast<double>(seen.single[b]) + 1) / total;
       double pair = followed == 0
                         ? single
@@ -67,7 +70,6 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
       result.bigram -= times * std::log(pair);
     }
   }
-  auto pairs = static_cast<double>(heldout.size() - 1);
   return {result.unigram / pairs, result.bigram / pairs};
 }
 

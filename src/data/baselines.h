@@ -19,7 +19,8 @@ struct Baselines {
 
 constexpr int64_t kBaselineVocab = 4096;  // the largest vocabulary they are measured for
 
-// Needs a vocabulary of at most kBaselineVocab and two held-out tokens; throws otherwise.
-Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout);
+// Needs a vocabulary of at most kBaselineVocab and two held-out tokens; throws otherwise. separator: a token
+// that ends a document; the held-out token behind it is none that a model is asked for. -1: there is none.
+Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout, int32_t separator = -1);
 
 }  // namespace ds

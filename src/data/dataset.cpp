@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/random.h"
+#include "core/base/round.h"
 #include "data/data_files.h"
 #include "data/permutation.h"
 
@@ -36,12 +37,6 @@ int64_t text_window(int64_t sequence, const Masking* masking) {
   require(sequence > frame, "sequence must be above {}, the tokens around a sample's text, got {}", frame,
           sequence);
   return sequence - frame;
-}
-
-void check_outputs(std::span<int32_t> tokens, std::span<int32_t> targets, int64_t wanted) {
-  require(static_cast<int64_t>(tokens.size()) == wanted && static_cast<int64_t>(targets.size()) == wanted,
-          "tokens and targets must hold {} elements each, got {} and {}", wanted, tokens.size(),
-          targets.size());
 }
 
 // Tokens of a corpus text: those of each file by itself, and between files what ends a text.
@@ -135,41 +130,50 @@ int64_t TrainSampler::begin(int64_t sample) const {
   return offset + permute(seed_, epoch, sample % windows_, windows_) * window_;
 }
 
-void TrainSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch,
-                        std::span<int32_t> tokens, std::span<int32_t> targets) const {
-  require(leaf >= 0 && leaf < leaves, "leaf must be from 0 to {}, got {}", leaves - 1, leaf);
-  check_outputs(tokens, targets, micro_batch * sequence_);
+void TrainSampler::rows(int64_t first, int64_t count, const BatchRows& to) const {
+  check_rows(to, count * sequence_);
   auto length = static_cast<size_t>(sequence_);
-  for (int64_t i = 0; i < micro_batch; ++i) {
-    size_t at = static_cast<size_t>(i) * length;
-    int64_t sample = (step * leaves + leaf) * micro_batch + i;
-    fill_sample(*file_, masking_, mask_stream(seed_, sample / windows_, DrawFor::mask), begin(sample),
-                tokens.subspan(at, length), targets.subspan(at, length));
+  for (int64_t i = 0; i < count; ++i) {
+    const BatchRows row = to.part(static_cast<size_t>(i) * length, length);
+    fill_sample(*file_, masking_, mask_stream(seed_, (first + i) / windows_, DrawFor::mask), begin(first + i),
+                row.tokens, row.targets);
   }
+  std::fill(to.counted.begin(), to.counted.end(), 1);
 }
 
 HeldoutSampler::HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking)
     : file_(&file), masking_(masking), sequence_(sequence), window_(text_window(sequence, masking)) {
-  if (file.size() < window_ + 1) {
-    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}",
-          KeyName(file.path()), file.size(), window_ + 1);
+  const int64_t least = masking ? window_ : 2;
+  if (file.size() < least) {
+    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one row needs {}", KeyName(file.path()),
+          file.size(), least);
   }
 }
 
-int64_t HeldoutSampler::begin(int64_t window, int64_t total) const {
-  require(window >= 0 && window < total, "window must be from 0 to {}, got {}", total - 1, window);
-  return total == 1 ? 0 : window * (file_->size() - 1 - window_) / (total - 1);
+int64_t HeldoutSampler::rows() const {
+  return masking_ ? ceil_div(file_->size(), window_) : ceil_div(file_->size() - 1, sequence_);
 }
 
-void HeldoutSampler::windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
-                             std::span<int32_t> targets) const {
-  check_outputs(tokens, targets, count * sequence_);
-  auto length = static_cast<size_t>(sequence_);
-  for (int64_t i = 0; i < count; ++i) {
-    size_t at = static_cast<size_t>(i) * length;
-    fill_sample(*file_, masking_, mask_stream(0, 0, DrawFor::heldout_mask), begin(first + i, total),
-                tokens.subspan(at, length), targets.subspan(at, length));
+void HeldoutSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
+  require(row >= 0 && row < rows(), "row must be from 0 to {}, got {}", rows() - 1, row);
+  const BatchRows whole = to.part(at, static_cast<size_t>(sequence_));
+  if (masking_) {
+    const int64_t own = row * window_, begin = std::min(own, file_->size() - window_);
+    masking_->fill(*file_, mask_stream(0, 0, DrawFor::heldout_mask), begin, whole.tokens, whole.targets);
+    const auto again = whole.targets.first(masking_->before() + static_cast<size_t>(own - begin));
+    std::fill(again.begin(), again.end(), kNoTarget);
+    std::fill(whole.counted.begin(), whole.counted.end(), 1);
+    return;
   }
+  const int64_t begin = row * sequence_, count = std::min(sequence_, file_->size() - 1 - begin);
+  const auto used = static_cast<size_t>(count);
+  fill_sample(*file_, nullptr, {}, begin, whole.tokens.first(used), whole.targets.first(used));
+  const BatchRows rest = whole.part(used, whole.tokens.size() - used);
+  std::fill(rest.tokens.begin(), rest.tokens.end(), 0);
+  std::fill(rest.targets.begin(), rest.targets.end(), kNoTarget);
+  if (whole.counted.empty()) return;
+  std::fill(whole.counted.begin(), whole.counted.end(), 1);
+  std::fill(rest.counted.begin(), rest.counted.end(), 0);
 }
 
 }  // namespace ds

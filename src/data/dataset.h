@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "data/batch_rows.h"
 #include "data/corpus.h"
 #include "data/masking.h"
 #include "data/token_file.h"
@@ -52,11 +52,9 @@ class TrainSampler {
   int64_t epoch_samples() const { return windows_; }
   int64_t begin(int64_t sample) const;  // first token of a sample; its last target is begin + sequence
 
-  // The micro-batch of leaf `leaf` in `step`, of `leaves` a step: samples (step * leaves + leaf) *
-  // micro_batch and following. tokens and targets hold micro_batch * sequence each; targets are the next
-  // tokens, or as masking has them.
-  void leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch, std::span<int32_t> tokens,
-            std::span<int32_t> targets) const;
+  // Samples first to first + count - 1, one row each. Targets are the next tokens, or as masking has them;
+  // begins of `to` are left as they are.
+  void rows(int64_t first, int64_t count, const BatchRows& to) const;
 
  private:
   const TokenSource* file_;
@@ -65,17 +63,19 @@ class TrainSampler {
   uint64_t seed_;
 };
 
-// Held-out windows: window w of `total` begins at w * (tokens - 1 - sequence) / (total - 1), so any number of
-// windows spreads evenly over the whole text, the same ones at every evaluation and on any rank layout. What
-// `masking` hides depends on the place in the text alone, not on the run's seed.
+// The rows of a held-out text, which together have each of its targets once: the same ones at every
+// evaluation and on any layout. Without masking, row r has tokens [r * sequence, (r + 1) * sequence) and what
+// follows each of them, and the last one ends with padding; the first token of the text is nobody's target.
+// With masking, windows are shorter by its frame, the last one ends with the text, and of what it shares with
+// the one before it has no targets. What is hidden depends on the place in the text alone, not on the run's
+// seed.
 class HeldoutSampler {
  public:
-  // Throws DS_ERROR_CONFIG when the text is too short.
+  // Throws DS_ERROR_CONFIG when the text is too short: 2 tokens, with masking one window.
   HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking = nullptr);
-  int64_t begin(int64_t window, int64_t total) const;
-  // Windows [first, first + count) of total; tokens and targets hold count * sequence each.
-  void windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
-               std::span<int32_t> targets) const;
+  int64_t rows() const;
+  // Row `row` into the micro-batch from token `at` on; begins of `to` are left as they are.
+  void fill(int64_t row, size_t at, const BatchRows& to) const;
 
  private:
   const TokenSource* file_;

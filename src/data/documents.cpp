@@ -12,16 +12,16 @@
 
 namespace ds {
 
-DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, bool packing, uint64_t seed,
+DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packing packing, uint64_t seed,
                                  int64_t batch_samples)
-    : text_(&text), sequence_(sequence), seed_(seed) {
+    : text_(&text), sequence_(sequence), packing_(packing), seed_(seed) {
   require(sequence >= 1, "sequence must be at least 1, got {}", sequence);
   int64_t begin = 0;
   for (const DocumentEnd& end : text.ends()) {
     cut(begin, end);
     begin = end.end;
   }
-  if (packing) {
+  if (packing != Packing::none) {
     pack();
   } else {
     one_a_row();
@@ -96,13 +96,9 @@ int64_t DocumentSampler::row(int64_t sample) const {
   return permute(seed_, sample / all, sample % all, all);
 }
 
-void DocumentSampler::fill(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
-                           std::span<int32_t> begins) const {
-  auto size = static_cast<size_t>(sequence_);
-  std::fill_n(tokens.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
-  std::fill_n(targets.begin() + static_cast<std::ptrdiff_t>(at), size, kNoTarget);
-  if (!begins.empty()) std::iota(&begins[at], &begins[at] + size, static_cast<int32_t>(at));
-  place(row, at, tokens, targets, begins);
+void DocumentSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
+  pad(at, static_cast<size_t>(sequence_), to);
+  place(row, at, to);
 }
 
 int64_t DocumentSampler::length(int64_t row) const {
@@ -113,59 +109,40 @@ int64_t DocumentSampler::length(int64_t row) const {
   return sum;
 }
 
-void DocumentSampler::place(int64_t row, size_t at, std::span<int32_t> tokens, std::span<int32_t> targets,
-                            std::span<int32_t> begins) const {
+void DocumentSampler::place(int64_t row, size_t at, const BatchRows& to) const {
   std::vector<int32_t> text;
   std::vector<uint8_t> marks;
+  const size_t first = at;  // of the row
   for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
     const Piece& piece = pieces_[static_cast<size_t>(i)];
     auto length = static_cast<size_t>(piece.length);
     text.resize(length + (piece.next ? 1 : 0));
     marks.resize(text.size());
     text_->copy(piece.begin, text, marks);
-    std::copy_n(text.begin(), length, tokens.begin() + static_cast<std::ptrdiff_t>(at));
+    const BatchRows own = to.part(at, length);
+    std::copy_n(text.begin(), length, own.tokens.begin());
     for (size_t t = 1; t < text.size(); ++t) {
-      if (marks[t] != 0) targets[at + t - 1] = text[t];
+      if (marks[t] != 0) own.targets[t - 1] = text[t];
     }
-    if (!begins.empty()) std::fill_n(&begins[at], length, static_cast<int32_t>(at));
+    const size_t begin = packing_ == Packing::joined ? first : at;
+    std::fill(own.begins.begin(), own.begins.end(), static_cast<int32_t>(begin));
+    std::fill(own.counted.begin(), own.counted.end(), 1);
     at += length;
   }
 }
 
-void DocumentSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch,
-                           std::span<int32_t> tokens, std::span<int32_t> targets,
-                           std::span<int32_t> begins) const {
-  require(leaf >= 0 && leaf < leaves, "leaf must be from 0 to {}, got {}", leaves - 1, leaf);
-  require(static_cast<int64_t>(tokens.size()) == micro_batch * sequence_ && targets.size() == tokens.size(),
-          "tokens and targets must hold {} elements each, got {} and {}", micro_batch * sequence_,
-          tokens.size(), targets.size());
-  auto length = static_cast<size_t>(sequence_);
-  for (int64_t i = 0; i < micro_batch; ++i) {
-    fill(row((step * leaves + leaf) * micro_batch + i), static_cast<size_t>(i) * length, tokens, targets,
-         begins);
-  }
+void DocumentSampler::rows(int64_t first, int64_t count, const BatchRows& to) const {
+  check_rows(to, count * sequence_);
+  for (int64_t i = 0; i < count; ++i) fill(row(first + i), static_cast<size_t>(i * sequence_), to);
 }
 
-void DocumentSampler::windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
-                              std::span<int32_t> targets, std::span<int32_t> begins) const {
-  auto length = static_cast<size_t>(sequence_);
-  require(tokens.size() == static_cast<size_t>(count) * length && targets.size() == tokens.size(),
-          "tokens and targets must hold {} elements each, got {} and {}", count * sequence_, tokens.size(),
-          targets.size());
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t row = total == 1 ? 0 : (first + i) * (epoch_samples() - 1) / (total - 1);
-    fill(row, static_cast<size_t>(i) * length, tokens, targets, begins);
-  }
-}
-
-void find_documents(int32_t separator, int64_t sequence, std::span<const int32_t> tokens,
-                    std::span<int32_t> targets, std::span<int32_t> begins) {
+void find_documents(int32_t separator, int64_t sequence, const BatchRows& rows) {
   size_t first = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    bool ended = i > 0 && separator >= 0 && tokens[i - 1] == separator;
+  for (size_t i = 0; i < rows.tokens.size(); ++i) {
+    bool ended = i > 0 && separator >= 0 && rows.tokens[i - 1] == separator;
     if (i % static_cast<size_t>(sequence) == 0 || ended) first = i;
-    begins[i] = static_cast<int32_t>(first);
-    if (separator >= 0 && tokens[i] == separator) targets[i] = kNoTarget;
+    rows.begins[i] = static_cast<int32_t>(first);
+    if (separator >= 0 && rows.tokens[i] == separator) rows.targets[i] = kNoTarget;
   }
 }
 

@@ -29,8 +29,7 @@ std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatc
 }  // namespace
 
 DynamicBatches::DynamicBatches(std::span<const int64_t> lengths, const DynamicBatchOptions& options)
-    : groups_(options.groups), order_(ordered(lengths, options)) {
-  require(groups_ >= 1, "groups must be at least 1, got {}", groups_);
+    : all_(static_cast<int64_t>(lengths.size())), order_(ordered(lengths, options)) {
   const size_t last = order_.empty() ? 0 : order_.size() - 1;  // the last document is in no group
   auto most = static_cast<size_t>(options.most == 0 ? static_cast<int64_t>(order_.size()) : options.most);
   while (begins_.back() < last) {
@@ -42,19 +41,28 @@ DynamicBatches::DynamicBatches(std::span<const int64_t> lengths, const DynamicBa
     if (end - begins_.back() < static_cast<size_t>(std::max<int64_t>(options.least, 1))) break;
     begins_.push_back(end);
   }
-  while ((begins_.size() - 1) % static_cast<size_t>(groups_) != 0) begins_.pop_back();
   order_.resize(begins_.back());
-  left_out_ = static_cast<int64_t>(lengths.size() - order_.size());
 }
 
-std::span<const int64_t> DynamicBatches::group(int64_t batch, int64_t group) const {
-  auto at = static_cast<size_t>(batch * groups_ + group);
+int64_t DynamicBatches::first_of_step(int64_t next, int64_t count) const {
+  require(count >= 1 && count <= groups(), "groups of a step must be from 1 to {}, got {}", groups(), count);
+  const int64_t left = groups() - next % groups();
+  return left < count ? next + left : next;
+}
+
+std::span<const int64_t> DynamicBatches::group(int64_t number) const {
+  auto at = static_cast<size_t>(number % groups());
   return std::span(order_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
 }
 
-int64_t DynamicBatches::documents(int64_t batch) const {
-  auto first = static_cast<size_t>(batch * groups_);
-  return static_cast<int64_t>(begins_[first + static_cast<size_t>(groups_)] - begins_[first]);
+int64_t DynamicBatches::documents(int64_t first, int64_t count) const {
+  auto at = static_cast<size_t>(first % groups());
+  return static_cast<int64_t>(begins_[at + static_cast<size_t>(count)] - begins_[at]);
+}
+
+int64_t DynamicBatches::left_out(int64_t count) const {
+  const int64_t whole = groups() - groups() % count;
+  return all_ - static_cast<int64_t>(begins_[static_cast<size_t>(whole)]);
 }
 
 double lr_factor(const std::string& method, int64_t documents, int64_t base) {

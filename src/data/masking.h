@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,7 +30,8 @@ class Masking {
  public:
   explicit Masking(MaskingOptions options);
 
-  int64_t frame() const;  // tokens of a row that are not of the text
+  int64_t frame() const;                                    // tokens of a row that are not of the text
+  size_t before() const { return options_.before.size(); }  // of these, those in front of it
   // One row: `before`, the text from token `begin` of the file on, `after`. tokens is what the model sees;
   // targets has the tokens that it must find, kNoTarget elsewhere.
   void fill(const TokenSource& file, const RandomStream& stream, int64_t begin, std::span<int32_t> tokens,

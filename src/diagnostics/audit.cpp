@@ -129,17 +129,14 @@ class Audit {
     tokens_.resize(all + unit);  // the last micro-batch has room for what it does not use
     targets_.resize(tokens_.size());
     begins_.resize(inputs_->documents() ? tokens_.size() : 0);
+    counted_.resize(inputs_->counts() ? tokens_.size() : 0);
+    const BatchRows rows{tokens_, targets_, begins_, counted_};
     for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
       size_t at = static_cast<size_t>(micro) * used;
-      data_->fill(step, static_cast<int32_t>(micro), std::span(tokens_).subspan(at, unit),
-                  std::span(targets_).subspan(at, unit), begins(at, unit));
+      data_->fill(step, static_cast<int32_t>(micro), rows.part(at, unit));
     }
-    return inputs_->views(std::span(tokens_).first(all), std::span(targets_).first(all), begins(0, all),
-                          static_cast<int64_t>(used));
-  }
-
-  std::span<int32_t> begins(size_t at, size_t count) {
-    return begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, count);
+    data_->end_step();
+    return inputs_->views(rows.part(0, all), static_cast<int64_t>(used));
   }
 
   const AuditRequest& request_;
@@ -150,7 +147,7 @@ class Audit {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<RunData> data_;
-  std::vector<int32_t> tokens_, targets_, begins_;
+  std::vector<int32_t> tokens_, targets_, begins_, counted_;
 };
 
 }  // namespace

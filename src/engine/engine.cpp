@@ -275,22 +275,27 @@ std::string Engine::bad_tensor() {
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& stream) {
+  const auto loss = static_cast<float>(eval_alone(inputs, stream));
+  std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
+  runtime_.guarded([&] { runtime_.data_ranks().all_gather(&loss, all.data(), sizeof loss, "eval loss"); });
+  double sum = 0;
+  for (float l : all) sum += l;
+  return sum / static_cast<double>(all.size());
+}
+
+double Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
   int64_t n = check_inputs(plan_.eval, inputs, 1, stream);
   control_.begin_evaluation();
   float loss = 0;
-  std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
   runtime_.guarded([&] {
     eval_->set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
     eval_->run();
     runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
-    runtime_.data_ranks().all_gather(&loss, all.data(), sizeof loss, "eval loss");
   });
-  double sum = 0;
-  for (float l : all) sum += l;
-  return sum / static_cast<double>(all.size());
+  return loss;
 }
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {

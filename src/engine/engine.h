@@ -57,6 +57,8 @@ class Engine final : private StateStore::Owner {
   // Collective: mean over ranks of the loss of one batch a rank, without dropout; refused between forward and
   // step.
   double eval_batch(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
+  // The same of this rank's batch alone, which the other ranks are not told of. They make the call, too.
+  double eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
   // Collective: output 1 of the graph as f32, row-major.
   std::vector<float> infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 

@@ -29,6 +29,7 @@ struct StepRecord {
   TierBytes bytes;                                               // allocated after it
   double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
   double save_seconds = 0;  // that the step waited for checkpoints, before it began
+  int64_t samples = 0;      // taken up to and with it
 };
 
 // A step that updated nothing. NaN where a value does not exist.
@@ -37,11 +38,13 @@ struct SkippedRecord {
   double loss = 0;
   double lr = 0;
   double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
+  int64_t samples = 0;                                           // taken up to and with it
 };
 
 struct EvalRecord {
   int64_t step = 0;
-  double loss = 0;  // held-out, nats per token
+  double loss = 0;      // held-out, nats per token
+  int64_t samples = 0;  // taken by the steps before
 };
 
 struct CommRecord {
@@ -81,10 +84,10 @@ struct RunSummary {
   std::vector<EvalRecord> evals;
   std::vector<std::pair<std::string, double>> baselines;          // name and loss, e.g. {"bigram", 2.86}
   double bits_a_byte = std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
-  std::string seen_heldout;      // "10240 of the 47784 tokens": of which the last evaluation is; "": of all
-  TierBytes plan;                // what the memory plan says for one rank
-  TierBytes budget{-1, -1, -1};  // what the configuration allows it; -1: no limit
-  std::vector<CommRecord> comm;  // of one rank, over the run
+  std::string seen_heldout;  // "64 of the 700 held-out samples": of which the last evaluation is; "": of all
+  TierBytes plan;            // what the memory plan says for one rank
+  TierBytes budget{-1, -1, -1};                      // what the configuration allows it; -1: no limit
+  std::vector<CommRecord> comm;                      // of one rank, over the run
   std::vector<std::vector<std::string>> comm_times;  // rows of one rank's communication log, first names
   RankSpans spans;
   Json config;                           // Config::effective(), or any object

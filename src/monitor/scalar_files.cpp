@@ -52,8 +52,8 @@ std::string make_monitor_folder(const std::string& output_path, const std::strin
   return folder.string();
 }
 
-ScalarFiles::ScalarFiles(std::string folder, int64_t batch, int64_t kept_samples)
-    : folder_(std::move(folder)), batch_(batch), kept_samples_(kept_samples) {
+ScalarFiles::ScalarFiles(std::string folder, int64_t kept_samples)
+    : folder_(std::move(folder)), kept_samples_(kept_samples) {
   for (const char* event : {"Train/Samples/train_loss", "Train/Samples/lr", "Train/Samples/grad_norm"})
     open(event);
 }
@@ -71,24 +71,24 @@ AppendFile& ScalarFiles::open(std::string_view event) {
   return file;
 }
 
-void ScalarFiles::scalar(std::string_view event, int64_t step, double value) {
-  open(event).append(fmt::format("{},{}\n", step * batch_, value));
+void ScalarFiles::scalar(std::string_view event, int64_t samples, double value) {
+  open(event).append(fmt::format("{},{}\n", samples, value));
 }
 
 void ScalarFiles::write(const StepRecord& r) {
-  scalar("Train/Samples/train_loss", r.step, r.loss);
-  scalar("Train/Samples/lr", r.step, r.lr);
-  scalar("Train/Samples/grad_norm", r.step, r.grad_norm);
-  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
+  scalar("Train/Samples/train_loss", r.samples, r.loss);
+  scalar("Train/Samples/lr", r.samples, r.lr);
+  scalar("Train/Samples/grad_norm", r.samples, r.grad_norm);
+  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.samples, r.loss_scale);
 }
 
 void ScalarFiles::write(const SkippedRecord& r) {
-  scalar("Train/Samples/train_loss", r.step, r.loss);
-  scalar("Train/Samples/lr", r.step, r.lr);
-  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.step, r.loss_scale);
+  scalar("Train/Samples/train_loss", r.samples, r.loss);
+  scalar("Train/Samples/lr", r.samples, r.lr);
+  if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.samples, r.loss_scale);
 }
 
-void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.step, r.loss); }
+void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.samples, r.loss); }
 
 void ScalarFiles::sync() {
   for (auto& [event, file] : files_) file.sync();

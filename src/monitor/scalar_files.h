@@ -16,7 +16,7 @@ class ScalarFiles {
  public:
   // Goes on in the files of `folder`, which is made, behind the lines up to and with `kept_samples`. Throws
   // DS_ERROR_IO.
-  ScalarFiles(std::string folder, int64_t batch, int64_t kept_samples);
+  ScalarFiles(std::string folder, int64_t kept_samples);
   void write(const StepRecord& record);
   void write(const SkippedRecord& record);
   void write(const EvalRecord& record);
@@ -24,9 +24,8 @@ class ScalarFiles {
 
  private:
   AppendFile& open(std::string_view event);
-  void scalar(std::string_view event, int64_t step, double value);
+  void scalar(std::string_view event, int64_t samples, double value);
   std::string folder_;
-  int64_t batch_ = 0;  // samples of a step
   int64_t kept_samples_ = 0;
   std::map<std::string, AppendFile, std::less<>> files_;
 };

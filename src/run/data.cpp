@@ -103,6 +103,13 @@ Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t voc
   return Masking(std::move(out));
 }
 
+// What documents share a row. Groups of dynamic batching are made of rows that have one each.
+Packing packing_of(const Config& config) {
+  if (config.dynamic_batching.enabled) return Packing::none;
+  const std::string& packing = config.data.packing;
+  return packing == "isolated" ? Packing::isolated : packing == "joined" ? Packing::joined : Packing::none;
+}
+
 }  // namespace
 
 RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
@@ -112,13 +119,14 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       micro_batch_(config.micro_batch),
       accumulation_(config.accumulation),
       sequence_(config.sequence),
+      batch_samples_(micro_batch_ * accumulation_ * world),
       curriculum_(config.curriculum),
       documents_(config.model.documents),
-      isolated_(config.data.packing == "isolated"),
+      packing_(packing_of(config)),
       folder_(folder),
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
-  if (batch_ && isolated_) {
+  if (batch_ && config.data.packing == "isolated") {
     raise(DS_ERROR_CONFIG, "{}: \"isolated\" is for text; batches of a function have no documents",
           KeyName("data.packing"));
   }
@@ -140,7 +148,6 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
 }
 
 void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse use) {
-  int64_t batch = micro_batch_ * accumulation_ * world_;
   if (dataset_.train.of_documents() || config.data.format == "jsonl") {
     if (use == TextUse::masked) {
       raise(DS_ERROR_CONFIG,
@@ -148,13 +155,12 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
             "tokens",
             KeyName("data.format"));
     }
-    bool packing = config.data.packing != "none";
     const DynamicBatchingConfig& dynamic = config.dynamic_batching;
-    if (dynamic.enabled) packing = false;
-    train_documents_.emplace(dataset_.train, sequence_, packing, config.run.seed, batch);
-    if (dynamic.enabled) open_dynamic(dynamic, batch);
+    train_documents_.emplace(dataset_.train, sequence_, packing_, config.run.seed,
+                             dynamic.enabled ? 0 : batch_samples_);
+    if (dynamic.enabled) open_dynamic(dynamic);
     if (dataset_.heldout.documents() > 0) {
-      heldout_documents_.emplace(dataset_.heldout, sequence_, packing, config.run.seed, 0);
+      heldout_documents_.emplace(dataset_.heldout, sequence_, packing_, config.run.seed, 0);
       if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
     }
     return;
@@ -164,7 +170,7 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
     raise(DS_ERROR_CONFIG, "{}: true needs token files of documents, these hold a stream",
           KeyName("data_efficiency.data_sampling.dynamic_batching.enabled"));
   }
-  if (isolated_) {
+  if (packing_ == Packing::isolated) {
     std::optional<int32_t> last = tokenizer_->end_of_text();
     if (!last) {
       raise(DS_ERROR_CONFIG, "{}: \"isolated\" needs a token that ends a text, tokenizer '{}' names none",
@@ -173,129 +179,175 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
     separator_ = *last;
   }
   const Masking* masking = masking_ ? &*masking_ : nullptr;
-  train_.emplace(dataset_.train, sequence_, config.run.seed, batch, masking);
-  int64_t window = sequence_ - (masking ? masking->frame() : 0);
-  if (dataset_.heldout.size() <= window) return;  // nothing to evaluate on
+  train_.emplace(dataset_.train, sequence_, config.run.seed, batch_samples_, masking);
+  if (dataset_.heldout.size() < (masking ? sequence_ - masking->frame() : 2))
+    return;  // nothing to evaluate on
   heldout_.emplace(dataset_.heldout, sequence_, masking);
   if (masking || dataset_.train.vocab() > kBaselineVocab || config.data.format != "text") return;
-  baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
+  baselines_ = measure_baselines(dataset_.train, dataset_.heldout, separator_);
 }
 
-bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets,
-                   std::span<int32_t> begins) const {
-  if (batch_) {
-    if (!begins.empty()) find_documents(-1, sequence_, tokens, targets, begins);
-    return batch_(step, micro, tokens, targets);
-  }
-  int64_t leaves = accumulation_ * world_, leaf = int64_t{micro} * world_ + rank_;
+bool RunData::fill(int64_t step, int32_t micro, const BatchRows& to) const {
+  int64_t leaf = int64_t{micro} * world_ + rank_;
   if (dynamic_) {
-    fill_dynamic(step, leaf, tokens, targets, begins);
+    fill_dynamic(step, leaf, to);
     return true;
   }
-  if (train_documents_) {
-    train_documents_->leaf(step, leaves, leaf, micro_batch_, tokens, targets, begins);
+  if (batch_) {
+    if (!batch_(step, micro, to.tokens, to.targets)) return false;
+    std::fill(to.counted.begin(), to.counted.end(), 1);
+  } else if (train_documents_) {
+    train_documents_->rows(first_of(leaf), micro_batch_, to);
   } else {
-    train_->leaf(step, leaves, leaf, micro_batch_, tokens, targets);
-    if (!begins.empty()) find_documents(separator_, sequence_, tokens, targets, begins);
+    train_->rows(first_of(leaf), micro_batch_, to);
   }
+  if (!train_documents_ && !to.begins.empty()) find_documents(separator_, sequence_, to);
   if (!curriculum_.enabled) return true;
   int64_t length = curriculum_difficulty(curriculum_, step);
-  if (!begins.empty()) {
-    shorten(length, tokens, targets, begins);
-    return true;
-  }
-  for (int64_t row = 0; row < micro_batch_; ++row) {
-    std::span<int32_t> all =
-        targets.subspan(static_cast<size_t>(row * sequence_), static_cast<size_t>(sequence_));
-    std::fill(all.begin() + length, all.end(), kNoTarget);
+  if (shortens()) {
+    shorten(length, to);
+  } else {
+    cut_targets(length, to);
   }
   return true;
 }
 
-void RunData::open_dynamic(const DynamicBatchingConfig& dynamic, int64_t batch) {
+int64_t RunData::first_sample() const {
+  return dynamic_ ? dynamic_->first_of_step(next_, batch_samples_) : next_;
+}
+
+void RunData::end_step() {
+  next_ = first_sample() + batch_samples_;
+  samples_ += batch_samples_;
+}
+
+void RunData::open_dynamic(const DynamicBatchingConfig& dynamic) {
   std::vector<int64_t> lengths;
   for (int64_t row = 0; row < train_documents_->epoch_samples(); ++row) {
     lengths.push_back(train_documents_->length(row));
   }
   dynamic_.emplace(lengths, DynamicBatchOptions{dynamic.max_tokens, dynamic.min_batch, dynamic.max_batch,
-                                                dynamic.order, dynamic.seed, batch});
+                                                dynamic.order, dynamic.seed});
   lr_scaling_ = dynamic.lr_scaling;
-  if (dynamic_->batches() > 0) return;
+  if (dynamic_->groups() >= batch_samples_) return;
   raise(
       DS_ERROR_CONFIG,
       "{}: {} samples fill no step of {} groups of at most {} tokens and at least min_batch_size {} samples",
-      KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch,
+      KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch_samples_,
       dynamic.max_tokens, dynamic.min_batch);
 }
 
 // A step's micro-batches are as long as the longest of all ranks, so that products, and with them bits, do
 // not depend on how many ranks there are. What is left is padding: documents of one token without a target.
 int64_t RunData::tokens_of(int64_t step) const {
-  if (dynamic_) {
-    int64_t most = 0, batch = step % dynamic_->batches();
-    for (int64_t leaf = 0; leaf < accumulation_ * world_; ++leaf) {
-      int64_t sum = 0;
-      for (int64_t i = 0; i < micro_batch_; ++i) {
-        for (int64_t row : dynamic_->group(batch, leaf * micro_batch_ + i))
-          sum += train_documents_->length(row);
-      }
-      most = std::max(most, sum);
+  if (!dynamic_)
+    return micro_batch_ *
+           (curriculum_.enabled && shortens() ? curriculum_difficulty(curriculum_, step) : sequence_);
+  int64_t most = 0, first = first_sample();
+  for (int64_t leaf = first; leaf < first + batch_samples_; leaf += micro_batch_) {
+    int64_t sum = 0;
+    for (int64_t group = leaf; group < leaf + micro_batch_; ++group) {
+      for (int64_t row : dynamic_->group(group)) sum += train_documents_->length(row);
     }
-    return most;
+    most = std::max(most, sum);
   }
-  bool shorter = curriculum_.enabled && !batch_ && documents_;
-  return micro_batch_ * (shorter ? curriculum_difficulty(curriculum_, step) : sequence_);
+  return most;
 }
 
-double RunData::lr_factor(int64_t step) const {
+int64_t RunData::real_tokens(int64_t step) const {
+  const int64_t length = curriculum_.enabled ? curriculum_difficulty(curriculum_, step) : sequence_;
+  if (!train_documents_) return batch_samples_ * length;
+  int64_t sum = 0;
+  for (int64_t i = first_sample(), end = i + batch_samples_; i < end; ++i) {
+    if (!dynamic_) {
+      sum += std::min(train_documents_->length(train_documents_->row(i)), length);
+      continue;
+    }
+    for (int64_t row : dynamic_->group(i)) sum += train_documents_->length(row);
+  }
+  return sum;
+}
+
+double RunData::lr_factor() const {
   if (!dynamic_) return 1;
-  int64_t base = micro_batch_ * accumulation_ * world_;
-  return ds::lr_factor(lr_scaling_, dynamic_->documents(step % dynamic_->batches()), base);
+  return ds::lr_factor(lr_scaling_, dynamic_->documents(first_sample(), batch_samples_), batch_samples_);
 }
 
-void RunData::fill_dynamic(int64_t step, int64_t leaf, std::span<int32_t> tokens, std::span<int32_t> targets,
-                           std::span<int32_t> begins) const {
-  auto count = static_cast<std::ptrdiff_t>(tokens_of(step));
-  std::fill_n(tokens.begin(), count, 0);
-  std::fill_n(targets.begin(), count, kNoTarget);
-  std::iota(begins.begin(), begins.begin() + count, 0);
+void RunData::fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const {
+  pad(0, static_cast<size_t>(tokens_of(step)), to);
   size_t at = 0;
   for (int64_t i = 0; i < micro_batch_; ++i) {
-    for (int64_t row : dynamic_->group(step % dynamic_->batches(), leaf * micro_batch_ + i)) {
-      train_documents_->place(row, at, tokens, targets, begins);
+    for (int64_t row : dynamic_->group(first_of(leaf) + i)) {
+      train_documents_->place(row, at, to);
       at += static_cast<size_t>(train_documents_->length(row));
     }
   }
 }
 
 // The first `length` tokens of each row, one row behind the other.
-void RunData::shorten(int64_t length, std::span<int32_t> tokens, std::span<int32_t> targets,
-                      std::span<int32_t> begins) const {
+void RunData::shorten(int64_t length, const BatchRows& rows) const {
   for (int64_t row = 0; row < micro_batch_; ++row) {
     auto from = static_cast<size_t>(row * sequence_), to = static_cast<size_t>(row * length);
     for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
-      tokens[to + i] = tokens[from + i];
-      targets[to + i] = targets[from + i];
-      begins[to + i] = begins[from + i] - static_cast<int32_t>(from - to);
+      rows.tokens[to + i] = rows.tokens[from + i];
+      rows.targets[to + i] = rows.targets[from + i];
+      rows.begins[to + i] = rows.begins[from + i] - static_cast<int32_t>(from - to);
+      if (!rows.counted.empty()) rows.counted[to + i] = rows.counted[from + i];
     }
   }
 }
 
-void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
-                           std::span<int32_t> targets, std::span<int32_t> begins) const {
-  int64_t first = (index * world_ + rank_) * micro_batch_, total = batches * world_ * micro_batch_;
-  if (heldout_documents_) {
-    return heldout_documents_->windows(first, micro_batch_, total, tokens, targets, begins);
+void RunData::cut_targets(int64_t length, const BatchRows& rows) const {
+  for (int64_t row = 0; row < micro_batch_; ++row) {
+    const BatchRows rest =
+        rows.part(static_cast<size_t>(row * sequence_ + length), static_cast<size_t>(sequence_ - length));
+    std::fill(rest.targets.begin(), rest.targets.end(), kNoTarget);
+    std::fill(rest.counted.begin(), rest.counted.end(), 0);
   }
-  heldout_->windows(first, micro_batch_, total, tokens, targets);
-  if (!begins.empty()) find_documents(separator_, sequence_, tokens, targets, begins);
+}
+
+int64_t RunData::heldout_rows() const {
+  return heldout_documents_ ? heldout_documents_->epoch_samples() : heldout_ ? heldout_->rows() : 0;
+}
+
+void RunData::fill_heldout(int64_t first, int64_t total, const BatchRows& to) const {
+  check_rows(to, micro_batch_ * sequence_);
+  const int64_t all = heldout_rows();
+  for (int64_t i = 0; i < micro_batch_; ++i) {
+    const int64_t index = first + i;
+    const auto at = static_cast<size_t>(i * sequence_);
+    // index * all / total, which may be beyond 64 bits on the way
+    const int64_t row = all / total * index + all % total * index / total;
+    if (index >= total) {
+      pad(at, static_cast<size_t>(sequence_), to);
+    } else if (heldout_documents_) {
+      heldout_documents_->fill(row, at, to);
+    } else {
+      heldout_->fill(row, at, to);
+    }
+  }
+  if (!heldout_documents_ && !to.begins.empty()) find_documents(separator_, sequence_, to);
+}
+
+int64_t RunData::heldout_targets() const {
+  const int64_t all = std::max<int64_t>(dataset_.heldout.size() - 1, 0);
+  if (separator_ < 0) return all;
+  int64_t out = all;
+  std::vector<int32_t> block(1 << 16);
+  for (int64_t at = 0; at < all; at += static_cast<int64_t>(block.size())) {
+    block.resize(static_cast<size_t>(std::min(all - at, static_cast<int64_t>(block.size()))));
+    dataset_.heldout.copy(at, block);
+    out -= std::count(block.begin(), block.end(), separator_);
+  }
+  return out;
 }
 
 std::string RunData::rows() const {
   if (!train_documents_) return "";
   if (dynamic_) {
     return fmt::format("{} documents in {} steps; {} pieces of documents are in none",
-                       dataset_.train.documents(), dynamic_->batches(), dynamic_->left_out());
+                       dataset_.train.documents(), dynamic_->groups() / batch_samples_,
+                       dynamic_->left_out(batch_samples_));
   }
   return fmt::format("{} documents in {} samples of {} tokens; {} documents have no target within a sample",
                      dataset_.train.documents(), train_documents_->epoch_samples(), sequence_,
@@ -308,6 +360,34 @@ Json RunData::record() const {
   if (batch_) return out;
   out.set("train.tokens", dataset_.train.hash());
   out.set("heldout.tokens", dataset_.heldout.hash());
+  return out;
+}
+
+void RunData::go_on(const CheckpointInfo& saved) {
+  auto read = [&](const char* name, int64_t& value) {
+    const Json* found = saved.client.is_object() ? saved.client.find(name) : nullptr;
+    if (!found) return false;
+    if (!found->is_integer() || found->integer() < 0)
+      raise(DS_ERROR_CORRUPT, "checkpoint '{}': client.{} must be a number of samples, got {}", saved.path,
+            name, found->dump());
+    value = found->integer();
+    return true;
+  };
+  if (read("samples", samples_) && read("next", next_)) return;
+  const Json* config = saved.config.is_object() ? saved.config.find("config") : nullptr;
+  const Json* batch = config ? config->find("train_batch_size") : nullptr;
+  const int64_t each =
+      batch && batch->is_integer() && batch->integer() > 0 ? batch->integer() : batch_samples_;
+  samples_ = next_ = saved.step * each;
+  if (!dynamic_ || dynamic_->groups() < each) return;
+  const int64_t steps = dynamic_->groups() / each;  // of one repetition of the groups
+  next_ = saved.step / steps * dynamic_->groups() + saved.step % steps * each;
+}
+
+Json RunData::place() const {
+  Json out = record();
+  out.set("samples", samples_);
+  out.set("next", next_);
   return out;
 }
 

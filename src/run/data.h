@@ -2,12 +2,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "data/baselines.h"
+#include "data/batch_rows.h"
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/dynamic_batches.h"
@@ -17,10 +18,14 @@
 
 namespace ds {
 
-// Where a run's batches come from: token files, or the caller. A batch is micro_batch * sequence token ids
-// and the id that follows each; of a masked language model, rows of Masking; of files of documents, rows of
-// DocumentSampler. With a curriculum, targets behind its length of the step are none; of a model that tells
-// documents apart, rows are cut there, and lie one behind the other.
+// Where a run's batches come from: token files, or the caller; and how far in them the run is. A batch is
+// micro_batch * sequence token ids and the id that follows each; of a masked language model, rows of Masking;
+// of files of documents, rows of DocumentSampler. With a curriculum, targets behind its length of the step
+// are none; of a model that tells documents apart, rows are cut there, and lie one behind the other.
+//
+// A step takes the next micro_batch * accumulation * ranks samples of the order, leaf by leaf. How many a run
+// has taken is kept by its checkpoints, so what a resume may change, the size of a batch and the number of
+// ranks, leaves none out and takes none twice.
 class RunData {
  public:
   // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary: ids that
@@ -31,23 +36,35 @@ class RunData {
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
-  // The micro-batch of this rank; false when the caller's batch function ends the run.
-  // begins: where each token's document begins in the micro-batch; of a model that does not ask, empty.
-  bool fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets,
-            std::span<int32_t> begins = {}) const;
-  // Batch `index` of `batches` of this rank of the held-out text; the same at every evaluation.
-  void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens, std::span<int32_t> targets,
-                    std::span<int32_t> begins = {}) const;
+  // The micro-batch of this rank, of the samples that come next; false when the caller's batch function ends
+  // the run. step: of the caller's function and of the curriculum.
+  bool fill(int64_t step, int32_t micro, const BatchRows& to) const;
+  // A step has been made: its samples are used up, also where it was skipped.
+  void end_step();
+  // Samples that steps have taken: rows, or groups of documents.
+  int64_t samples() const { return samples_; }
+  // Goes on where a checkpoint of this run was saved. One of an earlier version does not say where: it is at
+  // its steps times its batch. DS_ERROR_CORRUPT for a place that is none.
+  void go_on(const CheckpointInfo& saved);
+
   // Tokens of each micro-batch of this step, which fill() leaves at the beginning of its spans.
   int64_t tokens_of(int64_t step) const;
+  // Tokens of all ranks in this step that are no padding.
+  int64_t real_tokens(int64_t step) const;
   // What the step's learning rates are multiplied by.
-  double lr_factor(int64_t step) const;
-  bool has_heldout() const { return heldout_ || heldout_documents_; }
-  int64_t heldout_tokens() const { return dataset_.heldout.size(); }
+  double lr_factor() const;
+
+  int64_t heldout_rows() const;  // that have each held-out target once; 0: there is no held-out text
+  // Rows first to first + micro_batch - 1 of `total` that are spread evenly over all; those from `total` on
+  // are padding.
+  void fill_heldout(int64_t first, int64_t total, const BatchRows& to) const;
+  int64_t heldout_targets() const;  // of all rows of a stream of text
 
   const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
-  // What a run and its checkpoints keep of their text: the hash above and that of each token file.
+  // What a run keeps of its text: the hash above and that of each token file.
   Json record() const;
+  // What its checkpoints keep: the same, and where it is.
+  Json place() const;
   // The record of a resumed run must be this one. DS_ERROR_CORRUPT naming file and both hashes. `where` holds
   // `saved`, which may be null (of an earlier version).
   void check_record(const Json& saved, const std::string& where) const;
@@ -66,17 +83,22 @@ class RunData {
 
  private:
   void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
-  void open_dynamic(const DynamicBatchingConfig& dynamic, int64_t batch);
-  void fill_dynamic(int64_t step, int64_t leaf, std::span<int32_t> tokens, std::span<int32_t> targets,
-                    std::span<int32_t> begins) const;
-  void shorten(int64_t length, std::span<int32_t> tokens, std::span<int32_t> targets,
-               std::span<int32_t> begins) const;
+  void open_dynamic(const DynamicBatchingConfig& dynamic);
+  // Number of the first sample of the next step, and of the first one of a leaf of it.
+  int64_t first_sample() const;
+  int64_t first_of(int64_t leaf) const { return first_sample() + leaf * micro_batch_; }
+  void fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const;
+  // Whether rows are cut to the curriculum's length, and not only their targets.
+  bool shortens() const { return documents_ && !batch_; }
+  void shorten(int64_t length, const BatchRows& rows) const;
+  void cut_targets(int64_t length, const BatchRows& rows) const;
 
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_, sequence_;
+  const int64_t batch_samples_;  // of a step
   const CurriculumConfig curriculum_;
   const bool documents_;    // the model tells documents apart
-  const bool isolated_;     // data.packing
+  const Packing packing_;   // of documents
   int32_t separator_ = -1;  // of a stream whose documents are isolated: what ends each
   const std::string folder_;
   BatchCallback batch_;
@@ -88,6 +110,8 @@ class RunData {
   std::optional<DocumentSampler> train_documents_, heldout_documents_;  // in place of these
   std::optional<DynamicBatches> dynamic_;                               // of rows of train_documents_
   std::string lr_scaling_;
+  int64_t samples_ = 0;  // taken
+  int64_t next_ = 0;     // number of the next one in the order: dynamic_ leaves out ends of it
   std::string hash_ = "caller";
   Baselines baselines_;
 };

@@ -33,6 +33,9 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::
     } else if (name == "token_types") {
       kinds_.push_back(Kind::types);
       if (types_.empty()) types_.assign(static_cast<size_t>(count), 0);
+    } else if (name == "counted") {
+      kinds_.push_back(Kind::counted);
+      counted_.assign(static_cast<size_t>(count), 1);
     } else if (name == "begin") {
       kinds_.push_back(Kind::begins);
     } else if (name == "positions") {
@@ -65,9 +68,14 @@ void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
   }
 }
 
-bool ModelInputs::tokens_only() const {
-  return std::all_of(kinds_.begin(), kinds_.end(),
-                     [](Kind kind) { return kind == Kind::tokens || kind == Kind::targets; });
+bool ModelInputs::takes(Kind kind) const {
+  return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
+}
+
+bool ModelInputs::counts() const { return takes(Kind::counted); }
+
+bool ModelInputs::any_length() const {
+  return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) && !takes(Kind::positions);
 }
 
 std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
@@ -80,16 +88,17 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
                           : kind == Kind::mask    ? mask_.data()
                           : kind == Kind::types   ? types_.data()
                           : kind == Kind::begins  ? begins_.data()
+                          : kind == Kind::counted ? counted_.data()
                                                   : positions_.data();
     out.push_back({data, DS_DTYPE_I32, count});
   }
   return out;
 }
 
-std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens, std::span<const int32_t> targets,
-                                          std::span<const int32_t> begins, int64_t unit) {
-  if (documents_) set_documents(begins, unit);
-  return views(tokens, targets);
+std::vector<InputView> ModelInputs::views(const BatchRows& rows, int64_t unit) {
+  if (documents_) set_documents(rows.begins, unit);
+  if (!counted_.empty()) counted_.assign(rows.counted.begin(), rows.counted.end());
+  return views(rows.tokens, rows.targets);
 }
 
 }  // namespace ds

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "data/batch_rows.h"
 #include "engine/engine.h"
 #include "nn/models/hf.h"
 
@@ -21,22 +22,24 @@ class ModelInputs {
 
   // Views of `tokens`, `targets` (equally long) and of this object; each sequence is a document.
   std::vector<InputView> views(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;
-  // The same with the documents of micro-batches of `unit` tokens; the views of the call before are gone.
-  std::vector<InputView> views(std::span<const int32_t> tokens, std::span<const int32_t> targets,
-                               std::span<const int32_t> begins, int64_t unit);
+  // The same with the documents of micro-batches of `unit` tokens, and with what of them is padding; the
+  // views of the call before are gone.
+  std::vector<InputView> views(const BatchRows& rows, int64_t unit);
 
-  // Whether nothing but tokens and targets goes in, so that sequences may be shorter than `seq`.
-  bool tokens_only() const;
+  // Whether nothing goes in that depends on `seq`, so that sequences may be shorter.
+  bool any_length() const;
   bool documents() const { return documents_; }       // whether it takes `begin`
+  bool counts() const;                                // whether it takes `counted`
   int64_t vocabulary() const { return vocabulary_; }  // columns of the model's output
 
  private:
-  enum class Kind : uint8_t { tokens, targets, mask, types, begins, positions };
+  enum class Kind : uint8_t { tokens, targets, mask, types, begins, positions, counted };
+  bool takes(Kind kind) const;
   void count_positions(int64_t count, int64_t seq);
   void set_documents(std::span<const int32_t> begins, int64_t unit);
 
   std::vector<Kind> kinds_;  // per input of the graph
-  std::vector<int32_t> mask_, types_, begins_, positions_;
+  std::vector<int32_t> mask_, types_, begins_, positions_, counted_;
   int64_t position_offset_ = 0;
   bool documents_ = false;
   int64_t vocabulary_ = 0;

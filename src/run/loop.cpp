@@ -16,9 +16,11 @@
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/round.h"
 #include "core/base/stop.h"
 #include "core/base/trace.h"
 #include "core/config/loss_scaler.h"
+#include "data/masking.h"
 #include "engine/module_monitor.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
@@ -33,7 +35,18 @@ constexpr int64_t kTraceBegin = 4, kTraceEnd = 10;
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
+// The loss of one micro-batch of held-out rows, and how many targets it is the mean of.
+struct Part {
+  double loss = 0;
+  int64_t targets = 0;
+};
+
 }  // namespace
+
+int64_t heldout_rows_seen(const Config& config, int64_t all, bool last) {
+  const int64_t most = config.run.eval_samples;
+  return most == 0 || (last && !config.run.bars.empty()) ? all : std::min(all, most);
+}
 
 Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
            const TrainOptions& options, const std::string& loaded, RunLog* record)
@@ -49,6 +62,7 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
       begins_(inputs.documents() ? tokens_.size() : 0),
+      counted_(inputs.counts() ? tokens_.size() : 0),
       first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
@@ -59,7 +73,7 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
 // and only the last one of a micro-batch may be shorter. Where there are more, the tokens behind the
 // curriculum's length are computed, and no target is among them.
 int64_t Loop::tokens_of(int64_t step) const {
-  bool one = config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.tokens_only();
+  bool one = config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.any_length();
   return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step) : data_.tokens_of(step);
 }
 
@@ -73,14 +87,12 @@ void Loop::scale_rates(double factor) {
   }
 }
 
-std::span<int32_t> Loop::begins(size_t at, size_t count) {
-  return begins_.empty() ? std::span<int32_t>() : std::span(begins_).subspan(at, count);
+BatchRows Loop::rows(size_t at, size_t count) {
+  return BatchRows{tokens_, targets_, begins_, counted_}.part(at, count);
 }
 
 std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) {
-  auto count = static_cast<size_t>(micros * tokens);
-  return inputs_.views(std::span(tokens_).first(count), std::span(targets_).first(count), begins(0, count),
-                       tokens);
+  return inputs_.views(rows(0, static_cast<size_t>(micros * tokens)), tokens);
 }
 
 // Fills the step's batches, unless this rank wishes to end.
@@ -90,18 +102,15 @@ Loop::Wish Loop::prepare(int64_t step) {
   if (stop_asked(options_.stop)) return Wish::stop;
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t micro = 0; micro < config_.accumulation && step < config_.run.steps; ++micro) {
-    size_t at = static_cast<size_t>(micro) * unit;
-    std::span<int32_t> tokens(tokens_.data() + at, unit), targets(targets_.data() + at, unit);
-    if (!data_.fill(step, static_cast<int32_t>(micro), tokens, targets, begins(at, unit))) {
-      return Wish::end_by_callback;
-    }
-    if (auto used = static_cast<size_t>(tokens_of(step)); used < unit && micro > 0) {
-      std::copy_n(tokens.begin(), used, tokens_.begin() + micro * static_cast<int64_t>(used));
-      std::copy_n(targets.begin(), used, targets_.begin() + micro * static_cast<int64_t>(used));
-      for (size_t i = 0; i < used && !begins_.empty(); ++i) {
-        begins_[static_cast<size_t>(micro) * used + i] = begins_[at + i];
-      }
-    }
+    const BatchRows from = rows(static_cast<size_t>(micro) * unit, unit);
+    if (!data_.fill(step, static_cast<int32_t>(micro), from)) return Wish::end_by_callback;
+    const auto used = static_cast<size_t>(tokens_of(step));
+    if (used == unit || micro == 0) continue;
+    const BatchRows to = rows(static_cast<size_t>(micro) * used, used);
+    std::copy_n(from.tokens.begin(), used, to.tokens.begin());
+    std::copy_n(from.targets.begin(), used, to.targets.begin());
+    if (!to.begins.empty()) std::copy_n(from.begins.begin(), used, to.begins.begin());
+    if (!to.counted.empty()) std::copy_n(from.counted.begin(), used, to.counted.begin());
   }
   return Wish::go_on;
 }
@@ -145,17 +154,20 @@ void Loop::sample() {
 bool Loop::step() {
   int64_t begin = now_ns();
   const int64_t number = engine_.control().steps();
-  const double factor = data_.lr_factor(number);
+  const double factor = data_.lr_factor();
+  const auto tokens = static_cast<double>(data_.real_tokens(number));
   scale_rates(factor);
   StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(number)));
+  data_.end_step();
   if (factor != 1) scale_rates(kNoLoss);
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
   keep_spans(result.step, begin, end);
   double heldout = kNoLoss;
-  if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
-  observe(result, heldout, seconds);
+  const bool last = result.step == config_.run.steps;
+  if (last || due(config_.run.eval_every, result.step)) heldout = evaluate(last);
+  observe(result, heldout, tokens, seconds);
   take_rate();
   // A dynamic loss scale finds its place by overflows: they count where it can fall no further.
   if (!result.skipped) {
@@ -174,20 +186,37 @@ bool Loop::step() {
   return true;
 }
 
-// Mean loss of eval_batches held-out batches a rank, infinity if that is no number; NaN without held-out
-// text, or when a stop is asked for meanwhile. Overwrites the batch.
-double Loop::evaluate() {
-  int64_t batches = config_.run.eval_batches;
-  if (batches <= 0 || !data_.has_heldout()) return kNoLoss;
-  double sum = 0;
-  auto unit = static_cast<size_t>(config_.micro_batch * config_.sequence);
-  for (int64_t b = 0; b < batches; ++b) {
-    data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit),
-                       begins(0, unit));
-    sum += engine_.eval_batch(views(1, static_cast<int64_t>(unit)));
-    if (b + 1 < batches && stop_asked_of_any(engine_.runtime().comm(), options_.stop)) return kNoLoss;
+// Mean over the held-out targets, infinity if that is no number; NaN without any, or when a stop is asked for
+// meanwhile. Overwrites the batch. Groups of micro_batch rows go round the ranks, and their losses are added
+// up in f64 in the order of the groups, by how many targets each has. So the bits are the same on any number
+// of ranks.
+double Loop::evaluate(bool last) {
+  Communicator& comm = engine_.runtime().comm();
+  const int64_t rows = heldout_rows_seen(config_, data_.heldout_rows(), last), micro = config_.micro_batch;
+  const int64_t rounds = ceil_div(ceil_div(rows, micro), comm.size());
+  if (rounds == 0) return kNoLoss;
+  const int64_t unit = micro * config_.sequence;
+  std::vector<Part> own(static_cast<size_t>(rounds)), all(own.size() * static_cast<size_t>(comm.size()));
+  for (int64_t round = 0; round < rounds; ++round) {
+    const BatchRows batch = this->rows(0, static_cast<size_t>(unit));
+    data_.fill_heldout((round * comm.size() + comm.rank()) * micro, rows, batch);
+    Part& part = own[static_cast<size_t>(round)];
+    part.targets = std::count_if(batch.targets.begin(), batch.targets.end(),
+                                 [](int32_t target) { return target != kNoTarget; });
+    part.loss = engine_.eval_alone(views(1, unit));
+    if (round + 1 < rounds && stop_asked_of_any(comm, options_.stop)) return kNoLoss;
   }
-  double mean = sum / static_cast<double>(batches);
+  comm.all_gather(own.data(), all.data(), static_cast<int64_t>(own.size() * sizeof(Part)), "held-out losses");
+  double sum = 0;
+  int64_t targets = 0;
+  for (int64_t group = 0; group < rounds * comm.size(); ++group) {
+    const Part& part = all[static_cast<size_t>(group % comm.size() * rounds + group / comm.size())];
+    if (part.targets == 0) continue;
+    sum += part.loss * static_cast<double>(part.targets);
+    targets += part.targets;
+  }
+  if (targets == 0) return kNoLoss;
+  const double mean = sum / static_cast<double>(targets);
   return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
 }
 
@@ -204,11 +233,11 @@ void Loop::save(int64_t step, bool started) {
   const Keep keep{config_.run.keep, spared};
   timed_save(step, [&] {
     if (started) {
-      engine_.checkpoints().start_save(folder_.checkpoints(), data_.record(), keep);
+      engine_.checkpoints().start_save(folder_.checkpoints(), data_.place(), keep);
       started_ = step;
       return;
     }
-    report_.checkpoint = engine_.checkpoints().save(folder_.checkpoints(), data_.record(), keep);
+    report_.checkpoint = engine_.checkpoints().save(folder_.checkpoints(), data_.place(), keep);
     saved_ = step;
   });
   ++saves_;
@@ -258,7 +287,7 @@ void Loop::try_save(int64_t step) {
   tried([&] { save(step, config_.run.async_save && engine_.copy_fits()); });
 }
 
-void Loop::observe(const StepResult& result, double heldout, double seconds) {
+void Loop::observe(const StepResult& result, double heldout, double tokens, double seconds) {
   report_.step = result.step;
   if (config_.scales_loss()) report_.loss_scale = engine_.control().scaler().scale;
   if (result.skipped) {
@@ -271,20 +300,20 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (result.skipped) {
     log_->note(result.reason);
     SkippedRecord record{result.step, result.loss, result.lr};
+    record.samples = data_.samples();
     if (config_.scales_loss()) record.loss_scale = result.loss_scale;
     log_->skipped(record);
-    if (!std::isnan(heldout)) log_->eval({result.step, heldout});
+    if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples()});
     return;
   }
-  double tokens = static_cast<double>(tokens_of(result.step - 1) * config_.accumulation *
-                                      engine_.runtime().comm().size());
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
   StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};
   record.save_seconds = std::exchange(save_seconds_, 0);
+  record.samples = data_.samples();
   if (config_.scales_loss()) record.loss_scale = result.loss_scale;
   log_->step(record);
-  if (!std::isnan(heldout)) log_->eval({result.step, heldout});
+  if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples()});
   if (!options_.progress) return;
   const double rate = *engine_.control().get("lr");
   RunProgress progress{result.step,      config_.run.steps, result.loss,      heldout,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/trace.h"
+#include "data/batch_rows.h"
 #include "engine/engine.h"
 #include "run/data.h"
 #include "run/folder.h"
@@ -16,6 +17,10 @@
 #include "run/train_options.h"
 
 namespace ds {
+
+// Rows of the `all` held-out ones that an evaluation sees: run.eval_samples of them, or all. last: the run's
+// last evaluation, which run.bars judge by all.
+int64_t heldout_rows_seen(const Config& config, int64_t all, bool last);
 
 // While it lives, ranks whose group ends leave their flight records in `folder`, unless another one was set.
 class FlightFolder {
@@ -43,8 +48,8 @@ class Loop {
   Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
-  // Mean loss of held-out text now; NaN without any.
-  double evaluate();
+  // Mean loss of the held-out targets now; NaN without any. last: of the run's last evaluation.
+  double evaluate(bool last);
   const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
 
  private:
@@ -64,7 +69,8 @@ class Loop {
   void try_save(int64_t step);
   void tried(const std::function<void()>& body);
   void timed_save(int64_t step, const std::function<void()>& body);
-  void observe(const StepResult& result, double heldout, double seconds);
+  // tokens: of the step, without padding.
+  void observe(const StepResult& result, double heldout, double tokens, double seconds);
   // Gives all ranks the rate that a callback of rank 0 has set.
   void take_rate();
   // What the queues did since the last call, with a span for the step itself.
@@ -72,9 +78,10 @@ class Loop {
   // Tokens of a micro-batch of this step: those that a curriculum leaves, where rows can be shorter.
   int64_t tokens_of(int64_t step) const;
   void scale_rates(double factor);
+  // The first `micros` micro-batches of `tokens` tokens each.
   std::vector<InputView> views(int64_t micros, int64_t tokens);
-  // `count` tokens of begins_ from `at` on; none where the model does not ask for them.
-  std::span<int32_t> begins(size_t at, size_t count);
+  // `count` tokens of the batch from `at` on, with what else the model asks for.
+  BatchRows rows(size_t at, size_t count);
 
   Engine& engine_;
   ModelInputs& inputs_;
@@ -85,8 +92,8 @@ class Loop {
   int64_t saves_ = 0;
   RunLog* log_;
   const Config& config_;
-  const int64_t batch_tokens_;                      // of one micro-batch
-  std::vector<int32_t> tokens_, targets_, begins_;  // begins_: where documents begin, empty without
+  const int64_t batch_tokens_;                                // of one micro-batch
+  std::vector<int32_t> tokens_, targets_, begins_, counted_;  // BatchRows; the last two may be empty
   std::vector<Trace::Span> spans_;
   int64_t first_ = 0;  // step the run begins at
   int64_t saved_ = -1;

@@ -37,7 +37,7 @@ void dispensable(const std::function<void()>& body) {
   }
 }
 
-RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int quiet,
+RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int64_t samples, int quiet,
                const TierBytes& plan) {
   if (quiet < 2) {
     ProgressOptions options;
@@ -60,9 +60,7 @@ RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int
                                        : make_monitor_folder(monitor.output_path, monitor.job_name);
   };
   if (config.csv_monitor.enabled && !config.csv_monitor.output_path.empty()) {
-    dispensable([&] {
-      scalars_.emplace(folder_of(config.csv_monitor), config.train_batch, first * config.train_batch);
-    });
+    dispensable([&] { scalars_.emplace(folder_of(config.csv_monitor), samples); });
   }
   if (config.jsonl_monitor.enabled)
     dispensable([&] { lines_.emplace(folder_of(config.jsonl_monitor) + "/metrics.jsonl", first); });

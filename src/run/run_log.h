@@ -28,7 +28,8 @@ void dispensable(const std::function<void()>& body);
 class RunLog {
  public:
   // first: step the run begins at. quiet as TrainOptions::quiet.
-  RunLog(const Config& config, const RunFolder& folder, int64_t first, int quiet, const TierBytes& plan);
+  RunLog(const Config& config, const RunFolder& folder, int64_t first, int64_t samples, int quiet,
+         const TierBytes& plan);
   void note(const std::string& line);
   void step(const StepRecord& record);
   void skipped(const SkippedRecord& record);

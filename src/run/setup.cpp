@@ -1,10 +1,27 @@
 #include "run/setup.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "core/base/error.h"
 
 namespace ds {
+namespace {
+
+// The value of a key in Config::effective(); null: there is none.
+Json value_of(const Json& effective, std::string_view path) {
+  const Json* at = effective.is_object() ? effective.find("config") : nullptr;
+  while (at && at->is_object()) {
+    const size_t end = path.find('.');
+    at = at->find(path.substr(0, end));
+    if (end == path.npos) return at ? *at : Json();
+    path.remove_prefix(end + 1);
+  }
+  return {};
+}
+
+}  // namespace
 
 void merge_patch(Json& document, const Json& patch) {
   if (!patch.is_object()) {
@@ -39,9 +56,40 @@ void check_curriculum_model(const Config& config, const HfModel& model) {
         KeyName("curriculum_learning.enabled"), model.family);
 }
 
+void check_order(const Config& config, const CheckpointInfo& saved) {
+  const std::string dynamic = "data_efficiency.data_sampling.dynamic_batching.";
+  const Json now = config.effective();
+  auto same = [&](const std::string& path) {
+    const Json before = value_of(saved.config, path), here = value_of(now, path);
+    if (before.dump() == here.dump() || before.is_null()) return;
+    raise(DS_ERROR_CONFIG,
+          "{}: a resumed run goes on with the samples that come next, so it keeps their order; checkpoint "
+          "'{}' has {}, the configuration {}",
+          KeyName(path), saved.path, before.dump(), here.dump());
+  };
+  auto is_on = [&](const Json& of) {
+    const Json value = value_of(of, dynamic + "enabled");
+    return value.is_bool() && value.boolean();
+  };
+  same("run.sequence");
+  same("run.seed");
+  const bool before = is_on(saved.config), here = is_on(now);
+  if (before != here) {
+    raise(DS_ERROR_CONFIG,
+          "{}: a resumed run goes on with the samples that come next, so it keeps their order; checkpoint "
+          "'{}' has {}, the configuration {}",
+          KeyName(dynamic + "enabled"), saved.path, before, here);
+  }
+  if (!here) return;
+  for (const char* key : {"max_tokens", "min_batch_size", "max_batch_size", "sequence_picking_order"})
+    same(dynamic + key);
+  if (config.dynamic_batching.order == "random") same("data_efficiency.seed");
+}
+
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   programs.infer = false;
+  programs.evaluated = model.token_loss;
   if (config.run.sample_tokens > 0 && model.causal)
     programs.decode = {config.sequence, model.position_offset};
   return programs;

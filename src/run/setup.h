@@ -1,4 +1,5 @@
 #pragma once
+#include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
 #include "core/base/json.h"
 #include "nn/models/hf.h"
@@ -14,6 +15,10 @@ void check_masking_keys(const Config& config, const HfModel& model);
 
 // Refuses a curriculum by length beside a model that sees what comes later.
 void check_curriculum_model(const Config& config, const HfModel& model);
+
+// Refuses, by the key, a resumed run whose samples would have another order than those of its checkpoint:
+// their place in it would be a place of other text.
+void check_order(const Config& config, const CheckpointInfo& saved);
 
 // The programs of a run's engine beside training and evaluation: text is continued for the sample, within a
 // sequence. A masked language model continues none.

@@ -216,9 +216,9 @@ class Run {
     std::vector<std::pair<std::string, double>> out;
     const Baselines& counted = data_->baselines();
     if (!std::isnan(counted.unigram)) out = {{"unigram", counted.unigram}, {"bigram", counted.bigram}};
-    if (text_.gzip_bytes > 0 && use_ == TextUse::next && data_->has_heldout()) {
+    if (text_.gzip_bytes > 0 && use_ == TextUse::next && data_->heldout_targets() > 0) {
       double bits = 8 * static_cast<double>(text_.gzip_bytes);
-      out.emplace_back("gzip", bits * std::numbers::ln2 / static_cast<double>(data_->heldout_tokens()));
+      out.emplace_back("gzip", bits * std::numbers::ln2 / static_cast<double>(data_->heldout_targets()));
     }
     return out;
   }
@@ -226,15 +226,15 @@ class Run {
   // Bits a byte of the held-out text that one nat a token is; NaN: not known. Rank 0.
   double bits_a_byte() const {
     if (text_.heldout_bytes == 0 || use_ != TextUse::next) return kNoLoss;
-    return static_cast<double>(data_->heldout_tokens()) / static_cast<double>(text_.heldout_bytes) /
+    return static_cast<double>(data_->heldout_targets()) / static_cast<double>(text_.heldout_bytes) /
            std::numbers::ln2;
   }
 
-  // "10240 of the 47784 tokens", which the model's held-out loss is of; "" when it is of all. Rank 0.
+  // "64 of the 700 held-out samples", which the model's last held-out loss is of; "" when it is of all. Rank
+  // 0.
   std::string seen_heldout() const {
-    int64_t seen = config_.run.eval_batches * comm_.size() * config_.micro_batch * config_.sequence;
-    return seen < data_->heldout_tokens() ? fmt::format("{} of the {} tokens", seen, data_->heldout_tokens())
-                                          : "";
+    const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(config_, all, true);
+    return seen < all ? fmt::format("{} of the {} held-out samples", seen, all) : "";
   }
 
   double bar(const std::string& name) const {
@@ -292,7 +292,11 @@ class Run {
         on_root(comm_, "resumed checkpoint", [&] { return resumed_from(folder_, options_.resume); });
     if (from.empty()) return from;
     CheckpointInfo info = engine_->checkpoints().load(from);
-    agree(comm_, "corpus", [&] { data_->check_record(info.client, "checkpoint '" + info.path + "'"); });
+    agree(comm_, "corpus", [&] {
+      data_->check_record(info.client, "checkpoint '" + info.path + "'");
+      if (!options_.batch) check_order(config_, info);
+      data_->go_on(info);
+    });
     return info.path;
   }
 
@@ -314,7 +318,8 @@ class Run {
     report.step = engine_->control().steps();
     report.checkpoint = loaded;
     if (!config_.run.bars.empty()) {
-      report.heldout_loss = Loop(*engine_, *inputs_, *data_, folder_, options_, loaded, nullptr).evaluate();
+      report.heldout_loss =
+          Loop(*engine_, *inputs_, *data_, folder_, options_, loaded, nullptr).evaluate(true);
       judge(report);
     }
     return report;
@@ -327,7 +332,8 @@ class Run {
 
   void open_record() {
     TierBytes plan = planned();
-    log_ = std::make_unique<RunLog>(config_, folder_, engine_->control().steps(), options_.quiet, plan);
+    log_ = std::make_unique<RunLog>(config_, folder_, engine_->control().steps(), data_->samples(),
+                                    options_.quiet, plan);
     log_->note("run folder " + folder_.path);
     if (!text_.lines.empty()) log_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) log_->note(masking);
@@ -414,8 +420,10 @@ class Run {
 
   void tell(const RunReport& report) {
     if (!std::isnan(report.heldout_loss)) {
-      std::string line = fmt::format("held-out loss {:.4f} nats a {}token", report.heldout_loss,
-                                     use_ == TextUse::masked ? "masked " : "");
+      const std::string seen = seen_heldout();
+      std::string line =
+          fmt::format("held-out loss {:.4f} nats a {}token{}{}", report.heldout_loss,
+                      use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
       if (!std::isnan(report.unigram_loss)) {
         line += fmt::format(" (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, difference {:+.4f})",
                             report.unigram_loss, report.heldout_loss / report.unigram_loss,
@@ -428,8 +436,7 @@ class Run {
         for (const auto& [name, loss] : baselines()) {
           line += fmt::format(", {} {:.3f}", baseline_text(name), loss * unit);
         }
-        if (std::string seen = seen_heldout(); !seen.empty())
-          line += fmt::format(" (the model's is of {})", seen);
+        if (!seen.empty()) line += fmt::format(" (the model's is of {})", seen);
         log_->note(line);
       }
     }

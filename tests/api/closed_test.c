@@ -59,7 +59,7 @@ static void train(const char* folder, const char* name, int closed, char* hash, 
       "\"%s\"}, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, \"csv_monitor\": "
       "{\"enabled\": true}, \"tensorboard\": {\"enabled\": true}, \"data\": {\"paths\": [\"%s/text\"], "
       "\"heldout\": 0.2}, \"run\": {\"dir\": \"%s\", \"steps\": 6, \"save_every\": 3, \"sequence\": 16, "
-      "\"sample_tokens\": 4, \"threads\": 2, \"eval_batches\": 1}}",
+      "\"sample_tokens\": 4, \"threads\": 2, \"eval_samples\": 2}}",
       folder, folder, folder, run);
   status = ds_run_train(NULL, config, NULL, 1, NULL, quiet_progress, NULL, closed ? run : NULL);
   if (status == DS_OK) status = ds_checkpoint_info(run, &info);

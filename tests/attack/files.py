@@ -150,7 +150,7 @@ CONFIG = {
     "optimizer": {"type": "AdamW", "params": {"lr": 0.005}}, "zero_optimization": {"stage": 2},
     "model": {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256, "positions": 16},
     "data": {"heldout": 0.1},
-    "run": {"sequence": 16, "eval_batches": 1, "save_every": 2, "sample_tokens": 2, "threads": 1, "seed": 7, "steps": 4}}
+    "run": {"sequence": 16, "eval_samples": 2, "save_every": 2, "sample_tokens": 2, "threads": 1, "seed": 7, "steps": 4}}
 
 
 class Library:

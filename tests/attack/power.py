@@ -192,7 +192,7 @@ def config_of(work, folder, steps):
         "optimizer": {"type": "AdamW", "params": {"lr": 0.005}}, "zero_optimization": {"stage": 2},
         "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2, "dropout": 0.1},
         "data": {"paths": [str(work / "text.txt")], "heldout": 0.1},
-        "run": {"dir": folder, "steps": steps, "sequence": 32, "eval_every": 4, "eval_batches": 1,
+        "run": {"dir": folder, "steps": steps, "sequence": 32, "eval_every": 4, "eval_samples": 2,
                 "save_every": SAVE_EVERY, "sample_tokens": 4, "threads": 1, "seed": 7}})
 
 

@@ -21,7 +21,7 @@ ds::Json config_of(const std::string& folder, const std::string& text, int steps
     "zero_optimization": {{"stage": 2}},
     "model": {{"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "dropout": 0.1}},
     "data": {{"heldout": 0.1, "paths": ["{}"]}},
-    "run": {{"dir": "{}/run", "steps": {}, "sequence": 16, "eval_every": 2, "eval_batches": 1, "save_every": 2,
+    "run": {{"dir": "{}/run", "steps": {}, "sequence": 16, "eval_every": 2, "eval_samples": 2, "save_every": 2,
              "keep": 0, "sample_tokens": 2, "threads": 1}}
   }})",
                                      text, folder, steps));

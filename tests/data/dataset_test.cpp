@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "data/masking.h"
 #include "data/tokenizer.h"
 #include "support/temp_folder.h"
 
@@ -241,31 +242,28 @@ TEST(TrainSampler, IsShuffledAndSeeded) {
   EXPECT_GE(offsets.size(), 8u);
 }
 
-// Leaf l of step s holds samples (s * L + l) * mb and following, for every split of L leaves.
-TEST(TrainSampler, LeavesAreSlicesOfOneStream) {
+// Rows are slices of one stream, wherever they begin and however many they are.
+TEST(TrainSampler, RowsAreSlicesOfOneStream) {
   test::TempFolder folder;
   TokenFile file = counting_file(folder, 5000);
   constexpr int64_t sequence = 6;
   TrainSampler sampler(file, sequence, 3);
-  for (auto [leaves, micro_batch] : {std::pair<int64_t, int64_t>{1, 8}, {2, 4}, {8, 1}}) {
-    for (int64_t step : {0, 1, 700}) {
-      for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-        std::vector<int32_t> tokens(static_cast<size_t>(micro_batch * sequence)), targets(tokens.size());
-        sampler.leaf(step, leaves, leaf, micro_batch, tokens, targets);
-        for (int64_t i = 0; i < micro_batch; ++i) {
-          int64_t begin = sampler.begin(step * 8 + leaf * micro_batch + i);
-          for (int64_t t = 0; t < sequence; ++t) {
-            auto at = static_cast<size_t>(i * sequence + t);
-            ASSERT_EQ(tokens[at], begin + t);
-            ASSERT_EQ(targets[at], begin + t + 1);
-          }
-        }
+  for (auto [first, count] : {std::pair<int64_t, int64_t>{0, 8}, {3, 1}, {820, 30}, {5600, 5}}) {
+    std::vector<int32_t> tokens(static_cast<size_t>(count * sequence)), targets(tokens.size()),
+        counted(tokens.size());
+    sampler.rows(first, count, {tokens, targets, {}, counted});
+    EXPECT_EQ(counted, std::vector<int32_t>(tokens.size(), 1));
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t begin = sampler.begin(first + i);
+      for (int64_t t = 0; t < sequence; ++t) {
+        auto at = static_cast<size_t>(i * sequence + t);
+        ASSERT_EQ(tokens[at], begin + t);
+        ASSERT_EQ(targets[at], begin + t + 1);
       }
     }
   }
   std::vector<int32_t> wrong(5);
-  EXPECT_THROW(sampler.leaf(0, 1, 0, 1, wrong, wrong), Error);
-  EXPECT_THROW(sampler.leaf(0, 1, 1, 1, wrong, wrong), Error);
+  EXPECT_THROW(sampler.rows(0, 1, {wrong, wrong}), Error);
 }
 
 TEST(TrainSampler, RefusesTooLittleText) {
@@ -281,23 +279,32 @@ TEST(TrainSampler, RefusesTooLittleText) {
   }
   EXPECT_NO_THROW(TrainSampler(file, 99, 0));
   EXPECT_THROW(TrainSampler(file, 100, 0), Error);
-  EXPECT_THROW(HeldoutSampler(file, 100), Error);
+  EXPECT_NO_THROW(HeldoutSampler(file, 1000));
+  EXPECT_THROW(HeldoutSampler(counting_file(folder, 1), 10), Error);
 }
 
-TEST(HeldoutSampler, WindowsSpreadOverTheText) {
+// Each token but the first is the target of one row; what is left of the last row is padding.
+TEST(HeldoutSampler, RowsHaveEachTargetOnce) {
   test::TempFolder folder;
-  TokenFile file = counting_file(folder, 1000);
-  HeldoutSampler sampler(file, 9);
-  EXPECT_EQ(sampler.begin(0, 1), 0);
-  EXPECT_EQ(sampler.begin(0, 4), 0);
-  EXPECT_EQ(sampler.begin(1, 4), 330);
-  EXPECT_EQ(sampler.begin(3, 4), 990);  // its last target is the last token
-  std::vector<int32_t> tokens(18), targets(18);
-  sampler.windows(2, 2, 4, tokens, targets);
-  EXPECT_EQ(tokens[0], 660);
-  EXPECT_EQ(tokens[9], 990);
-  EXPECT_EQ(targets[17], 999);
-  EXPECT_THROW(sampler.begin(4, 4), Error);
+  for (int64_t count : {2, 9, 10, 11, 1000}) {
+    TokenFile file = counting_file(folder, count);
+    HeldoutSampler sampler(file, 9);
+    std::vector<int32_t> seen;
+    for (int64_t row = 0; row < sampler.rows(); ++row) {
+      std::vector<int32_t> tokens(12, -1), targets(12, -1), counted(12, -1);
+      sampler.fill(row, 3, {tokens, targets, {}, counted});
+      EXPECT_EQ(tokens[2], -1);
+      for (size_t i = 3; i < 12; ++i) {
+        EXPECT_EQ(counted[i], targets[i] == kNoTarget ? 0 : 1);
+        EXPECT_EQ(tokens[i], counted[i] == 1 ? targets[i] - 1 : 0);
+        if (counted[i] == 1) seen.push_back(targets[i]);
+      }
+    }
+    std::vector<int32_t> wanted(static_cast<size_t>(count - 1));
+    std::iota(wanted.begin(), wanted.end(), 1);
+    EXPECT_EQ(seen, wanted) << count;
+    EXPECT_THROW(sampler.fill(sampler.rows(), 0, {}), Error);
+  }
 }
 
 }  // namespace

@@ -55,14 +55,14 @@ struct Row {
 Row row_of(const DocumentSampler& sampler, int64_t sample, int64_t sequence) {
   Row row{std::vector<int32_t>(static_cast<size_t>(sequence)),
           std::vector<int32_t>(static_cast<size_t>(sequence))};
-  sampler.leaf(sample, 1, 0, 1, row.tokens, row.targets);
+  sampler.rows(sample, 1, {row.tokens, row.targets});
   return row;
 }
 
 TEST(DocumentSampler, ARowIsADocumentAndPadding) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({3, 5, 9}, 1));
-  DocumentSampler sampler(text, 6, false, 1);
+  DocumentSampler sampler(text, 6, Packing::none, 1);
   ASSERT_EQ(sampler.epoch_samples(), 3);
   std::map<int32_t, Row> rows;
   for (int64_t i = 0; i < 3; ++i) {
@@ -79,7 +79,7 @@ TEST(DocumentSampler, ARowIsADocumentAndPadding) {
 TEST(DocumentSampler, QuestionsAreNoTargets) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({6}, 4));
-  DocumentSampler sampler(text, 8, false, 1);
+  DocumentSampler sampler(text, 8, Packing::none, 1);
   EXPECT_EQ(row_of(sampler, 0, 8).targets,
             (std::vector<int32_t>{-100, -100, -100, 1004, 1005, -100, -100, -100}));
 }
@@ -87,7 +87,7 @@ TEST(DocumentSampler, QuestionsAreNoTargets) {
 TEST(DocumentSampler, WholeDocumentsGoOn) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({10}, 0));
-  DocumentSampler sampler(text, 4, false, 1);
+  DocumentSampler sampler(text, 4, Packing::none, 1);
   ASSERT_EQ(sampler.epoch_samples(), 3);
   std::map<int32_t, int32_t> next;
   for (int64_t i = 0; i < 3; ++i) {
@@ -108,7 +108,7 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
     Made made = numbered(lengths, 1);
     TokenText text = written(folder, made);
     constexpr int64_t kSequence = 16;
-    DocumentSampler packed(text, kSequence, true, 3), single(text, kSequence, false, 3);
+    DocumentSampler packed(text, kSequence, Packing::joined, 3), single(text, kSequence, Packing::none, 3);
     int total = 0;
     for (int length : lengths) total += length;
     EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
@@ -137,7 +137,7 @@ TEST(DocumentSampler, OrderDoesNotDependOnRanks) {
   TokenText text = written(folder, numbered(std::vector<int>(50, 5), 1));
   constexpr int64_t kLeaves = 12, kSequence = 6;
   std::vector<std::vector<int32_t>> orders;
-  for (bool packing : {false, true}) {
+  for (Packing packing : {Packing::none, Packing::joined}) {
     for (int64_t ranks : {1, 2, 3, 4}) {
       DocumentSampler sampler(text, kSequence, packing, 9);
       std::vector<int32_t> order;
@@ -145,16 +145,16 @@ TEST(DocumentSampler, OrderDoesNotDependOnRanks) {
         for (int64_t micro = 0; micro < kLeaves / ranks; ++micro) {
           for (int64_t rank = 0; rank < ranks; ++rank) {
             Row row{std::vector<int32_t>(kSequence), std::vector<int32_t>(kSequence)};
-            sampler.leaf(step, kLeaves, micro * ranks + rank, 1, row.tokens, row.targets);
+            sampler.rows(step * kLeaves + micro * ranks + rank, 1, {row.tokens, row.targets});
             order.insert(order.end(), row.tokens.begin(), row.tokens.end());
           }
         }
       }
       orders.push_back(order);
-      EXPECT_EQ(order, orders[packing ? 4 : 0]);
+      EXPECT_EQ(order, orders[packing == Packing::joined ? 4 : 0]);
     }
   }
-  DocumentSampler a(text, kSequence, false, 9), other(text, kSequence, false, 10);
+  DocumentSampler a(text, kSequence, Packing::none, 9), other(text, kSequence, Packing::none, 10);
   int equal_seed = 0, equal_epoch = 0;
   for (int64_t i = 0; i < 50; ++i) {
     equal_seed += a.row(i) == other.row(i);
@@ -169,11 +169,11 @@ TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
   Made made = numbered({10, 10}, 1);
   std::fill(made.targets[0].begin(), made.targets[0].begin() + 7, 0);
   TokenText text = written(folder, made);
-  DocumentSampler sampler(text, 6, false, 1);
+  DocumentSampler sampler(text, 6, Packing::none, 1);
   EXPECT_EQ(sampler.epoch_samples(), 1);
   EXPECT_EQ(sampler.left_out(), 1);
   try {
-    DocumentSampler(text, 6, false, 1, 2);
+    DocumentSampler(text, 6, Packing::none, 1, 2);
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("2 documents make 1 samples of 6 tokens, but one batch needs 2"),
@@ -210,32 +210,29 @@ TEST(TokenText, JoinsRangesOfFiles) {
 TEST(Documents, BeginningsOfDocuments) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({3, 5, 6, 2, 7}, 0));
-  DocumentSampler sampler(text, 10, true, 1);
-  std::vector<int32_t> tokens(20), targets(20), begins(20), whole(20), same(20);
-  sampler.leaf(0, 1, 0, 2, tokens, targets, begins);
-  sampler.leaf(0, 1, 0, 2, whole, same);
+  DocumentSampler sampler(text, 10, Packing::isolated, 1), joined(text, 10, Packing::joined, 1);
+  std::vector<int32_t> tokens(20), targets(20), begins(20), counted(20), whole(20), same(20), rows(20);
+  sampler.rows(0, 2, {tokens, targets, begins, counted});
+  joined.rows(0, 2, {whole, same, rows});
   EXPECT_EQ(tokens, whole);
   EXPECT_EQ(targets, same);
   for (size_t i = 0; i < tokens.size(); ++i) {
     bool goes_on = i % 10 > 0 && tokens[i] != 0 && tokens[i] == tokens[i - 1] + 1;
     EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
-  }
-  std::vector<int32_t> heldout(20), again(20);
-  sampler.windows(0, 2, 2, tokens, targets, begins);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    bool goes_on = i % 10 > 0 && tokens[i] != 0 && tokens[i] == tokens[i - 1] + 1;
-    EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
+    EXPECT_EQ(counted[i], tokens[i] == 0 ? 0 : 1) << i;
+    // A joined row is one text.
+    EXPECT_EQ(rows[i], tokens[i] == 0 ? static_cast<int32_t>(i) : static_cast<int32_t>(i / 10 * 10)) << i;
   }
 }
 
 // In a stream a token ends each document; what follows it is not to be predicted.
 TEST(Documents, BeginningsInAStream) {
-  const std::vector<int32_t> tokens{5, 6, 9, 7, 9, 9, 4, 3, 9, 2};
-  std::vector<int32_t> targets{6, 9, 7, 9, 9, 4, 3, 9, 2, 8}, begins(10);
-  find_documents(9, 5, tokens, targets, begins);
+  std::vector<int32_t> tokens{5, 6, 9, 7, 9, 9, 4, 3, 9, 2}, targets{6, 9, 7, 9, 9, 4, 3, 9, 2, 8},
+      begins(10);
+  find_documents(9, 5, {tokens, targets, begins});
   EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 6, 6, 9}));
   EXPECT_EQ(targets, (std::vector<int32_t>{6, 9, kNoTarget, 9, kNoTarget, kNoTarget, 3, 9, kNoTarget, 8}));
-  find_documents(-1, 5, tokens, targets, begins);
+  find_documents(-1, 5, {tokens, targets, begins});
   EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 5, 5}));
 }
 

@@ -34,23 +34,27 @@ TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
     options.least = c.at("min_batch_size").integer();
     options.most = c.at("max_batch_size").is_null() ? 0 : c.at("max_batch_size").integer();
     options.order = c.at("order").string();
-    options.groups = c.at("groups").integer();
+    const int64_t each = c.at("groups").integer();
     std::vector<int64_t> lengths = integers(c.at("lengths"));
     DynamicBatches batches(lengths, options);
     const Json::Array& groups = c.at("microbatches").array();
-    ASSERT_EQ(batches.batches() * options.groups, static_cast<int64_t>(groups.size())) << c.dump();
-    int64_t documents = 0;
-    for (int64_t b = 0; b < batches.batches(); ++b) {
-      EXPECT_EQ(batches.documents(b), integers(c.at("sizes"))[static_cast<size_t>(b)]);
-      documents += batches.documents(b);
-      for (int64_t g = 0; g < options.groups; ++g, ++compared) {
-        auto group = batches.group(b, g);
+    const int64_t steps = batches.groups() / each;
+    ASSERT_EQ(steps * each, static_cast<int64_t>(groups.size())) << c.dump();
+    int64_t documents = 0, next = 0;
+    for (int64_t step = 0; step < 2 * steps; ++step) {  // the second round is the first again
+      const int64_t first = batches.first_of_step(next, each), at = step % steps * each;
+      EXPECT_EQ(first % batches.groups(), at);
+      EXPECT_EQ(batches.documents(first, each), integers(c.at("sizes"))[static_cast<size_t>(step % steps)]);
+      if (step < steps) documents += batches.documents(first, each);
+      for (int64_t g = 0; g < each; ++g, ++compared) {
+        auto group = batches.group(first + g);
         EXPECT_EQ(std::vector<int64_t>(group.begin(), group.end()),
-                  integers(groups[static_cast<size_t>(b * options.groups + g)]))
+                  integers(groups[static_cast<size_t>(at + g)]))
             << c.dump();
       }
+      next = first + each;
     }
-    EXPECT_EQ(batches.left_out(), static_cast<int64_t>(lengths.size()) - documents);
+    EXPECT_EQ(batches.left_out(each), static_cast<int64_t>(lengths.size()) - documents);
   }
   EXPECT_GT(compared, 40);
 }
@@ -67,10 +71,10 @@ TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
 TEST(DynamicBatches, ARandomOrderIsOneOfAllDocuments) {
   std::vector<int64_t> lengths(50, 3);
   auto drawn = [&](uint64_t seed) {
-    DynamicBatches batches(lengths, {.max_tokens = 9, .order = "random", .seed = seed, .groups = 1});
+    DynamicBatches batches(lengths, {.max_tokens = 9, .order = "random", .seed = seed});
     std::vector<int64_t> out;
-    for (int64_t b = 0; b < batches.batches(); ++b) {
-      auto group = batches.group(b, 0);
+    for (int64_t g = 0; g < batches.groups(); ++g) {
+      auto group = batches.group(g);
       out.insert(out.end(), group.begin(), group.end());
     }
     return out;
@@ -84,11 +88,11 @@ TEST(DynamicBatches, ARandomOrderIsOneOfAllDocuments) {
 }
 
 TEST(DynamicBatches, NothingFitsNowhere) {
-  EXPECT_EQ(DynamicBatches({}, {.max_tokens = 9}).batches(), 0);
+  EXPECT_EQ(DynamicBatches({}, {.max_tokens = 9}).groups(), 0);
   std::vector<int64_t> long_ones{10, 11, 12};
   DynamicBatches none(long_ones, {.max_tokens = 9});
-  EXPECT_EQ(none.batches(), 0);
-  EXPECT_EQ(none.left_out(), 3);
+  EXPECT_EQ(none.groups(), 0);
+  EXPECT_EQ(none.left_out(1), 3);
 }
 
 }  // namespace

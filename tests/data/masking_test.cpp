@@ -43,7 +43,7 @@ class MaskingTest : public testing::Test {
       for (int64_t leaf = 0; leaf < world; ++leaf) {
         Batch one{std::vector<int32_t>(static_cast<size_t>(6 / world * kRow)), {}};
         one.targets = one.tokens;
-        sampler.leaf(step, world, leaf, 6 / world, one.tokens, one.targets);
+        sampler.rows(step * 6 + leaf * (6 / world), 6 / world, {one.tokens, one.targets});
         out.tokens.insert(out.tokens.end(), one.tokens.begin(), one.tokens.end());
         out.targets.insert(out.targets.end(), one.targets.begin(), one.targets.end());
       }
@@ -137,7 +137,7 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
       int64_t sample = epoch * windows + i, begin = sampler.begin(sample);
       if (begin > 2000) continue;
       std::vector<int32_t> tokens(kRow), targets(kRow);
-      sampler.leaf(sample, 1, 0, 1, tokens, targets);
+      sampler.rows(sample, 1, {tokens, targets});
       for (int64_t c = 1; c + 1 < kRow; ++c) {
         ++seen[begin + c - 1];
         hidden[begin + c - 1] += targets[static_cast<size_t>(c)] != kNoTarget;
@@ -154,19 +154,34 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
   EXPECT_GT(mixed, 0.95 * places);
 }
 
-// The held-out rows are the same at every evaluation and in every run, but they are masked.
-TEST_F(MaskingTest, HeldOutRowsAreFixed) {
+// The held-out rows have each place of the text as a target once where its draw says so, the last row, which
+// shares text with the one before it, included.
+TEST_F(MaskingTest, HeldOutRowsHaveEachTargetOnce) {
   Masking rule = masking();
   HeldoutSampler sampler(file_, kRow, &rule);
-  Batch whole{std::vector<int32_t>(12 * kRow), std::vector<int32_t>(12 * kRow)}, again = whole;
-  sampler.windows(0, 12, 12, whole.tokens, whole.targets);
-  for (int64_t i = 0; i < 12; ++i) {
-    auto at = static_cast<size_t>(i * kRow);
-    sampler.windows(i, 1, 12, std::span(again.tokens).subspan(at, kRow),
-                    std::span(again.targets).subspan(at, kRow));
+  constexpr int64_t kWindow = kRow - 2;
+  ASSERT_NE(kTokens % kWindow, 0);
+  EXPECT_EQ(sampler.rows(), kTokens / kWindow + 1);
+  // One row of the whole text has the same draws.
+  std::vector<int32_t> all(kTokens + 2), wanted(all.size()), got(all.size(), kNoTarget);
+  rule.fill(file_, {0, 0, 1u << 31, 4}, 0, all, wanted);
+  int targets = 0;
+  for (int64_t row = 0; row < sampler.rows(); ++row) {
+    std::vector<int32_t> tokens(kRow), own(kRow), counted(kRow);
+    sampler.fill(row, 0, {tokens, own, {}, counted});
+    EXPECT_EQ(std::count(counted.begin(), counted.end(), 1), kRow);
+    const int64_t begin = std::min(row * kWindow, kTokens - kWindow);
+    for (int64_t i = 1; i + 1 < kRow; ++i) {
+      ASSERT_EQ(tokens[static_cast<size_t>(i)], all[static_cast<size_t>(begin + i)]) << row;
+      if (own[static_cast<size_t>(i)] == kNoTarget) continue;
+      ++targets;
+      int32_t& to = got[static_cast<size_t>(begin + i)];
+      EXPECT_EQ(to, kNoTarget) << row;
+      to = own[static_cast<size_t>(i)];
+    }
   }
-  EXPECT_EQ(whole, again);
-  EXPECT_GT(std::count_if(whole.targets.begin(), whole.targets.end(), [](int32_t t) { return t >= 0; }), 20);
+  EXPECT_EQ(got, wanted);
+  EXPECT_GT(targets, 4000);
 }
 
 TEST_F(MaskingTest, RefusesWhatCannotBe) {

@@ -82,7 +82,7 @@ def libds_train(libds, folder):
     config = sections("train", 1) | {
         "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "data": {"paths": [text]},
         "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},
-        "run": {"dir": os.path.join(folder, "run"), "eval_batches": 1, "eval_every": 2, "steps": 5, "sequence": 16,
+        "run": {"dir": os.path.join(folder, "run"), "eval_samples": 2, "eval_every": 2, "steps": 5, "sequence": 16,
                 "threads": 1}}
     seen = []
     libds.train(config, progress=lambda now: seen.append(now._asdict()))

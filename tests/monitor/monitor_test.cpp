@@ -420,27 +420,29 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
   test::TempFolder folder;
   const std::string job = make_monitor_folder(folder / "out", "job");
   {
-    ScalarFiles files(job, 4, 0);
+    ScalarFiles files(job, 0);
     for (int64_t step = 1; step <= 3; ++step) {
       StepRecord record;
       record.step = step;
+      record.samples = 4 * step;
       record.loss = 1.0 / static_cast<double>(step);
       record.lr = 0.5;
       if (step > 1) record.loss_scale = 1024.0 / static_cast<double>(step);
       files.write(record);
     }
-    files.write(EvalRecord{3, 0.25});
+    files.write(EvalRecord{3, 0.25, 12});
   }
   EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.5\n");
   EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"),
             "step,loss_scale\n8,512\n12,341.3333333333333\n");
   EXPECT_EQ(read_file(job + "/Eval_Samples_eval_loss.csv"), "step,eval_loss\n12,0.25\n");
-  ScalarFiles again(job, 4, 8);
+  ScalarFiles again(job, 8);
   StepRecord record;
   record.step = 3;
+  record.samples = 12;
   record.lr = 0.125;
   again.write(record);
-  again.write(SkippedRecord{4, 3.5, 0.125, 256});
+  again.write(SkippedRecord{4, 3.5, 0.125, 256, 16});
   EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n16,0.125\n");
   EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"), "step,loss_scale\n8,512\n16,256\n");
   EXPECT_TRUE(read_file(job + "/Train_Samples_train_loss.csv").ends_with("\n16,3.5\n"));

@@ -44,7 +44,7 @@ class DocumentRun : public testing::Test {
       "zero_optimization": {"stage": 2},
       "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},
       "data": {"format": "jsonl", "heldout": 0.1},
-      "run": {"sequence": 32, "eval_batches": 2, "seed": 5, "threads": 1, "sample_tokens": 8}
+      "run": {"sequence": 32, "eval_samples": 4, "seed": 5, "threads": 1, "sample_tokens": 8}
     })");
     Json patch, run, data;
     run.set("dir", folder_ / dir);

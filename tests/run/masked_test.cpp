@@ -59,7 +59,7 @@ class MaskedRun : public testing::Test {
       "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
       "optimizer": {"type": "AdamW", "params": {"lr": 0.003}},
       "data": {"heldout": 0.1, "tokenizer": "bytes", "mask_token": 1},
-      "run": {"sequence": 24, "eval_every": 2, "eval_batches": 2, "seed": 5, "threads": 1}
+      "run": {"sequence": 24, "eval_every": 2, "eval_samples": 8, "seed": 5, "threads": 1}
     })");
     merge_patch(c, Json::parse(changes));
     Json patch, run, data, section;

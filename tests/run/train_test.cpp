@@ -65,7 +65,7 @@ class RunTrain : public testing::Test {
       "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 100},
       "model": {"family": "gpt", "layers": 2, "hidden": 32, "heads": 2, "dropout": 0.1},
       "data": {"heldout": 0.1},
-      "run": {"sequence": 32, "eval_every": 2, "eval_batches": 2, "save_every": 2, "sample_tokens": 8,
+      "run": {"sequence": 32, "eval_every": 2, "eval_samples": 8, "save_every": 2, "sample_tokens": 8,
               "seed": 5, "threads": 1}
     })");
     Json patch;

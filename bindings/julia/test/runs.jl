@@ -5,7 +5,7 @@
     write(joinpath(folder, "text.txt"), "to train or not to train "^400)
     config(name) = """{"train_micro_batch_size_per_gpu": 2, "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},
         "data": {"paths": ["$folder/text.txt"]},
-        "run": {"dir": "$folder/$name", "eval_batches": 1, "steps": 5, "sequence": 16, "threads": 1}}"""
+        "run": {"dir": "$folder/$name", "eval_samples": 2, "steps": 5, "sequence": 16, "threads": 1}}"""
     seen = []
     Libds.train(p -> push!(seen, p.loss), config("one"); quiet = 2)
     @test length(seen) == 5 && all(isfinite, seen)
@@ -20,7 +20,7 @@ function main_job(folder)
     patch = """{"model": {"layers": 1, "hidden": 32, "vocab": 300, "positions": 32}, "data": {"paths": ["$folder/text.txt"]},
         "zero_optimization": {"offload_optimizer": {"nvme_path": "$folder/nvme"}},
         "scheduler": {"params": {"total_num_steps": 6, "warmup_num_steps": 2}},
-        "run": {"dir": "$folder/run", "sequence": 32, "steps": 6, "eval_every": 3, "eval_batches": 2, "save_every": 3,
+        "run": {"dir": "$folder/run", "sequence": 32, "steps": 6, "eval_every": 3, "eval_samples": 8, "save_every": 3,
                 "sample_tokens": 0, "threads": 1, "bars": null}}"""
     Libds.merge_config(read(joinpath(HERE, "..", "..", "..", "examples", "train.json"), String), patch)
 end

@@ -26,7 +26,7 @@ def small(folder, name="run", **run):
             file.write("to train or not to train " * 400)
     return {"train_micro_batch_size_per_gpu": 2, "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},
             "data": {"paths": [text]},
-            "run": {"dir": os.path.join(folder, name), "eval_batches": 1, "steps": 5, "sequence": 16, "threads": 1, **run}}
+            "run": {"dir": os.path.join(folder, name), "eval_samples": 2, "steps": 5, "sequence": 16, "threads": 1, **run}}
 
 
 class Runs(unittest.TestCase):
@@ -39,7 +39,7 @@ class Runs(unittest.TestCase):
                     "zero_optimization": {"offload_optimizer": {"nvme_path": folder}},
                     "scheduler": {"params": {"total_num_steps": 30, "warmup_num_steps": 3}},
                     "data": {"paths": [str(ROOT / "docs/reference")]},
-                    "run": {"sequence": 64, "steps": 30, "eval_every": 15, "eval_batches": 4, "save_every": 15,
+                    "run": {"sequence": 64, "steps": 30, "eval_every": 15, "eval_samples": 16, "save_every": 15,
                             "sample_every": 0, "sample_tokens": 0, "bars": None, "dir": os.path.join(folder, "run"), "threads": 1},
                 })
             seen = []

@@ -76,7 +76,7 @@ struct DynamicBatchingConfig {
 
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
-  int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, keep = 3, sample_tokens = 256;
+  int64_t steps = 100, eval_every = 0, eval_samples = 0, save_every = 0, keep = 3, sample_tokens = 256;
   int64_t max_skipped_steps =
       1;                     // in a row: the run ends then; of a dynamic loss scale, those at its minimum
   int64_t sample_every = 0;  // steps between samples, the first before step 1; 0: at the end only

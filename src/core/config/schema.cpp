@@ -483,8 +483,7 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "run.eval_every", [](auto& c) -> auto& { return c.run.eval_every; }, count));
   keys.push_back(key(
-      "run.eval_batches", [](auto& c) -> auto& { return c.run.eval_batches; },
-      Limits{.low = 1, .high = 1 << 20}));
+      "run.eval_samples", [](auto& c) -> auto& { return c.run.eval_samples; }, count));
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key("run.async_save", [](auto& c) -> auto& { return c.run.async_save; }));

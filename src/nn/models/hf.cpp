@@ -30,10 +30,10 @@ constexpr std::array<Family, 12> families{{{"gpt2", build_gpt2},
 
 }  // namespace
 
-HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode, HfRows rows) {
+HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode, HfBatch batch) {
   require(bound >= 1, "bound must be at least 1, got {}", bound);
   require(seq >= 1, "sequence must be at least 1, got {}", seq);
-  HfConfig reader(config, mode == HfMode::training, rows);
+  HfConfig reader(config, mode == HfMode::training, batch);
   reader.check_supported();
   auto family = std::find_if(families.begin(), families.end(),
                              [&](const Family& f) { return f.model_type == reader.family(); });

@@ -26,13 +26,15 @@ enum class HfMode { evaluation, training };
 //
 // With HfRows::documents rows are documents of at most `seq` tokens, one behind the other, which see nothing
 // of each other. Then there is no mask, but `begin`, the first row of the document that a row is in, and
-// `positions`, position_offset + the row - begin.
+// `positions`, position_offset + the row - begin. Where batches are padded, mixtral's loss of routers has
+// `counted`, 1 for the rows that it is of, in place of the mask.
 struct HfModel {
   Graph graph;
   std::string family;                                     // model_type of config.json
   bool causal = true;                                     // false: a masked language model
   std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
   int64_t position_offset = 0;                            // see `positions`
+  ValueId token_loss;               // where output 0 has more than the loss of tokens: that alone
   std::vector<std::string> unread;  // keys of config.json without effect, worth a warning
 };
 
@@ -41,7 +43,7 @@ struct HfModel {
 // DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode the noise of routers is
 // refused unless it is 0. A family that is not causal has no documents.
 HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation,
-                 HfRows rows = HfRows::sequences);
+                 HfBatch batch = {});
 
 // The width of the residual stream. Errors as hf_model.
 int64_t hf_hidden(const Json& config);

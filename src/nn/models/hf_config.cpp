@@ -31,10 +31,10 @@ std::string family_of(const Json& document) {
 
 }  // namespace
 
-HfConfig::HfConfig(const Json& document, bool training, HfRows rows)
+HfConfig::HfConfig(const Json& document, bool training, HfBatch batch)
     : document_(document),
       training_(training),
-      rows_(rows),
+      batch_(batch),
       family_(family_of(document)),
       keys_(hf_keys(family_)) {
   if (keys_ == nullptr) {

@@ -18,13 +18,13 @@ namespace ds {
 // for one that libds lacks.
 class HfConfig {
  public:
-  explicit HfConfig(const Json& document, bool training = false,
-                    HfRows rows = HfRows::sequences);  // borrowed
+  explicit HfConfig(const Json& document, bool training = false, HfBatch batch = {});  // borrowed
 
   const std::string& family() const { return family_; }  // model_type
-  HfRows rows() const { return rows_; }                  // what the caller wants
-  const Json* find(std::string_view key) const;          // nullptr: none
-  bool has(std::string_view key) const;                  // the file has it, null counts
+  HfRows rows() const { return batch_.rows; }            // what the caller wants
+  bool padded() const { return batch_.padded; }
+  const Json* find(std::string_view key) const;  // nullptr: none
+  bool has(std::string_view key) const;          // the file has it, null counts
 
   std::string_view positions_key() const { return keys_->positions; }  // HfKeys::positions
   int64_t size(std::string_view key) const;                            // needed; from 1 to kMaxSize
@@ -53,7 +53,7 @@ class HfConfig {
 
   const Json& document_;
   bool training_;
-  HfRows rows_;
+  HfBatch batch_;
   std::string family_;
   const HfKeys* keys_;
   std::vector<std::string> unread_;

@@ -172,6 +172,7 @@ ValueId add_head(HfModel& model, LayerBuilder& build, const HfConfig& config, Va
 void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId extra_loss) {
   Graph& graph = model.graph;
   ValueId loss = graph.add("cross_entropy", {logits, graph.find_value("targets")}, {}, "loss");
+  if (extra_loss.exists()) model.token_loss = loss;
   if (extra_loss.exists()) loss = graph.add("add", {loss, extra_loss}, {}, "loss.total");
   graph.add_output("loss", loss);
   graph.add_output("logits", logits);

@@ -6,4 +6,12 @@ namespace ds {
 // behind the other.
 enum class HfRows { sequences, masked, documents };
 
+// Batches of a model. padded: rows may be padding behind a sequence or a document, and an input `counted`
+// tells what computes over all rows, the loss of routers, which ones count.
+struct HfBatch {
+  HfBatch(HfRows of = HfRows::sequences, bool with_padding = false) : rows(of), padded(with_padding) {}
+  HfRows rows;
+  bool padded;
+};
+
 }  // namespace ds

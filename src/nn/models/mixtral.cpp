@@ -76,6 +76,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
+  ValueId counted = m.balance > 0 && config.padded() ? add_ids(model, "counted") : d.mask;
   Graph& graph = model.graph;
   LayerBuilder build(graph, documents_of(model));
   std::vector<ValueId> routers;
@@ -90,7 +91,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId logits = decoder_logits(model, build, config, d, x);
   ValueId balance;
   if (m.balance > 0) {
-    if (d.mask.exists()) routers.push_back(d.mask);
+    if (counted.exists()) routers.push_back(counted);
     balance = graph.add("load_balance", routers, {{"k", m.chosen}}, "balance");
     balance = graph.add("scale", {balance}, {{"factor", m.balance}}, "balance.weighted");
   }

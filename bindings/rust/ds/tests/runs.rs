@@ -14,7 +14,7 @@ fn main_job(folder: &Path) -> String {
         r#"{{"model": {{"layers": 1, "hidden": 32, "vocab": 300, "positions": 32}}, "data": {{"paths": ["{0}/text.txt"]}},
             "zero_optimization": {{"offload_optimizer": {{"nvme_path": "{0}/nvme"}}}},
             "scheduler": {{"params": {{"total_num_steps": 6, "warmup_num_steps": 2}}}},
-            "run": {{"dir": "{0}/run", "sequence": 32, "steps": 6, "eval_every": 3, "eval_batches": 2, "save_every": 3,
+            "run": {{"dir": "{0}/run", "sequence": 32, "steps": 6, "eval_every": 3, "eval_samples": 8, "save_every": 3,
                      "sample_tokens": 0, "threads": 1, "bars": null}}}}"#,
         folder.display()
     );

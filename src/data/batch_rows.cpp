@@ -1,0 +1,35 @@
+#include "data/batch_rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "data/masking.h"
+
+namespace ds {
+
+BatchRows BatchRows::part(size_t at, size_t count) const {
+  auto of = [&](std::span<int32_t> all) { return all.empty() ? all : all.subspan(at, count); };
+  return {of(tokens), of(targets), of(begins), of(counted)};
+}
+
+void pad(size_t at, size_t count, const BatchRows& to) {
+  const BatchRows rows = to.part(at, count);
+  std::fill(rows.tokens.begin(), rows.tokens.end(), 0);
+  std::fill(rows.targets.begin(), rows.targets.end(), kNoTarget);
+  std::iota(rows.begins.begin(), rows.begins.end(), static_cast<int32_t>(at));
+  std::fill(rows.counted.begin(), rows.counted.end(), 0);
+}
+
+void check_rows(const BatchRows& to, int64_t wanted) {
+  const auto count = static_cast<size_t>(wanted);
+  require(to.tokens.size() == count && to.targets.size() == count,
+          "tokens and targets must hold {} elements each, got {} and {}", wanted, to.tokens.size(),
+          to.targets.size());
+  ensure(
+      (to.begins.empty() || to.begins.size() == count) && (to.counted.empty() || to.counted.size() == count),
+      "begins and counted of {} and {} elements beside {} tokens", to.begins.size(), to.counted.size(),
+      wanted);
+}
+
+}  // namespace ds
