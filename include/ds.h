@@ -567,12 +567,13 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
  * A step whose loss or gradients are not finite is skipped: the call returns DS_OK, parameters and states
  * stay as they were, ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
  * {engine.train.skipped}
- * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks */
+ * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks, as the configuration's
+ * loss_average has it */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 ds_stream* stream, double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
  * samples of its own, until all ranks have called it. After that, all ranks can train on data again.
- * {engine.join} Loss and gradient of such a step are means over the samples that there are.
+ * {engine.join} Loss and gradient of such a step are means over the samples, or targets, that there are.
  * {engine.join.means} Native mode. Collective with the steps of the other ranks and with their call of this
  * function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
@@ -586,7 +587,8 @@ DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, s
                             ds_stream* stream, double* out_loss);
 DS_API ds_status ds_backward(ds_engine* engine);
 DS_API ds_status ds_step(ds_engine* engine);
-/** Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+/** Computes the loss of one micro-batch without dropout, as the mean over ranks; with loss_average "tokens"
+ * over the targets of all ranks, 0 if there are none. Collective.
  * @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                ds_stream* stream, double* out_loss);
@@ -732,7 +734,7 @@ typedef struct ds_step_result {
   size_t struct_size;
   int64_t step;     /**< steps made so far, including skipped ones */
   int64_t updates;  /**< optimizer updates so far */
-  double loss;      /**< mean over all ranks */
+  double loss;      /**< mean over all ranks, by loss_average */
   double grad_norm; /**< of the mean gradient, before clipping */
   double lr;        /**< of group 0 */
   int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, and nothing was updated */
@@ -751,15 +753,22 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
 /** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
  * "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
  * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
- * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it), and
- * the numbers of ds_engine_set as the next step will use them; a name without a group means
- * group 0. */
+ * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it),
+ * "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the numbers of
+ * ds_engine_set as the next step will use them; a name without a group means group 0. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay", with
  * Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to configuration and
  * schedule. Such a name changes all groups of parameters, "param_groups[1].lr" one. A checkpoint saves what
  * was set. {engine.set} Call it between the same steps and with the same value on all ranks; it does not
  * communicate.
+ *
+ * "micro_weight" is another kind of number: with loss_average "tokens" in delegate mode, what this rank's
+ * gradients of the running micro-step count for, 0 or more, for example its number of targets. Hand over
+ * gradients that are to be added up as they are, those of the sum of the losses of the targets; the step
+ * divides their sum by the sum of the weights of all its micro-steps and ranks. {delegate.weight} Set it in
+ * each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
+ * {delegate.weight.missing}
  * @return DS_ERROR_NOT_FOUND for any other name. {engine.set.name} DS_ERROR_INVALID_ARGUMENT for a value that
  * the configuration would refuse. {engine.set.value} */
 DS_API ds_status ds_engine_set(ds_engine* engine, const char* name, double value);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "core/base/tier.h"
 #include "core/base/trace.h"
 #include "core/graph/ops.h"
+#include "engine/delegate.h"
 #include "engine/overhead.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
@@ -40,6 +42,8 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "loss") return control.last().loss;
   if (name == "grad_norm") return control.last().grad_norm;
   if (name == "loss_scale") return control.scaler().scale;
+  if (name == ds::DelegateEngine::kWeightName && handle.delegate)
+    return handle.delegate->weight().value_or(std::numeric_limits<double>::quiet_NaN());
   if (std::optional<double> set = control.get(name)) return *set;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
@@ -47,7 +51,7 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
             "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, nvme_bytes, "
-            "overhead_bytes, "
+            "overhead_bytes, micro_weight of a delegate, "
             "param_groups, lr, or another one of ds_engine_set, got '{}'",
             name);
 }

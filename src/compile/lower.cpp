@@ -78,6 +78,10 @@ Operand Lowering::result(ValueId id) {
     o.buffer = plan_.loss;
     o.stride = size_of(type.dtype);
     o.begin = micro_.number() * o.stride;
+  } else if (id == graph_.loss_weight && plan_.loss_unit > 0) {
+    o.buffer = plan_.loss;
+    o.stride = size_of(type.dtype);
+    o.begin = (plan_.accumulation + micro_.number()) * o.stride;
   } else {
     o.buffer =
         builder_.transient(graph_.values[id].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
@@ -123,6 +127,7 @@ void Lowering::forward() {
   std::fill(needed.begin() + end.number(), needed.end(), 1);
   NodeId loss = graph_.outputs.empty() ? NodeId() : graph_.values[graph_.outputs[0].value].producer;
   if (loss.exists()) needed[loss] = 1;
+  if (graph_.loss_weight.exists()) needed[graph_.values[graph_.loss_weight].producer] = 1;
   need_inputs(needed);
   for (NodeId id : IdRange(NodeId(0), end)) {
     if (needed[id]) node(id);

@@ -21,7 +21,7 @@ class Lowering {
            ProgramBuilder& builder, StepBuffers& buffers);
 
   // The actions of a step of `micros` micro-steps, one after the other, each with a segment of its own.
-  // forward: nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro].
+  // forward: nodes before the backward part that it or the loss needs; loss and loss_weight go to plan.loss.
   // backward: nodes of the backward part, after zeroing the padding of the gradient buckets; "backward_last"
   // of the last micro-step.
   void run(std::span<const Action> schedule, int32_t micros);

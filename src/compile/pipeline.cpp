@@ -24,6 +24,7 @@
 #include "passes/cse.h"
 #include "passes/fused_head.h"
 #include "passes/fusion.h"
+#include "passes/loss_weight.h"
 #include "passes/precision.h"
 #include "passes/recompute.h"
 #include "zero/compressed_update.h"
@@ -51,8 +52,9 @@ class Compiler {
     if (const Optimizer& optimizer = optimizer_of(config_.optimizer); optimizer.compresses()) {
       for (StepForm form : optimizer.compression->forms) step(plan_.other_forms[form], form);
     }
-    evaluate(plan_.eval, Phase::eval, plan_.eval_graph,
-             {{plan_.eval_graph.outputs[0].value, plan_.eval_loss}});
+    std::vector<std::pair<ValueId, BufferId>> evaluated{{plan_.eval_graph.outputs[0].value, plan_.eval_loss}};
+    if (plan_.eval_weight.exists()) evaluated.emplace_back(plan_.eval_graph.loss_weight, plan_.eval_weight);
+    evaluate(plan_.eval, Phase::eval, plan_.eval_graph, evaluated);
     if (plan_.logits.exists()) {
       evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1].value, plan_.logits}});
     }
@@ -134,8 +136,12 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
         plan.zero.add(Holds::input, "input." + value.name, value.type.dtype, numel, Tier::device));
   }
   DType loss = plan.graph.type(plan.graph.outputs[0].value).dtype;
-  plan.zero.loss = plan.zero.add(Holds::loss, "loss", loss, config.accumulation, Tier::device);
+  const bool weighted = plan.graph.loss_weight.exists();
+  if (weighted) plan.zero.loss_unit = loss_unit(plan.graph);
+  const int64_t numbers = weighted ? 2 * config.accumulation : config.accumulation;
+  plan.zero.loss = plan.zero.add(Holds::loss, "loss", loss, numbers, Tier::device);
   plan.eval_loss = plan.zero.add(Holds::result, "eval_loss", loss, 1, Tier::device);
+  if (weighted) plan.eval_weight = plan.zero.add(Holds::result, "eval_weight", loss, 1, Tier::device);
   if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1].value);
     plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype, type.shape.numel(plan.graph.bound),
@@ -198,6 +204,7 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
   if (config.fused_head == "auto" && pays) fuse_head(graph, kFewestHeadWords);
   copy_plain_outputs(graph);
+  if (config.by_tokens()) weigh_by_targets(graph);
   return graph;
 }
 
@@ -285,7 +292,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   // of words: tensor cores need that (docs/adr/0055).
   if (config.fused_head == "auto" && config.compute != DS_DTYPE_F32 && !runs_host_kernels(config.device))
     fuse_head(plan.graph, kFewestHeadWords, true);
-  differentiate(plan.graph, plan.graph.outputs[0].value);
+  differentiate(plan.graph, weighted_loss(plan.graph));
   if (config.scales_loss()) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute == "cheap") recompute_cheap(plan.graph);

@@ -36,10 +36,12 @@ struct Plan {
   Graph graph;         // with precision, backward and cse applied
   Graph eval_graph;    // its forward part as `eval` runs it
   BufferId eval_loss;  // f32[1]
-  BufferId logits;     // compute type [bound, vocabulary], when the graph has a second output
-  Program init;        // draws parameters
-  Program refresh;     // parameters from masters
-  Program step;        // forward[0] backward[0] ... update
+  // f32[1]: Graph::loss_weight; none without one.
+  BufferId eval_weight;
+  BufferId logits;  // compute type [bound, vocabulary], when the graph has a second output
+  Program init;     // draws parameters
+  Program refresh;  // parameters from masters
+  Program step;     // forward[0] backward[0] ... update
   // The same of the optimizer's other forms of a step.
   std::map<StepForm, Program> other_forms;
   Program eval;   // forward without dropout

@@ -74,7 +74,7 @@ bool copies(const StepSight& sight, InstrId instr) {
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   std::vector<double> terms;
   const StepScalars block = block_of(sight, in);
-  double scale = static_cast<double>(std::max<int64_t>(block.leaves, 1)) * block.loss_scale;
+  double scale = divisor_of(block);
   const ElementRun whole{0, norms.numel(), 0};
   for (const ElementRun& run : in.runs.empty() ? std::span(&whole, 1) : std::span(in.runs)) {
     for (int64_t i = run.begin; i < run.end; ++i) terms.push_back(norms.as<double>()[i]);
@@ -93,28 +93,33 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
          factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(block.loss);
-  if (in.attrs.integer_or("unchecked", 0) != 0) skip = block.leaves == 0;
+  if (in.attrs.integer_or("unchecked", 0) != 0) skip = false;
+  skip = skip || !(block.weight > 0);
   Verdict worst = judge_number("norm", block.grad_norm, norm);
   if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", block.grad_scale, factor / scale));
   worst.keep_worse(judge_number("skip", static_cast<double>(block.skip), skip ? 1 : 0));
   return worst;
 }
 
-// Mean of the leaves of all ranks, micro-step by micro-step, in f64.
+// Mean of the leaves of all ranks by what they count for, micro-step by micro-step, in f64.
 Verdict judge_losses(const StepSight& sight, const Instr& in, const TensorView& all) {
   const StepScalars block = block_of(sight, in);
-  double sum = 0;
-  int64_t leaves = 0, micros = sight.zero.accumulation;
+  double sum = 0, weights = 0;
+  int64_t leaves = 0, micros = sight.zero.accumulation, unit = sight.zero.loss_unit;
   int64_t ranks = sight.program.mesh.data_size();
   for (int64_t leaf = 0; leaf < micros * ranks; ++leaf) {
-    int64_t rank = leaf % ranks, micro = leaf / ranks;
-    float loss = all.as<float>()[rank * micros + micro];
+    const float* own = all.as<float>() + leaf % ranks * (all.numel() / ranks);
+    float loss = own[leaf / ranks];
     if (std::bit_cast<uint32_t>(loss) == kNoLeaf) continue;
-    sum += loss;
     ++leaves;
+    double weight = unit > 0 ? own[micros + leaf / ranks] : 1;
+    if (weight > 0) sum += weight * loss;
+    weights += weight;
   }
   Verdict worst = judge_number("leaves", static_cast<double>(block.leaves), static_cast<double>(leaves));
-  worst.keep_worse(judge_number("loss", block.loss, sum / static_cast<double>(leaves)));
+  worst.keep_worse(judge_number("loss", block.loss, sum / weights));
+  worst.keep_worse(
+      judge_number("weight", block.weight, weights / static_cast<double>(std::max<int64_t>(unit, 1))));
   return worst;
 }
 

@@ -239,6 +239,7 @@ std::string Checkpoints::numerics_key() const {
                                                        : "micro"},
                          {"optimizer", optimizer_text(config.optimizer)},
                          {"libds", library_version()}};
+  if (config.by_tokens()) parts.emplace_back("loss_average", config.loss_average);
   if (config.gradient_compression.on())
     parts.emplace_back("compressed", config.gradient_compression.type +
                                          (config.gradient_compression.type == "top_k"

@@ -29,7 +29,11 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -330,6 +334,37 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   pending_ = {};
 }
 
+void DelegateEngine::set_weight(double weight) {
+  const char* call = "ds_engine_set of micro_weight";
+  if (!config().by_tokens())
+    raise(DS_ERROR_STATE, "{} needs loss_average \"tokens\", got \"{}\"", call, config().loss_average);
+  require_started();
+  require_training(call);
+  require(std::isfinite(weight) && weight >= 0, "micro_weight must be a finite number of at least 0, got {}",
+          weight);
+  if (micro_ >= config().accumulation) {
+    raise(DS_ERROR_STATE, "{} comes after {} of {} micro-steps: ds_step must follow", call, micro_,
+          config().accumulation);
+  }
+  weight_ = weight;
+}
+
+void DelegateEngine::take_weight() {
+  if (!config().by_tokens()) return;
+  weights_.resize(static_cast<size_t>(micro_));
+  weights_.push_back(*std::exchange(weight_, std::nullopt));
+  if (std::ssize(weights_) < config().accumulation) return;
+  const auto ranks = static_cast<size_t>(runtime_.data_ranks().size());
+  std::vector<double> all(weights_.size() * ranks);
+  runtime_.data_ranks().all_gather(weights_.data(), all.data(), weights_.size() * sizeof(double),
+                                   "weights of micro-steps");
+  double sum = 0;
+  for (size_t m = 0; m < weights_.size(); ++m) {
+    for (size_t r = 0; r < ranks; ++r) sum += all[r * weights_.size() + m];
+  }
+  control_.set_weight(sum);
+}
+
 void DelegateEngine::end_micro_step() {
   require_started();
   require_training("ds_backward");
@@ -337,13 +372,19 @@ void DelegateEngine::end_micro_step() {
     raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
           config().accumulation);
   }
+  if (config().by_tokens() && !weight_)
+    raise(DS_ERROR_STATE, "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight",
+          micro_);
   if (!begun_) begin_step();
   for (ParamId p : specs_.ids()) {  // places that were viewed for nothing are the engine's again
     if (grad_streams_[p] && !has_grad_[p]) grad_streams_[p]->synchronize();
   }
   bool followed = follow({HostEvent::Kind::end, {}});
   begun_ = true;
-  if (!followed) runtime_.guarded([&] { reduce_ready(true); });
+  runtime_.guarded([&] {
+    if (!followed) reduce_ready(true);
+    take_weight();
+  });
   ++micro_;
   begin_micro_step();
 }
@@ -361,7 +402,10 @@ StepResult DelegateEngine::step() {
   }
   runtime_.guarded([&] { finish_calls(); });
   std::string reason;
-  if (control_.skips()) {
+  if (control_.skips() && control_.weight() == 0) {
+    reason =
+        fmt::format("step {} is skipped: the weights of its micro-steps are all 0", control_.steps() + 1);
+  } else if (control_.skips()) {
     reason = fmt::format("step {} is skipped: gradient norm {}; first tensor with NaN or infinity: {}",
                          control_.steps() + 1, std::abs(control_.scalars().grad_norm), bad_tensor());
   }

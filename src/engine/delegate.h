@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -76,6 +77,10 @@ class DelegateEngine final : private StateStore::Owner {
   };
   // Once per parameter and micro-step.
   void grad_ready(ParamId param, const Gradient& grad);
+  // By tokens, in each micro-step and on each rank: what its gradients, which are handed over as they are to
+  // be added up, count for. The step divides their sum by the sum of all weights. Not collective.
+  void set_weight(double weight);
+  std::optional<double> weight() const { return weight_; }  // none: not said yet
   void end_micro_step();
   // A step with NaN or infinity in its gradients is skipped and says so: nothing but the counter of
   // iterations has changed then.
@@ -87,9 +92,12 @@ class DelegateEngine final : private StateStore::Owner {
   // StepControl::set, on all ranks alike.
   void set(std::string_view name, double value) {
     runtime_.guarded([] {});  // a poisoned engine makes no step
+    if (name == kWeightName) return set_weight(value);
     require_idle("ds_engine_set");
     control_.set(name, value);
   }
+  // The name of weight() among the numbers of an engine.
+  static constexpr std::string_view kWeightName = "micro_weight";
   StateStore& store() { return store_; }
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }
@@ -146,6 +154,8 @@ class DelegateEngine final : private StateStore::Owner {
   // What step_ had of this micro-step's gradients when it was left at `done`.
   void take_gradients(Position done);
   void finish_calls();
+  // Of the running micro-step; of the last one, all ranks learn the weights of the step.
+  void take_weight();
   void record(IdVector<EventId, HostEvent> order, std::string hash);
   IdVector<EventId, HostEvent> training_calls() const;
   void compare_orders(const std::string& mine);
@@ -206,7 +216,9 @@ class DelegateEngine final : private StateStore::Owner {
   IdVector<BucketId, char> reduced_;                     // by the recorded program, in this micro-step
   BucketId next_reduce_;                                 // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
-  Gradient pending_;  // of the call that is being made
+  std::optional<double> weight_;  // of this micro-step
+  std::vector<double> weights_;   // of those before it
+  Gradient pending_;              // of the call that is being made
   StepObserver* observer_ = nullptr;
 };
 

@@ -164,6 +164,9 @@ void Engine::begin_step() {
 
 const StepResult& Engine::finish_step() {
   if (!control_.skips()) return control_.finish();
+  if (control_.weight() == 0)
+    return control_.finish(
+        fmt::format("step {} is skipped: none of its micro-batches has a target", control_.steps() + 1));
   std::string tensor = bad_tensor();
   const double loss = control_.loss();  // a NaN has no sign to show
   return control_.finish(
@@ -275,27 +278,33 @@ std::string Engine::bad_tensor() {
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& stream) {
-  const auto loss = static_cast<float>(eval_alone(inputs, stream));
-  std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
-  runtime_.guarded([&] { runtime_.data_ranks().all_gather(&loss, all.data(), sizeof loss, "eval loss"); });
-  double sum = 0;
-  for (float l : all) sum += l;
-  return sum / static_cast<double>(all.size());
+  const EvalLeaf own = eval_alone(inputs, stream);
+  std::vector<EvalLeaf> all(static_cast<size_t>(runtime_.data_ranks().size()));
+  runtime_.guarded([&] { runtime_.data_ranks().all_gather(&own, all.data(), sizeof own, "eval loss"); });
+  double sum = 0, weights = 0;
+  for (const EvalLeaf& leaf : all) {
+    if (leaf.weight == 0) continue;
+    sum += static_cast<double>(leaf.weight) * static_cast<double>(leaf.loss);
+    weights += leaf.weight;
+  }
+  return weights == 0 ? 0 : sum / weights;  // as a cross_entropy without targets
 }
 
-double Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& stream) {
+EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
   int64_t n = check_inputs(plan_.eval, inputs, 1, stream);
   control_.begin_evaluation();
-  float loss = 0;
+  EvalLeaf own;
   runtime_.guarded([&] {
     eval_->set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
     eval_->run();
-    runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
+    runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &own.loss, sizeof own.loss);
+    if (plan_.eval_weight.exists())
+      runtime_.read(runtime_.buffer(plan_.eval_weight), 0, &own.weight, sizeof own.weight);
   });
-  return loss;
+  return own;
 }
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {

@@ -32,6 +32,11 @@ struct InputView {
   int64_t numel = 0;
 };
 
+// The loss of one evaluated batch and, with loss_average "tokens", the number of its targets.
+struct EvalLeaf {
+  float loss = 0, weight = 1;
+};
+
 // Native mode: libds owns forward and backward.
 class Engine final : private StateStore::Owner {
  public:
@@ -47,18 +52,19 @@ class Engine final : private StateStore::Owner {
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
                          const StreamRef& stream = nullptr);
   // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
-  // all ranks have joined. Means are of the leaves that there are. Returns the steps taken.
+  // all ranks have joined. Means are of the leaves that there are. Returns the steps taken. A step of which
+  // nothing counts is skipped and says so.
   int64_t join();
   // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns this rank's
   // loss.
   double forward(std::span<const InputView> micro_inputs, const StreamRef& stream = nullptr);
   void backward();
   StepResult step();
-  // Collective: mean over ranks of the loss of one batch a rank, without dropout; refused between forward and
-  // step.
+  // Collective: mean over ranks of the loss of one batch a rank, without dropout, by tokens weighted by their
+  // targets and 0 where none has any; refused between forward and step.
   double eval_batch(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
-  // The same of this rank's batch alone, which the other ranks are not told of. They make the call, too.
-  double eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
+  // Returns the loss of this rank's batch alone, which the other ranks are not told. They make the call, too.
+  EvalLeaf eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
   // Collective: output 1 of the graph as f32, row-major.
   std::vector<float> infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 

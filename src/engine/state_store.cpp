@@ -84,8 +84,7 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
       raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", TensorName(name));
     int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
-    double leaves = static_cast<double>(std::max<int64_t>(control_.leaves(), 1));
-    auto scale = static_cast<float>(1.0 / (leaves * control_.scalars().loss_scale));
+    auto scale = static_cast<float>(1.0 / divisor_of(control_.scalars()));
     if (owner_.own_gradients())
       return {{sum, 0, zero_.part_numel(b, 0)}, 0, scale * static_cast<float>(zero_.mesh.data_size()), false};
     return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};

@@ -22,6 +22,7 @@ namespace ds {
 StepControl::StepControl(const Config& config, int world) : config_(config) {
   scalars_.seed = config.run.seed;
   scalars_.leaves = config.accumulation * world;
+  scalars_.weight = static_cast<double>(scalars_.leaves);
   configured_.push_back(group_scalars(config.optimizer));
   for (const ParamGroup& group : config.optimizer.groups)
     configured_.push_back(group_scalars(config.optimizer, group));
@@ -162,11 +163,11 @@ const StepResult& StepControl::finish(std::string reason) {
     ++scalars_.updates;
   }
   const bool f16 = config_.scales_loss();
-  // A step without any data says nothing of the scale.
-  const bool overflow = skips() && leaves() > 0,
+  // A step without any data, or of which nothing counts, says nothing of the scale.
+  const bool overflow = skips() && weight() > 0,
              floor = f16 && overflow && at_floor(config_.loss_scale, scaler_);
   const LossScaler before = scaler_;
-  if (f16 && (leaves() > 0)) scaler_ = next_scaler(config_.loss_scale, scaler_, overflow);
+  if (f16 && weight() > 0) scaler_ = next_scaler(config_.loss_scale, scaler_, overflow);
   if (f16 && skips()) {
     reason += scaler_.scale == before.scale
                   ? fmt::format("; the loss scale is {}", before.scale)

@@ -46,6 +46,7 @@ class StepControl {
   const StepResult& last() const { return last_; }
   double loss() const { return scalars_.loss; }       // of the step, known behind the instruction `losses`
   int64_t leaves() const { return scalars_.leaves; }  // that it is the mean of: those that there are
+  double weight() const { return scalars_.weight; }   // of those, all together
   bool skips() const { return scalars_.skip != 0; }   // known behind `clip`
 
   // Of each group of parameters, what updates read: of the step that runs, between steps of the next one.
@@ -79,6 +80,8 @@ class StepControl {
   void begin_evaluation() { scalars_.train = 0; }
   // This rank has no data: its leaves are not there.
   void set_absent(bool absent) { scalars_.absent = absent ? 1 : 0; }
+  // What a host says that the gradients of the step count for, all together.
+  void set_weight(double weight) { scalars_.weight = weight; }
   // A caller has overwritten this parameter's gradient of the step, with NaN or infinity unless `finite`.
   void gradient_written(const std::string& param, bool finite);
   // A parameter to whose gradient NaN or infinity was written; "": none.

@@ -75,6 +75,7 @@ constexpr Accuracy kTable[] = {
     {"layerdrop_dx", one, kOneResult},
     {"scale_rows", one, kOneResult},
     {"fill", one, kOneResult},
+    {"count_targets", one, kOneResult},
     {"cast", one, kOneResult},
     // Instructions on what ZeRO keeps, and updates.
     {"zero", one, kOneResult},

@@ -13,16 +13,15 @@ namespace ds {
 // multiplies sums by undoes the loss scale, averages and clips at once.
 inline void clip_by(const KernelContext& c, double squares) {
   auto& scalars = *c.out[0].as<StepScalars>();
-  const double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
-  const double scale = leaves * scalars.loss_scale;
+  const double scale = divisor_of(scalars);
   const double norm = std::sqrt(squares * static_cast<double>(c.attrs.integer_or("ranks", 1))) / scale;
   const double max_norm = c.attrs.real("max_norm");
   const double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   scalars.grad_norm = norm;
   scalars.grad_scale = coefficient / scale;
   bool finite = std::isfinite(norm) && std::isfinite(scalars.loss);
-  if (c.attrs.integer_or("unchecked", 0) != 0) finite = scalars.leaves > 0;
-  scalars.skip = finite ? 0 : 1;
+  if (c.attrs.integer_or("unchecked", 0) != 0) finite = true;
+  scalars.skip = finite && scalars.weight > 0 ? 0 : 1;
 }
 
 }  // namespace ds

@@ -26,6 +26,7 @@ void rename(std::vector<ValueId>& ids, const Names& names) {
 
 void rename_results(Graph& graph, const Names& names) {
   for (GraphOutput& out : graph.outputs) out.value = names[out.value];
+  if (graph.loss_weight.exists()) graph.loss_weight = names[graph.loss_weight];
   for (Parameter& p : graph.params) {
     if (p.grad.exists()) p.grad = names[p.grad];
   }
@@ -54,6 +55,7 @@ Kept merge(Graph& graph) {
 void drop_dead(const Graph& graph, Kept& keep) {
   IdVector<ValueId, char> used(graph.values.size(), 0);
   for (const GraphOutput& out : graph.outputs) used[out.value] = 1;
+  if (graph.loss_weight.exists()) used[graph.loss_weight] = 1;
   for (const Parameter& p : graph.params) {
     if (p.grad.exists()) used[p.grad] = 1;
   }

@@ -203,7 +203,7 @@ double Loop::evaluate(bool last) {
     Part& part = own[static_cast<size_t>(round)];
     part.targets = std::count_if(batch.targets.begin(), batch.targets.end(),
                                  [](int32_t target) { return target != kNoTarget; });
-    part.loss = engine_.eval_alone(views(1, unit));
+    part.loss = engine_.eval_alone(views(1, unit)).loss;
     if (round + 1 < rounds && stop_asked_of_any(comm, options_.stop)) return kNoLoss;
   }
   comm.all_gather(own.data(), all.data(), static_cast<int64_t>(own.size() * sizeof(Part)), "held-out losses");

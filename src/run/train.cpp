@@ -337,7 +337,13 @@ class Run {
     log_->note("run folder " + folder_.path);
     if (!text_.lines.empty()) log_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) log_->note(masking);
-    if (std::string rows = data_->rows(); !rows.empty()) log_->note(rows);
+    const std::string rows = data_->rows();
+    if (!rows.empty()) log_->note(rows);
+    if (config_.by_tokens()) {
+      log_->note("loss: mean over the targets of a step (loss_average: \"tokens\")");
+    } else if (!rows.empty()) {
+      log_->note("loss: mean over micro-batches (loss_average: \"tokens\" averages over targets)");
+    }
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
       log_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
     }

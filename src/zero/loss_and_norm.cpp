@@ -113,17 +113,19 @@ Attrs clip_attrs(const Config& config) {
 }  // namespace
 
 void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
-  int64_t mine = plan.accumulation, leaves = mine * plan.mesh.data_size();
-  StateRef own{plan.loss, 0, mine};
-  StateRef all{builder.transient("losses", DS_DTYPE_F32, leaves, Tier::device), 0, leaves};
+  StateRef own = all_of(builder, plan.loss);
+  int64_t count = own.numel * plan.mesh.data_size();
+  StateRef all{builder.transient("losses", DS_DTYPE_F32, count, Tier::device), 0, count};
   builder
       .emit(Op::all_gather,
             {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
       .group = plan.mesh.data_group();
+  Attrs attrs{{"micros", plan.accumulation}};
+  if (plan.loss_unit > 0) attrs.set("unit", plan.loss_unit);
   builder.emit(Op::losses,
                {flat_operand(builder, all, Access::read),
                 flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
-               {{"micros", mine}});
+               std::move(attrs));
   builder.end_segment(Phase::losses);
 }
 

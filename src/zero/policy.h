@@ -139,7 +139,10 @@ struct ZeroPlan {
     int64_t rows = 0, cols = 0;
   };
   IdVector<ParamId, Matrix> matrices;
-  BufferId loss;  // f32[accumulation]: loss of each micro-step of this rank
+  // f32[accumulation]: loss of each micro-step of this rank. With a loss_unit u, a power of two, the weight w
+  // of each follows them, and gradients of the micro-step are w / u times those of its loss.
+  BufferId loss;
+  int64_t loss_unit = 0;
   TrainedParams trained;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.

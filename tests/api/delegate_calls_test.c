@@ -252,6 +252,42 @@ static void evaluation(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+/* Proves {delegate.weight} and {delegate.weight.missing}: rank r hands over r + 1 and counts for 3 r + 1. */
+static void weights(int rank, ds_comm* comm, void* data) {
+  char config[1024];
+  ds_engine* engine;
+  float values[NUMEL], mean[NUMEL];
+  ds_tensor* grad;
+  double weight = 0;
+  int i;
+  (void)data;
+  strcpy(config, sgd);
+  strcpy(strrchr(config, '}'), ", \"loss_average\": \"tokens\"}");
+  engine = registered(comm, config, NUMEL);
+  check_ok(ds_engine_start(engine), "start");
+  for (i = 0; i < NUMEL; ++i) values[i] = (float)(rank + 1);
+  grad = tensor_of(values);
+  check_ok(give(engine, 0, grad), "gradient");
+  check_error(ds_backward(engine), DS_ERROR_STATE, "micro_weight");
+  check_error(ds_engine_set(engine, "micro_weight", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, got -1");
+  check_ok(ds_engine_get(engine, "micro_weight", &weight), "none yet");
+  check(weight != weight, "NaN");
+  check_ok(ds_engine_set(engine, "micro_weight", 3 * rank + 1), "weight");
+  check_ok(ds_engine_get(engine, "micro_weight", &weight), "weight");
+  check(weight == 3 * rank + 1, "as it was set");
+  check_ok(ds_backward(engine), "backward");
+  check_ok(ds_engine_read(engine, 0, "grad", mean, NUMEL), "mean");
+  check(mean[0] > 0.599f && mean[0] < 0.601f, "3 / 5");
+  check_ok(ds_step(engine), "step");
+  check_ok(ds_engine_read(engine, 0, "master", mean, NUMEL), "master");
+  check(mean[0] < -0.299f && mean[0] > -0.301f, "a step of 0.5");
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+  engine = started(comm);
+  check_error(ds_engine_set(engine, "micro_weight", 1), DS_ERROR_STATE, "loss_average");
+  ds_engine_destroy(engine);
+}
+
 int main(int argc, char** argv) {
   snprintf(folder, sizeof folder, "%s/delegate_calls", argc > 1 ? argv[1] : ".");
   before_the_start();
@@ -262,5 +298,6 @@ int main(int argc, char** argv) {
   run_ranks("api_place_first", RANKS, place_first, NULL);
   run_ranks("api_order", RANKS, order, NULL);
   run_ranks("api_evaluation", RANKS, evaluation, NULL);
+  run_ranks("api_weights", RANKS, weights, NULL);
   return 0;
 }

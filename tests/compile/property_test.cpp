@@ -40,13 +40,13 @@ struct Case {
     return fmt::format(
         "seed {}: stage {} states {} params {} world {} leaves {} {} {} clip {} bucket {} persist {} "
         "prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} threads {} "
-        "pieces {} sparse {} chaos {}",
+        "pieces {} sparse {} chaos {} mean by {}",
         seed, z.stage, tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
         config.reproducible ? "tree" : config.reduction, dtype_name(config.compute), config.gradient_clipping,
         z.reduce_bucket_size, z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters,
         z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes,
         z.mics_shard_size, z.hpz_partition_size, threads, pieces, config.sparse_gradients,
-        chaos ? std::to_string(*chaos) : "off");
+        chaos ? std::to_string(*chaos) : "off", config.loss_average);
   }
 };
 
@@ -72,6 +72,8 @@ Case plain_case(uint64_t seed) {
     c.leaves = c.world * (8 + longer.below(13));
     c.config.accumulation = c.leaves / c.world;
   }
+  const bool targets = c.graph.type(c.graph.inputs.back()).dtype == DS_DTYPE_I32;
+  if (Dice tokens(seed, 8); targets && tokens.one_in(2)) c.config.loss_average = "tokens";
   return c;
 }
 
@@ -177,7 +179,9 @@ void draw_rows(const Case& c, size_t k, int step, int64_t leaf, Input& input) {
     float number = static_cast<float>(normal_element(stream, e));
     if (input.dtype == DS_DTYPE_F32) input.put(number);
     if (input.dtype == DS_DTYPE_BF16) input.put(bf16(number));
-    if (input.dtype == DS_DTYPE_I32) input.put(static_cast<int32_t>(stream.block(e)[0] % table));
+    const bool dropped = c.config.by_tokens() && k == 1 && (stream.block(e)[1] + leaf) % 3 == 0;
+    if (input.dtype == DS_DTYPE_I32)
+      input.put(dropped ? -100 : static_cast<int32_t>(stream.block(e)[0] % table));
   }
 }
 

@@ -25,8 +25,10 @@ class Step : public testing::Test {
     kernel({{&in, 1}, {&out, 1}, attrs, *scalars, 0, team_, runs});
     return *scalars;
   }
-  StepScalars losses(std::vector<float>& all, int64_t micros) {
-    return run("losses", {{"micros", micros}}, {all.data(), DS_DTYPE_F32, 1, {std::ssize(all), 1, 1, 1}}, {});
+  StepScalars losses(std::vector<float>& all, int64_t micros, int64_t unit = 0) {
+    Attrs attrs{{"micros", micros}};
+    if (unit > 0) attrs.set("unit", unit);
+    return run("losses", attrs, {all.data(), DS_DTYPE_F32, 1, {std::ssize(all), 1, 1, 1}}, {});
   }
   StepScalars clip(std::vector<double>& squares, double max_norm, StepScalars before,
                    const std::vector<ElementRun>& runs = {}) {
@@ -58,6 +60,7 @@ TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
       }
       StepScalars found = losses(all, micros);
       EXPECT_EQ(found.leaves, leaves);
+      EXPECT_EQ(found.weight, static_cast<double>(leaves));
       EXPECT_EQ(found.loss, sum / static_cast<double>(leaves));
     }
   }
@@ -66,10 +69,40 @@ TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
   EXPECT_TRUE(std::isnan(losses(none, 1).loss));
 }
 
+// The weights of a rank are behind its losses. The loss of a leaf that counts for nothing means nothing, not
+// even NaN.
+TEST_F(Step, LossesAreMeansByWeights) {
+  const float absent = std::bit_cast<float>(kNoLeaf), nan = std::numeric_limits<float>::quiet_NaN();
+  // Two ranks of two micro-steps.
+  std::vector<float> all{1, nan, 3, 0, absent, 2, 7, 5};
+  StepScalars found = losses(all, 2, 4);
+  EXPECT_EQ(found.leaves, 3);
+  EXPECT_EQ(found.loss, (3 * 1 + 5 * 2) / 8.0);
+  EXPECT_EQ(found.weight, 8 / 4.0);
+  std::vector<float> nothing{1, 0};
+  found = losses(nothing, 1, 4);
+  EXPECT_EQ(found.leaves, 1);
+  EXPECT_EQ(found.weight, 0);
+  EXPECT_TRUE(std::isnan(found.loss));
+}
+
+TEST_F(Step, ClipSkipsWhatCountsForNothing) {
+  std::vector<double> squares{9, 16};
+  for (double unchecked : {0, 1}) {
+    StepScalars before;
+    before.weight = 0;
+    before.loss = 1;
+    Attrs attrs{{"max_norm", 0.0}, {"unchecked", static_cast<int64_t>(unchecked)}};
+    const StepScalars found = run("clip", attrs, {squares.data(), DS_DTYPE_F64, 1, {2, 1, 1, 1}}, before);
+    EXPECT_EQ(found.skip, 1);
+    EXPECT_EQ(found.grad_norm, 5);
+  }
+}
+
 TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
   std::vector<double> squares{9, 16};
   StepScalars before;
-  before.leaves = 2;
+  before.weight = 2;
   before.loss = 1;
   StepScalars free = clip(squares, 0, before), kept = clip(squares, 3, before),
               cut = clip(squares, 1, before);
@@ -100,7 +133,7 @@ TEST_F(Step, TheNormAddsByBlocks) {
       level = next;
     }
     StepScalars before;
-    before.leaves = 1;
+    before.weight = 1;
     EXPECT_EQ(clip(squares, 0, before).grad_norm, std::sqrt(count == 0 ? 0 : level[0])) << count;
   }
 }
@@ -118,7 +151,7 @@ TEST_F(Step, TheNormFollowsItsRuns) {
       end = begin;
     }
     StepScalars before;
-    before.leaves = 1;
+    before.weight = 1;
     StepScalars found = clip(squares, 0, before, runs);
     EXPECT_EQ(found.grad_norm, clip(ordered, 0, before).grad_norm) << count;
     double exact = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0L));

@@ -303,7 +303,8 @@ Tensor scalars_block(const StepScalars& scalars) {
 std::vector<InstructionCase> device_instruction_cases() {
   std::vector<InstructionCase> all;
   StepScalars step;
-  step.leaves = 5, step.loss = 2.5, step.loss_scale = 128, step.updates = 3, step.seed = 9;
+  step.leaves = 5, step.weight = 4.75, step.loss = 2.5, step.loss_scale = 128, step.updates = 3,
+  step.seed = 9;
   step.grad_scale = 0.37;
   step.group = {.lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9};
   for (int64_t count : {1, 255, 257, 70000}) {
@@ -330,6 +331,19 @@ std::vector<InstructionCase> device_instruction_cases() {
   auto absent = std::bit_cast<float>(kNoLeaf);
   std::memcpy(losses.bytes().data() + 4 * sizeof(float), &absent, sizeof absent);
   all.push_back({"losses", {{"micros", int64_t{3}}}, {losses}, {scalars_block(step)}, step});
+  Tensor weighted = floats({18}, 5);  // of three ranks
+  for (int64_t i = 0; i < 18; ++i) weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
+  std::memcpy(weighted.bytes().data() + 7 * sizeof(float), &absent, sizeof absent);
+  for (int64_t unit : {1, 16})
+    all.push_back(
+        {"losses", {{"micros", int64_t{3}}, {"unit", unit}}, {weighted}, {scalars_block(step)}, step});
+  StepScalars nothing = step;
+  nothing.weight = 0;
+  all.push_back({"clip",
+                 {{"max_norm", 1.0}, {"unchecked", int64_t{1}}},
+                 {infinite},
+                 {scalars_block(nothing)},
+                 nothing});
   all.push_back({"mean_gradients", {}, {}, {scalars_block(step)}, step});
   for (int64_t mean : {0, 1}) {
     Attrs attrs{{"ranks", int64_t{3}}, {"mean", mean}};

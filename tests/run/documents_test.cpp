@@ -152,6 +152,49 @@ TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
   }
 }
 
+// The same conversations as one micro-batch, as four and as two of two, on one rank and on two, have one loss
+// and one norm by tokens, and others by micro-batches.
+TEST_F(DocumentRun, AnyCutOfAStepHasOneLossByTokens) {
+  make_folders(folder_ / "uneven");
+  std::string lines;
+  for (int i = 0; i < 24; ++i) {
+    const int length[] = {1, 2, 4, 20};
+    lines += R"({"prompt": "Q)" + std::to_string(10 + i) + R"(: ", "completion": ")" +
+             std::string(static_cast<size_t>(length[i % 4]), static_cast<char>('a' + i)) + "\"}\n";
+  }
+  write_file_atomic(folder_ / "uneven/a.jsonl", lines);
+  struct Shape {
+    int micro, accumulation, ranks;
+  };
+  for (const char* average : {"tokens", "micro_batch"}) {
+    double loss = 0, norm = 0, most_loss = 0, most_norm = 0;
+    for (const Shape& shape : {Shape{4, 1, 1}, {1, 4, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}}) {
+      Json c = config(
+          std::string(average) + std::to_string(shape.micro * 100 + shape.accumulation * 10 + shape.ranks), 1,
+          R"({"reproducible": false, "loss_average": ")" + std::string(average) +
+              R"(", "run": {"sample_tokens": 0}, "data": {"heldout": 0, "chat_template": null}})");
+      Json sizes, data;
+      sizes.set("train_micro_batch_size_per_gpu", shape.micro);
+      sizes.set("gradient_accumulation_steps", shape.accumulation);
+      data.set("paths", Json::Array{folder_ / "uneven"});
+      sizes.set("data", data);
+      merge_patch(c, sizes);
+      TrainOptions options;
+      options.quiet = 2;
+      const StepRecord first = rows(test::train_on(shape.ranks, c, options)).front();
+      if (loss == 0) loss = first.loss, norm = first.grad_norm;
+      most_loss = std::max(most_loss, std::abs(first.loss / loss - 1));
+      most_norm = std::max(most_norm, std::abs(first.grad_norm / norm - 1));
+    }
+    if (std::string(average) == "tokens") {
+      EXPECT_LT(most_loss, 1e-5);
+      EXPECT_LT(most_norm, 1e-4);
+    } else {
+      EXPECT_GT(most_norm, 0.05);
+    }
+  }
+}
+
 // Four documents in one row, and the same four in rows of their own.
 TEST_F(DocumentRun, APackedRowHasTheLossOfItsDocumentsAlone) {
   make_folders(folder_ / "few");

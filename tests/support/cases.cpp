@@ -309,6 +309,7 @@ class CaseBuilder {
   void losses() {
     Tensor logits = real({s_.n, s_.vocab}), targets = random_ids(s_.n, s_.vocab, 6), one = real({});
     if (s_.n > 2) targets.set(1, -100);
+    add("count_targets", {}, {targets});
     add("cross_entropy", {}, {logits, targets});
     std::vector<Tensor> loss = outputs();
     add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});

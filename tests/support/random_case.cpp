@@ -147,6 +147,7 @@ RandomCase random_case(uint64_t seed) {
   }
   choose_gradient_types(out, dice);
   choose_reduction(out);
+  if (c.grad_accum == DS_DTYPE_F32 && dice.one_in(3)) c.loss_average = "tokens";
   return out;
 }
 
@@ -158,12 +159,12 @@ std::string RandomCase::text() const {
   if (z.mics_shard_size > 0)
     out += fmt::format(", shards of {}{}", z.mics_shard_size, z.mics_hierarchical_gather ? " by node" : "");
   if (z.hpz_partition_size > 1) out += fmt::format(", parameters within {}", z.hpz_partition_size);
-  out += fmt::format(", stage {}, {} micro-steps, {}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
+  out += fmt::format(", stage {}, {} micro-steps, {}{}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
                      config.accumulation, dtype_name(config.compute),
                      config.reproducible              ? " reproducible"
                      : config.reduction == "boundary" ? " boundary"
                                                       : "",
-                     z.overlap_comm ? " overlap" : "",
+                     config.by_tokens() ? " by tokens" : "", z.overlap_comm ? " overlap" : "",
                      options.chaos_seed ? " chaos"
                      : separate         ? " separate"
                                         : "",

@@ -396,6 +396,7 @@ void RandomHost::perform(const Call& call) {
   } else if (call.kind == Call::Kind::grad) {
     hand_over(call.params[0]);
   } else {
+    if (case_.config.by_tokens()) engine_.set("micro_weight", weight(place_.micro, comm_.rank()));
     engine_.end_micro_step();
     grad_views_.assign(numel_.size(), {});
     viewed_ = false;
@@ -422,7 +423,7 @@ void RandomHost::train_step() {
   check_late();
   place_ = start();
   ++steps_;
-  state_.update(sum_, case_.config.accumulation * comm_.size(), frozen_);
+  state_.update(sum_, static_cast<int64_t>(weights()), frozen_);
   if (result.step != steps_) fail(fmt::format("step {} taken, not {}", result.step, steps_));
   check_norm(result.grad_norm);
   if (dice_.one_in(2)) check_gradients("after the update");
@@ -440,17 +441,30 @@ std::vector<float> RandomHost::read(int32_t param, const std::string& kind) {
   return whole;
 }
 
+double RandomHost::weight(int64_t micro, int rank) const {
+  if (!case_.config.by_tokens() || micro + rank == 0) return 1;
+  return static_cast<double>(Dice(case_.seed + static_cast<uint64_t>(drawn_), 5 + rank).below(5 + micro));
+}
+
+double RandomHost::weights() const {
+  double sum = 0;
+  for (int64_t m = 0; m < case_.config.accumulation; ++m) {
+    for (int r = 0; r < comm_.size(); ++r) sum += weight(m, r);
+  }
+  return sum;
+}
+
 void RandomHost::check_norm(double norm) const {
   double sum = 0;
   for (const std::vector<double>& param : sum_) {
     for (double x : param) sum += x * x;
   }
-  double want = std::sqrt(sum) / static_cast<double>(case_.config.accumulation * comm_.size());
+  double want = std::sqrt(sum) / weights();
   if (!(std::abs(norm - want) <= 1e-6 * want)) fail(fmt::format("the norm is {}, not {}", norm, want));
 }
 
 void RandomHost::check_gradients(const char* when) {
-  float scale = 1.0f / static_cast<float>(case_.config.accumulation * comm_.size());
+  float scale = 1.0f / static_cast<float>(weights());
   for (size_t p = 0; any_gradient_ && p < numel_.size(); ++p) {
     if (frozen_[p]) continue;
     std::vector<float> got = read(static_cast<int32_t>(p), "grad");

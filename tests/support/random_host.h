@@ -110,6 +110,9 @@ class RandomHost {
   void check_gradients(const char* when);
   void check_state();
   void check_norm(double norm) const;
+  // What a micro-step of a rank counts for in the step that was begun last, and all of them together.
+  double weight(int64_t micro, int rank) const;
+  double weights() const;
   std::vector<float> read(int32_t param, const std::string& kind);
   double rounding_of_param(int32_t param, Bounded master, bool gathered) const;
   [[noreturn]] void fail(const std::string& what) const;

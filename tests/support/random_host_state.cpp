@@ -192,7 +192,7 @@ void RandomHost::edit_gradient() {
   if (case_.config.zero.optimizer_tier == Tier::nvme)
     return refused("writing a gradient on nvme", case_.names[p], write, DS_ERROR_UNSUPPORTED);
   write();
-  float scale = 1.0f / static_cast<float>(case_.config.accumulation * comm_.size());
+  float scale = 1.0f / static_cast<float>(weights());
   for (size_t e = 0; e < mean.size(); ++e) sum_[p][e] = static_cast<double>(mean[e] / scale);
 }
 
@@ -216,6 +216,7 @@ void RandomHost::try_unrefreshed(int32_t param) {
   refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });
   refused("reading a part before a refresh", part,
           [&] { engine_.store().read_local(ParamId(param), "param"); });
+  if (case_.config.by_tokens()) engine_.set("micro_weight", 1);
   refused("a step before a refresh", part, [&] { engine_.end_micro_step(); });
 }
 

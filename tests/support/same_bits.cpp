@@ -34,6 +34,12 @@ void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int
   targets[0] = -100;
 }
 
+// Of which leaf 1 has none, others from none to all.
+void drop_targets(int64_t step, int64_t leaf, int32_t* targets) {
+  const int64_t kept = leaf == 1 ? 0 : (leaf * 5 + step * 3) % (kRows + 1);
+  std::fill(targets + kept, targets + kRows, -100);
+}
+
 int64_t leaf_of(Engine& engine, int64_t micro) {
   return engine.plan().zero.mesh.leaf(micro, engine.runtime().comm().rank());
 }
@@ -118,6 +124,7 @@ Config config_of(const Point& p) {
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
   if (p.boundary) c.reduction = "boundary";
+  if (p.by_tokens) c.loss_average = "tokens";
   c.sparse_gradients = p.sparse;
   c.compute = p.compute;
   c.communication = p.communication;
@@ -190,6 +197,7 @@ StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
     draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data() + m * kRows, targets.data() + m * kRows);
+    if (p.by_tokens) drop_targets(step, leaf_of(engine, m), targets.data() + m * kRows);
   }
   int64_t numel = static_cast<int64_t>(tokens.size());
   InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
@@ -201,6 +209,7 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
   std::vector<int32_t> tokens(static_cast<size_t>(kRows)), targets(tokens.size());
   for (int64_t m = 0; m < p.leaves / p.world; ++m) {
     draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data(), targets.data());
+    if (p.by_tokens) drop_targets(step, leaf_of(engine, m), targets.data());
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
     engine.forward(inputs);
     engine.backward();
@@ -225,6 +234,7 @@ std::string Point::name() const {
   if (!autocast.empty()) rest += " autocast " + autocast;
   if (boundary) rest += " boundary";
   if (row_granules) rest += " row granules";
+  if (by_tokens) rest += " by tokens";
   if (mesh) rest += " mesh " + mesh->name();
   if (separate) rest += fmt::format(" separate {}", *separate);
   if (recompute != "none") rest += " recompute " + recompute;

@@ -19,6 +19,7 @@ struct Point {
   bool emulate = true;
   bool reproducible = false;
   bool boundary = false;        // reduction; stages 0 and 1
+  bool by_tokens = false;       // loss_average; leaves then have different numbers of targets, some none
   int64_t nodes = 0;            // 0: one
   int64_t mics = -1;            // ranks of a shard group; stage 3
   int64_t hpz = 1;              // the same of parameters alone

@@ -564,6 +564,8 @@ std::string Config::shared_text() const {
   for (const Key& key : config_keys()) {
     bool own = std::find(std::begin(kOwn), std::end(kOwn), key.path) != std::end(kOwn);
     if (own || key.path.ends_with("nvme_path")) continue;
+    // Programs and plan hashes of "micro_batch" are those without this key.
+    if (key.path == "loss_average" && !by_tokens()) continue;
     const Json value = key.get(*this);
     if (!value.is_null()) out += key.path + " " + value.dump() + "\n";
   }

@@ -283,6 +283,10 @@ struct Config {
   FlopsProfilerConfig flops_profiler;
   bool wall_clock_breakdown = false;  // times by module every steps_per_print steps
 
+  // What the loss of a step is a mean over: "micro_batch", or the targets of all of them, "tokens".
+  std::string loss_average = "micro_batch";
+  bool by_tokens() const { return loss_average == "tokens"; }
+
   // Every value with where it came from ("config", "default", "derived").
   Json effective() const;
   // A line "key value" for every key that must be equal on all ranks: all but paths and what concerns

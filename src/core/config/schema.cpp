@@ -243,6 +243,8 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(device_key());
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; },
                             {"micro", "boundary", "tree"}, {"vendor"}));
+  keys.push_back(
+      choice_key("loss_average", [](auto& c) -> auto& { return c.loss_average; }, {"micro_batch", "tokens"}));
   keys.push_back(choice_key("gradient_compression.type",
                             [](auto& c) -> auto& { return c.gradient_compression.type; },
                             {"none", "int8", "top_k"}));

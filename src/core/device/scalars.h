@@ -14,9 +14,10 @@ struct StepScalars {
   GroupScalars group;     // of group 0; an update of another one is launched with its own
   double loss = 0;        // mean over all leaves of the step; written by `losses`
   int64_t leaves = 0;     // that there are in the step; written by `losses`
+  double weight = 0;      // that gradient sums are divided by: leaves, or the sum of what they count for
   double loss_scale = 1;  // multiplies the loss where backward begins, and with it every gradient
   double grad_scale =
-      1;                 // clip coefficient / (leaves * loss_scale): multiplies gradient sums once, in update
+      1;                 // clip coefficient / (weight * loss_scale): multiplies gradient sums once, in update
   double grad_norm = 0;  // before clipping, of the mean gradient, which no loss scale multiplies
   int64_t skip = 0;      // 1: update kernels do nothing (overflow)
   int64_t absent = 0;    // 1: this rank has no data; what its model would compute
@@ -39,6 +40,10 @@ inline StepScalars scalars_of(const StepScalars& step, const RunScalars& run) {
   own.element = run.element;
   if (run.group) own.group = *run.group;
   return own;
+}
+// Of a step without any weight nothing is divided: its update is skipped.
+inline double divisor_of(const StepScalars& step) {
+  return (step.weight > 0 ? step.weight : 1) * step.loss_scale;
 }
 // The loss of a leaf that is not there: a NaN of its own, as bits of an f32.
 inline constexpr uint32_t kNoLeaf = 0x7FC0D5AB;

@@ -85,6 +85,9 @@ class Graph {
   IdVector<ParamId, Parameter> params;
   std::vector<GraphOutput> outputs;  // outputs[0] is the loss of a training graph
   NodeId backward_begin;             // first node of the backward part; none before differentiate()
+  // f32[], of the forward part: what the loss counts for among those of a step; none: all count alike. No
+  // part of the text.
+  ValueId loss_weight;
 
   ValueId add_input(std::string_view name, TensorType type);
   ValueId add_param(std::string_view name, TensorType type, Init init);

@@ -333,6 +333,16 @@ Made make_softmax(const Query& query, std::string* refusal) {
   });
 }
 
+Made make_count_targets(const Query&, std::string*) {
+  return made([](Launcher& launcher, const Arguments& c) {
+    LossArgs a{};
+    a.targets = c.in[0].as<int32_t>();
+    a.loss = c.out[0].as<float>();
+    a.rows = c.in[0].numel();
+    start(launcher, "count_targets", {1}, {kLossThreads}, a, kRoom);
+  });
+}
+
 Made make_mse(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
   return made(
@@ -365,6 +375,7 @@ constexpr KernelRow kRows[] = {
     {"softmax", make_softmax},
     {"causal_softmax", make_softmax},
     {"softmax_dx", make_softmax},
+    {"count_targets", make_count_targets},
     {"mse", make_mse},
     {"linear", make_linear},
     {"linear_dx", make_linear},

@@ -247,6 +247,14 @@ DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   });
 }
 
+DS_BLOCK_KERNEL(count_targets, LossArgs, kLossThreads) {
+  DS_SHARED(double, room);
+  double counted = 0;
+  for (int64_t r = threadIdx.x; r < a.rows; r += blockDim.x) counted += counts(a, r) ? 1.0 : 0.0;
+  counted = block_sum(counted, room);
+  if (threadIdx.x == 0) *a.loss = static_cast<float>(counted);
+}
+
 DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;

@@ -132,13 +132,14 @@ Made make_clip(const Query& query, std::string*) {
 }
 
 Made make_losses(const Query& query, std::string*) {
-  const int64_t micros = query.attrs.integer("micros");
+  const int64_t micros = query.attrs.integer("micros"), unit = query.attrs.integer_or("unit", 0);
   return made([=](Launcher& launcher, const Arguments& c) {
     StepArgs a{};
     a.losses = c.in[0].as<float>();
     a.scalars = c.out[0].as<StepScalars>();
     a.micros = micros;
-    a.rank_count = c.in[0].numel() / micros;
+    a.unit = unit;
+    a.rank_count = c.in[0].numel() / (unit > 0 ? 2 * micros : micros);
     start(launcher, "losses", {1}, {32}, a);
   });
 }

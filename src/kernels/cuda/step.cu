@@ -46,7 +46,7 @@ DS_LOOP_KERNEL(sum_norms, StepArgs) {
 DS_LOOP_KERNEL(clip, StepArgs) {
   if (thread_number() != 0) return;
   StepScalars& s = *a.scalars;
-  const double scale = static_cast<double>(s.leaves > 1 ? s.leaves : 1) * s.loss_scale;
+  const double scale = (s.weight > 0 ? s.weight : 1) * s.loss_scale;
   const double norm = sqrt(*a.sum * a.ranks) / scale;
   double coefficient = 1;
   if (a.max_norm > 0) {
@@ -56,25 +56,30 @@ DS_LOOP_KERNEL(clip, StepArgs) {
   s.grad_norm = norm;
   s.grad_scale = coefficient / scale;
   // x - x is 0 of finite numbers alone.
-  const bool finite = a.unchecked ? s.leaves > 0 : norm - norm == 0 && s.loss - s.loss == 0;
-  s.skip = finite ? 0 : 1;
+  const bool finite = a.unchecked || (norm - norm == 0 && s.loss - s.loss == 0);
+  s.skip = finite && s.weight > 0 ? 0 : 1;
 }
 
 // Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its micro-steps.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
+  const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;
   int64_t leaves = 0;
-  double sum = 0;
+  double sum = 0, weights = 0;
   for (int64_t m = 0; m < a.micros; ++m) {
     for (int64_t r = 0; r < a.rank_count; ++r) {
-      const float loss = a.losses[r * a.micros + m];
+      const float loss = a.losses[r * own + m];
       if (bits_of(loss) == kNoLeaf) continue;
-      sum += static_cast<double>(loss);
       ++leaves;
+      const double weight = a.unit > 0 ? static_cast<double>(a.losses[r * own + a.micros + m]) : 1.0;
+      if (weight == 0) continue;
+      sum += weight * static_cast<double>(loss);
+      weights += weight;
     }
   }
   a.scalars->leaves = leaves;
-  a.scalars->loss = sum / static_cast<double>(leaves);
+  a.scalars->loss = sum / weights;
+  a.scalars->weight = a.unit > 0 ? weights / static_cast<double>(a.unit) : weights;
 }
 
 DS_LOOP_KERNEL(mean_gradients, StepArgs) {

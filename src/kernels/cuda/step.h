@@ -40,6 +40,7 @@ struct StepArgs {
   StepScalars* scalars;
   double ranks, max_norm;
   int64_t micros, rank_count;
+  int64_t unit;  // of the weights behind the losses of each rank; 0: there are none
   int64_t unchecked;
 };
 

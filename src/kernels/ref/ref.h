@@ -74,6 +74,7 @@ void add_add(KernelRegistry& registry);
 void add_dropout(KernelRegistry& registry);
 void add_softmax(KernelRegistry& registry);
 void add_cross_entropy(KernelRegistry& registry);
+void add_count_targets(KernelRegistry& registry);
 void add_mse(KernelRegistry& registry);
 void add_fill(KernelRegistry& registry);
 void add_cast(KernelRegistry& registry);

@@ -36,6 +36,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_dropout(registry);
   ref::add_softmax(registry);
   ref::add_cross_entropy(registry);
+  ref::add_count_targets(registry);
   ref::add_mse(registry);
   ref::add_fill(registry);
   ref::add_cast(registry);

@@ -13,21 +13,30 @@ namespace {
 
 StepScalars& scalars_of(const KernelContext& c) { return *c.out[0].as<StepScalars>(); }
 
-// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its micro-steps.
+// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives the losses of its
+// micro-steps and, with a unit, what each counts for behind them. The loss of a leaf that counts for nothing
+// means nothing.
 void losses(const KernelContext& c) {
   const float* all = c.in[0].as<float>();
-  int64_t micros = c.attrs.integer("micros"), ranks = c.in[0].numel() / micros, leaves = 0;
-  double sum = 0;
+  const int64_t micros = c.attrs.integer("micros"), unit = c.attrs.integer_or("unit", 0);
+  const int64_t own = unit > 0 ? 2 * micros : micros, ranks = c.in[0].numel() / own;
+  int64_t leaves = 0;
+  double sum = 0, weights = 0;
   for (int64_t m = 0; m < micros; ++m) {
     for (int64_t r = 0; r < ranks; ++r) {
-      float loss = all[r * micros + m];
+      const float loss = all[r * own + m];
       if (std::bit_cast<uint32_t>(loss) == kNoLeaf) continue;
-      sum += loss;
       ++leaves;
+      const double weight = unit > 0 ? static_cast<double>(all[r * own + micros + m]) : 1.0;
+      if (weight == 0) continue;
+      sum += weight * static_cast<double>(loss);
+      weights += weight;
     }
   }
-  scalars_of(c).leaves = leaves;
-  scalars_of(c).loss = sum / static_cast<double>(leaves);  // of no leaf: NaN, which skips the update
+  StepScalars& scalars = scalars_of(c);
+  scalars.leaves = leaves;
+  scalars.loss = sum / weights;  // of nothing: NaN, which skips the update
+  scalars.weight = unit > 0 ? weights / static_cast<double>(unit) : weights;
 }
 
 // The granules' sums of squares in the order of parameters, in f64.

@@ -121,6 +121,12 @@ std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
   return {dx, !dx.exists() ? none : dx + 1, none};
 }
 
+Types infer_count_targets(In in, const Attrs&) {
+  require(in[0].dtype == DS_DTYPE_I32 && in[0].shape.rank() == 1,
+          "count_targets: operand 0 must be an i32 vector, got {}", in[0].text());
+  return {{DS_DTYPE_F32, {}}};
+}
+
 Types infer_mse(In in, const Attrs&) {
   OperandCheck check("mse", in);
   check.floating(0);
@@ -159,6 +165,9 @@ double head_flops(const TensorType& x, const TensorType& w, int64_t n, double pr
 double linear_cross_entropy_flops(In in, const Attrs&, int64_t n) { return head_flops(in[0], in[1], n, 1); }
 double linear_cross_entropy_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return head_flops(in[1], in[2], n, keeps_logits(attrs) ? 2 : 3);
+}
+double count_targets_flops(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
 }
 double mse_flops(In in, const Attrs&, int64_t n) { return 3.0 * static_cast<double>(in[0].shape.numel(n)); }
 double mse_dx_flops(In in, const Attrs&, int64_t n) {
@@ -237,6 +246,11 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .infer = infer_linear_cross_entropy_dx,
                    .flops = linear_cross_entropy_dx_flops,
                    .products = true});
+  table.push_back({.name = "count_targets",
+                   .doc = "How many rows have a target, as cross_entropy counts them.",
+                   .forms = {{"", {targets}, {{"count", "f32[]", "the number of rows with a target"}}}},
+                   .infer = infer_count_targets,
+                   .flops = count_targets_flops});
   const OperandDef value{"x", "T[any]", "any tensor"}, target{"target", "T[any]", "what x should be"};
   table.push_back({.name = "mse",
                    .doc = "The mean of (x - target)^2 over all elements, added in order in f64.",

@@ -1,0 +1,586 @@
+// Losses by tokens: a step is the mean over all targets of its micro-steps and ranks, whatever their shape.
+//
+// DS_SEEDS=17 runs seed 17 of the random steps alone, DS_SEEDS=1000:5000 those from 1000 to 4999.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/delegate.h"
+#include "engine/engine.h"
+#include "support/dice.h"
+#include "support/errors.h"
+#include "support/models.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+
+namespace ds::test::loss_average_test {
+namespace {
+
+constexpr int64_t kSeq = 8, kWidth = 16, kVocab = 23;
+
+// Sequences of tokens and of targets, of which sequence s has counts[s].
+struct Text {
+  std::vector<int32_t> tokens, targets;
+  int64_t count = 0;
+
+  Text(const std::vector<int64_t>& counts, uint64_t seed) {
+    Dice dice(seed, 7);
+    for (int64_t has : counts) {
+      for (int64_t t = 0; t < kSeq; ++t) {
+        tokens.push_back(static_cast<int32_t>(dice.below(kVocab)));
+        const auto target = static_cast<int32_t>(dice.below(kVocab));
+        targets.push_back(t >= kSeq - has ? target : -100);
+      }
+      count += has;
+    }
+  }
+  std::vector<InputView> views(int64_t first, int64_t sequences) const {
+    return {{tokens.data() + first * kSeq, DS_DTYPE_I32, sequences * kSeq},
+            {targets.data() + first * kSeq, DS_DTYPE_I32, sequences * kSeq}};
+  }
+};
+
+// How a step is cut: micro * accumulation * ranks sequences.
+struct Cut {
+  int64_t micro = 1, accumulation = 1;
+  int ranks = 1;
+};
+
+// What came of some steps.
+struct Steps {
+  std::vector<double> losses, norms;
+  std::vector<float> gradient;  // of the first, of all parameters
+  std::vector<float> masters;
+};
+
+Config plain_config(const Cut& cut, bool by_tokens) {
+  Config c = make_config(0, cut.accumulation, cut.ranks);
+  c.micro_batch = cut.micro;
+  c.train_batch = cut.micro * cut.accumulation * cut.ranks;
+  c.optimizer.type = "SGD";
+  c.optimizer.lr = 0.1;
+  c.optimizer.weight_decay = 0;
+  c.gradient_clipping = 0;
+  if (by_tokens) c.loss_average = "tokens";
+  return c;
+}
+
+Graph graph_of(int64_t micro, bool tied = true) {
+  return make_tiny_gpt(1, kWidth, 2, kVocab, kSeq, micro * kSeq, 0, tied);
+}
+
+std::vector<float> all_of(StateStore& store, const char* kind) {
+  std::vector<float> out;
+  for (size_t p = 0; p < store.param_names().size(); ++p) {
+    std::vector<float> values = store.read_tensor(ParamId(p), kind);
+    out.insert(out.end(), values.begin(), values.end());
+  }
+  return out;
+}
+
+// Leaf l of a step, micro_step * ranks + rank, has the sequences from l * micro on.
+Steps train(const Config& config, const Cut& cut, const Graph& graph, const std::vector<Text>& texts,
+            const EngineOptions& options = {}) {
+  Steps out;
+  run_ranks(cut.ranks, [&](Communicator& comm) {
+    Engine engine(config, graph, comm, options);
+    Steps mine;
+    for (const Text& text : texts) {
+      for (int64_t m = 0; m < cut.accumulation; ++m) {
+        engine.forward(text.views((m * cut.ranks + comm.rank()) * cut.micro, cut.micro));
+        engine.backward();
+      }
+      const bool whole = !config.optimizer.compressed() && !config.gradient_compression.on();
+      if (mine.losses.empty() && whole) mine.gradient = all_of(engine.store(), "grad");
+      StepResult r = engine.step();
+      EXPECT_FALSE(r.skipped) << r.reason;
+      mine.losses.push_back(r.loss);
+      mine.norms.push_back(r.grad_norm);
+    }
+    mine.masters = all_of(engine.store(), "master");
+    if (comm.rank() == 0) out = mine;
+  });
+  return out;
+}
+
+// The same step as one micro-batch of one rank, whose mean is over all its targets by definition.
+Steps train_as_one(int64_t sequences, const std::vector<Text>& texts, bool tied = true) {
+  const Cut one{sequences, 1, 1};
+  return train(plain_config(one, false), one, graph_of(sequences, tied), texts);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0, all = 0;
+  EXPECT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    sum += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+    all += double(b[i]) * b[i];
+  }
+  return std::sqrt(sum / all);
+}
+
+std::vector<Text> texts_of(const std::vector<int64_t>& counts, int steps) {
+  std::vector<Text> out;
+  for (int s = 0; s < steps; ++s) out.emplace_back(counts, static_cast<uint64_t>(40 + s));
+  return out;
+}
+
+TEST(LossAverage, EveryCutOfAStepHasOneMean) {
+  const std::vector<int64_t> counts = {1, 2, 4, 8, 0, 3, 8, 1};
+  const std::vector<Text> texts = texts_of(counts, 2);
+  const Steps want = train_as_one(8, texts);
+  for (const Cut& cut : {Cut{8, 1, 1}, {1, 8, 1}, {2, 4, 1}, {4, 1, 2}, {1, 2, 4}, {2, 1, 4}, {1, 1, 8}}) {
+    const std::string name = fmt::format("{} x {} x {}", cut.micro, cut.accumulation, cut.ranks);
+    for (int stage : {0, 3}) {
+      Config config = plain_config(cut, true);
+      config.zero.stage = stage;
+      const Steps got = train(config, cut, graph_of(cut.micro), texts);
+      for (size_t s = 0; s < texts.size(); ++s) {
+        EXPECT_NEAR(got.losses[s], want.losses[s], 2e-6 * want.losses[s]) << name;
+        EXPECT_NEAR(got.norms[s], want.norms[s], 1e-5 * want.norms[s]) << name;
+      }
+      EXPECT_LT(distance(got.gradient, want.gradient), 1e-5) << name;
+      EXPECT_LT(distance(got.masters, want.masters), 1e-6) << name;
+    }
+    if (cut.micro == 8) continue;
+    const Steps other = train(plain_config(cut, false), cut, graph_of(cut.micro), texts);
+    EXPECT_GT(std::abs(other.norms[0] - want.norms[0]), 0.02 * want.norms[0]) << name << " by micro-batches";
+  }
+}
+
+// A cut, a layout and features drawn together, against the step as one micro-batch.
+std::string run_random_step(uint64_t seed) {
+  Dice dice(seed, 3);
+  Cut cut;
+  cut.ranks = static_cast<int>(dice.pick({1, 2, 2, 3, 4, 4}));
+  cut.accumulation = 1 + dice.below(4);
+  cut.micro = 1 + dice.below(3);
+  const int64_t sequences = cut.micro * cut.accumulation * cut.ranks;
+  std::vector<int64_t> counts;
+  for (int64_t s = 0; s < sequences; ++s) counts.push_back(dice.one_in(4) ? 0 : 1 + dice.below(kSeq));
+  counts[static_cast<size_t>(dice.below(sequences))] = kSeq;
+  Config c = plain_config(cut, true);
+  c.zero.stage = static_cast<int>(dice.below(4));
+  c.zero.optimizer_tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
+  if (c.zero.stage == 3) c.zero.param_tier = dice.pick({Tier::device, Tier::host});
+  c.zero.nvme_path = scratch_folder();
+  c.zero.reduce_bucket_size = dice.pick<int64_t>({500, 5000, 1 << 20});
+  c.zero.param_persistence_threshold = dice.pick<int64_t>({0, 300});
+  c.zero.overlap_comm = dice.one_in(2);
+  if (cut.ranks == 4) c.nodes = dice.pick<int64_t>({0, 2});
+  if (cut.ranks == 4 && c.zero.stage == 3 && dice.one_in(2))
+    (dice.one_in(2) ? c.zero.mics_shard_size : c.zero.hpz_partition_size) = 2;
+  const int64_t leaves = cut.accumulation * cut.ranks;
+  c.reproducible = (leaves & (leaves - 1)) == 0 && dice.one_in(2);
+  c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
+  if (dice.one_in(2)) c.loss_scale.loss_scale = 1024;
+  c.loss_scale.initial_scale_power = 10;
+  c.fused_head = dice.pick({"never", "always"});
+  c.recompute = dice.pick({"none", "cheap", "layers"});
+  const bool tied = dice.one_in(2);
+  c.sparse_gradients = !tied && dice.one_in(2);
+  const bool codes = c.zero.stage >= 2 && dice.one_in(4);
+  if (codes) c.zero.quantized_gradients = true;
+  if (codes) c.zero.gradient_bits = 8;
+  EngineOptions options;
+  options.threads = static_cast<int>(1 + dice.below(2));
+  options.programs.written_out = dice.pick<int64_t>({0, 16});
+  if (dice.one_in(3)) options.chaos_seed = seed;
+  const std::vector<Text> texts{Text(counts, seed)};
+  const Steps want = train_as_one(sequences, texts, tied),
+              got = train(c, cut, graph_of(cut.micro, tied), texts, options);
+  const double eps = codes                       ? 0.05
+                     : c.compute == DS_DTYPE_F32 ? 2e-5
+                     : c.compute == DS_DTYPE_F16 ? 5e-3
+                                                 : 4e-2;
+  const double loss = std::abs(got.losses[0] / want.losses[0] - 1),
+               norm = std::abs(got.norms[0] / want.norms[0] - 1),
+               gradient = distance(got.gradient, want.gradient);
+  if (loss <= eps && norm <= eps && gradient <= eps) return "";
+  return fmt::format("seed {}: {} x {} x {}, stage {}, {}: loss off by {}, norm by {}, gradient by {}", seed,
+                     cut.micro, cut.accumulation, cut.ranks, c.zero.stage, dtype_name(c.compute), loss, norm,
+                     gradient);
+}
+
+TEST(LossAverage, RandomSteps) {
+  uint64_t first = 0, end = 40;
+  if (const char* wanted = std::getenv("DS_SEEDS")) {
+    char* rest = nullptr;
+    first = std::strtoull(wanted, &rest, 10);
+    end = *rest == ':' ? std::strtoull(rest + 1, nullptr, 10) : first + 1;
+  }
+  for (uint64_t seed = first; seed < end; ++seed) EXPECT_EQ(run_random_step(seed), "");
+}
+
+// Every stage, tier and order of queues, with steps that are written out and repeated.
+TEST(LossAverage, LayoutsHaveTheSameBits) {
+  for (const char* optimizer : {"AdamW", "Muon"}) {
+    std::set<std::string> bits;
+    for (int i = 0; i < 5; ++i) {
+      Point p{.stage = i % 4, .by_tokens = true, .leaves = 8};
+      p.optimizer = optimizer;
+      p.tier = i < 2 ? Tier::device : i < 4 ? Tier::host : Tier::nvme;
+      p.threads = 1 + i % 2;
+      p.written_out = i % 2 == 0 ? 16 : 0;
+      if (i == 3) p.chaos = 2;
+      if (i == 2) p.separate = 3;
+      bits.insert(train_threads(p, 3).bits());
+    }
+    EXPECT_EQ(bits.size(), 1u) << optimizer;
+    Point other{.leaves = 8};
+    other.optimizer = optimizer;
+    EXPECT_FALSE(bits.contains(train_threads(other, 3).bits())) << optimizer;
+  }
+}
+
+// For any number of ranks, where sums are one tree over all leaves.
+TEST(LossAverage, ReproducibleOverRanks) {
+  std::set<std::string> bits;
+  for (int world : {1, 2, 4}) {
+    Point p{.stage = world - 1, .world = world, .reproducible = true, .by_tokens = true};
+    bits.insert(train_threads(p, 3).bits());
+  }
+  EXPECT_EQ(bits.size(), 1u);
+}
+
+// Each rank's own gradients, of which it has a share of the targets: one-bit optimizers and compressed
+// gradients begin with the mean over ranks that others have.
+TEST(LossAverage, GradientsThatStayOnTheirRank) {
+  const std::vector<int64_t> counts = {1, 8, 2, 0, 5, 3, 8, 8};
+  for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
+    const std::vector<Text> texts = texts_of(counts, 3);
+    std::vector<std::vector<double>> losses;
+    for (const Cut& cut : {Cut{8, 1, 1}, {2, 2, 2}, {2, 1, 4}}) {
+      Config c = plain_config(cut, true);
+      c.optimizer.type = optimizer;
+      c.optimizer.lr = 1e-3;
+      c.optimizer.freeze_step = 100;
+      losses.push_back(train(c, cut, graph_of(cut.micro), texts).losses);
+    }
+    for (const std::vector<double>& l : losses) {
+      for (size_t s = 0; s < l.size(); ++s) EXPECT_NEAR(l[s], losses[0][s], 2e-5 * l[s]) << optimizer;
+    }
+  }
+  // int8 codes of each rank's own share: their mean is the gradient but for rounding.
+  const std::vector<Text> texts = texts_of(counts, 1);
+  const Steps want = train_as_one(8, texts);
+  const Cut cut{2, 1, 4};
+  Config c = plain_config(cut, true);
+  c.gradient_compression.type = "int8";
+  const Steps got = train(c, cut, graph_of(cut.micro), texts);
+  double moved = 0, off = 0;
+  const Steps start = train(plain_config({8, 1, 1}, false), {8, 1, 1}, graph_of(8), {});
+  for (size_t i = 0; i < want.masters.size(); ++i) {
+    moved += std::pow(double(want.masters[i]) - start.masters[i], 2);
+    off += std::pow(double(want.masters[i]) - got.masters[i], 2);
+  }
+  EXPECT_LT(std::sqrt(off / moved), 0.05);
+}
+
+// A micro-batch without targets counts for nothing; a step without any is skipped, changes nothing and says
+// why, and the loss scale does not move.
+TEST(LossAverage, AStepWithoutTargetsIsSkipped) {
+  const Cut cut{1, 2, 2};
+  for (bool checked : {true, false}) {
+    for (DType compute : {DS_DTYPE_F32, DS_DTYPE_F16, DS_DTYPE_BF16}) {
+      Config c = plain_config(cut, true);
+      c.zero.stage = 2;
+      c.compute = compute;
+      c.check_grad_overflow = checked;
+      const Text some({0, 8, 0, 3}, 1), none({0, 0, 0, 0}, 2);
+      run_ranks(2, [&](Communicator& comm) {
+        Engine engine(c, graph_of(1), comm, {});
+        auto step = [&](const Text& text) {
+          for (int64_t m = 0; m < 2; ++m) {
+            engine.forward(text.views(m * 2 + comm.rank(), 1));
+            engine.backward();
+          }
+          return engine.step();
+        };
+        EXPECT_FALSE(step(some).skipped);
+        const std::vector<float> before = all_of(engine.store(), "master");
+        const double scale = engine.control().scaler().scale;
+        const StepResult r = step(none);
+        EXPECT_TRUE(r.skipped);
+        EXPECT_NE(r.reason.find("step 2 is skipped: none of its micro-batches has a target"),
+                  std::string::npos)
+            << r.reason;
+        EXPECT_EQ(all_of(engine.store(), "master"), before);
+        EXPECT_EQ(engine.control().scaler().scale, scale);
+        EXPECT_EQ(r.updates, 1);
+        EXPECT_FALSE(step(some).skipped);
+      });
+    }
+  }
+}
+
+// The dynamic scale of f16 is found by overflows as without weights.
+TEST(LossAverage, TheLossScaleFallsAndTheStepIsTheMean) {
+  const std::vector<int64_t> counts = {1, 8, 2, 0};
+  const std::vector<Text> texts = texts_of(counts, 1);
+  const Steps want = train_as_one(4, texts);
+  const Cut cut{1, 2, 2};
+  Config c = plain_config(cut, true);
+  c.compute = DS_DTYPE_F16;
+  c.loss_scale.initial_scale_power = 30;
+  c.loss_scale.hysteresis = 1;
+  run_ranks(2, [&](Communicator& comm) {
+    Engine engine(c, graph_of(1), comm, {});
+    StepResult r;
+    int skipped = -1;
+    do {
+      for (int64_t m = 0; m < 2; ++m) {
+        engine.forward(texts[0].views(m * 2 + comm.rank(), 1));
+        engine.backward();
+      }
+      r = engine.step();
+    } while (++skipped < 30 && r.skipped);
+    EXPECT_GT(skipped, 2);
+    EXPECT_FALSE(r.skipped);
+    EXPECT_NEAR(r.grad_norm, want.norms[0], 5e-3 * want.norms[0]);
+  });
+}
+
+// Of ranks that have joined nothing counts.
+TEST(LossAverage, JoinedRanksCountForNothing) {
+  const std::vector<int64_t> counts = {1, 8, 2, 0};
+  const std::vector<Text> texts = texts_of(counts, 1);
+  const Steps want = train_as_one(4, texts);
+  const Cut cut{1, 4, 1};
+  for (int stage : {0, 2, 3}) {
+    Config c = plain_config({1, 4, 3}, true);
+    c.zero.stage = stage;
+    run_ranks(3, [&](Communicator& comm) {
+      Engine engine(c, graph_of(1), comm, {});
+      if (comm.rank() == 1) {
+        const StepResult r = engine.train_batch(texts[0].views(0, cut.accumulation));
+        EXPECT_NEAR(r.loss, want.losses[0], 2e-6 * r.loss);
+        EXPECT_NEAR(r.grad_norm, want.norms[0], 1e-5 * r.grad_norm);
+      }
+      EXPECT_EQ(engine.join(), comm.rank() == 1 ? 0 : 1);
+      EXPECT_LT(distance(all_of(engine.store(), "master"), want.masters), 1e-6);
+    });
+  }
+}
+
+TEST(LossAverage, EvaluationWeighsRanksByTargets) {
+  const Text text({1, 8, 0}, 3), none({0, 0, 0}, 3);
+  double want = 0;
+  run_ranks(1, [&](Communicator& comm) {
+    Engine engine(plain_config({3, 1, 1}, false), graph_of(3), comm, {});
+    want = engine.eval_batch(text.views(0, 3));
+  });
+  for (bool by_tokens : {true, false}) {
+    run_ranks(3, [&](Communicator& comm) {
+      Engine engine(plain_config({1, 1, 3}, by_tokens), graph_of(1), comm, {});
+      const double got = engine.eval_batch(text.views(comm.rank(), 1));
+      by_tokens ? EXPECT_NEAR(got, want, 1e-6 * want) : EXPECT_LT(got, 0.9 * want);
+      EXPECT_EQ(engine.eval_batch(none.views(comm.rank(), 1)), 0);
+    });
+  }
+}
+
+// mean of a cross-entropy and another term: both are weighed by the targets of their micro-batch.
+Graph with_term(const char* reduction, bool second_targets = false) {
+  Graph g;
+  g.name = "terms";
+  g.bound = kSeq;
+  ValueId tokens = g.add_input("tokens", {DS_DTYPE_I32, Shape{Dim::n()}});
+  ValueId targets = g.add_input("targets", {DS_DTYPE_I32, Shape{Dim::n()}});
+  ValueId table = g.add_param("wte", {DS_DTYPE_F32, Shape{kVocab, kWidth}}, {"normal", 0.5});
+  ValueId head = g.add_param("head", {DS_DTYPE_F32, Shape{kVocab, kWidth}}, {"normal", 0.5});
+  ValueId x = g.add("embedding", {table, tokens});
+  ValueId logits = g.add("linear", {x, head});
+  ValueId entropy =
+      g.add("cross_entropy", {logits, targets}, {{"reduction", std::string(reduction)}}, "entropy");
+  ValueId term = g.add("mse", {x, g.add("tanh", {x})}, {}, "term");
+  if (second_targets) term = g.add("cross_entropy", {logits, tokens}, {}, "term");
+  ValueId loss = entropy;
+  if (std::string(reduction) != "none")
+    loss = g.add("add", {g.add("scale", {entropy}, {{"factor", 0.5}}), term}, {}, "total");
+  if (std::string(reduction) == "none") loss = g.add("mse", {x, x}, {}, "total");
+  g.add_output("loss", loss);
+  g.add_output("logits", logits);
+  return g;
+}
+
+TEST(LossAverage, OtherTermsAreWeighedWithTheirMicroBatch) {
+  const std::vector<int64_t> counts = {1, 8, 2, 5};
+  const Text text(counts, 9);
+  const Cut cut{1, 2, 2};
+  run_ranks(2, [&](Communicator& comm) {
+    Engine engine(plain_config(cut, true), with_term("mean"), comm, {});
+    std::vector<double> own;
+    for (int64_t m = 0; m < 2; ++m) {
+      own.push_back(engine.forward(text.views(m * 2 + comm.rank(), 1)));
+      engine.backward();
+    }
+    std::vector<double> all(4);
+    comm.all_gather(own.data(), all.data(), 2 * sizeof(double), "losses");
+    double sum = 0;
+    for (size_t l = 0; l < 4; ++l) sum += static_cast<double>(counts[l]) * all[l % 2 * 2 + l / 2];
+    EXPECT_NEAR(engine.step().loss, sum / static_cast<double>(text.count), 1e-6);
+  });
+}
+
+TEST(LossAverage, WhatIsNoMeanOverTargetsIsRefusedByName) {
+  auto comm = create_communicator("self", {});
+  auto refused = [&](const Graph& g, const std::vector<std::string>& parts) {
+    expect_names(message_of([&] { Engine(plain_config({}, true), g, *comm, {}); }, DS_ERROR_CONFIG), [&] {
+      std::vector<std::string> all{"loss_average: \"tokens\" needs a loss that is the mean of cross_entropy"};
+      all.insert(all.end(), parts.begin(), parts.end());
+      return all;
+    }());
+  };
+  refused(make_mlp(1, 4, 4), {"output 0 'loss' of graph 'mlp' is made by mse"});
+  refused(with_term("sum"), {"graph 'terms'", "cross_entropy"});
+  refused(with_term("none"), {"is made by mse"});
+  refused(with_term("mean", true), {"has means over the targets", "%tokens", "%targets"});
+}
+
+TEST(LossAverage, IsAPartOfTheNumericsKeyAndOfThePlan) {
+  auto comm = create_communicator("self", {});
+  Engine by_batch(plain_config({}, false), graph_of(1), *comm, {});
+  Engine by_tokens(plain_config({}, true), graph_of(1), *comm, {});
+  EXPECT_EQ(by_batch.checkpoints().numerics_key().find("loss_average"), std::string::npos);
+  expect_names(by_tokens.checkpoints().numerics_key(), {"loss_average tokens"});
+  EXPECT_NE(by_batch.plan().hash, by_tokens.plan().hash);
+  EXPECT_EQ(by_batch.print_plan().find("count_targets"), std::string::npos);
+}
+
+// A host with a network of its own: an engine of one rank computes the gradients of a leaf, and never trains.
+// It hands over what its loss times `weight` would give.
+Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts, double unit) {
+  Steps out;
+  run_ranks(cut.ranks, [&](Communicator& comm) {
+    auto self = create_communicator("self", {});
+    Config own = plain_config({cut.micro, 1, 1}, false);
+    Engine calculator(own, graph_of(cut.micro), *self, {});
+    EngineOptions options;
+    const Graph graph = graph_of(cut.micro);
+    options.initial = [&](ParamId p, const std::string&, int64_t first, std::span<float> to) {
+      const std::vector<float> all = calculator.store().read_tensor(p, "master");
+      std::copy_n(all.begin() + first, to.size(), to.begin());
+    };
+    DelegateEngine engine(config, comm, options);
+    for (const Parameter& p : graph.params) {
+      std::vector<int64_t> dims;
+      for (const Dim& d : graph.type(p.value).shape.dims()) dims.push_back(d.extent);
+      engine.add_param(p.name, dims);
+    }
+    engine.start();
+    Steps mine;
+    for (const Text& text : texts) {
+      for (int64_t m = 0; m < cut.accumulation; ++m) {
+        const int64_t first = (m * cut.ranks + comm.rank()) * cut.micro;
+        for (ParamId p : graph.params.ids()) {
+          const ParamId one[] = {p};
+          engine.gather(one);
+          const TensorView v = engine.view(p).view;
+          calculator.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
+          engine.release(one);
+        }
+        calculator.forward(text.views(first, cut.micro));
+        calculator.backward();
+        const auto begin = text.targets.begin() + first * kSeq;
+        const double weight = static_cast<double>(std::count_if(begin, begin + cut.micro * kSeq,
+                                                                [](int32_t t) { return t >= 0; })) /
+                              unit;
+        for (ParamId p(graph.params.last()); p.exists(); --p) {
+          std::vector<float> grad = calculator.store().read_tensor(p, "grad");
+          for (float& g : grad) g = static_cast<float>(g * weight);
+          engine.grad_ready(p, {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
+        }
+        calculator.step();
+        engine.set("micro_weight", weight);
+        engine.end_micro_step();
+      }
+      if (mine.norms.empty()) mine.gradient = all_of(engine.store(), "grad");
+      const StepResult r = engine.step();
+      EXPECT_FALSE(r.skipped) << r.reason;
+      mine.norms.push_back(r.grad_norm);
+    }
+    mine.masters = all_of(engine.store(), "master");
+    if (comm.rank() == 0) out = mine;
+  });
+  return out;
+}
+
+TEST(LossAverage, ADelegateHostGivesWeights) {
+  const Cut cut{1, 2, 2};
+  for (int stage : {0, 2, 3}) {
+    Config config = plain_config(cut, true);
+    config.zero.stage = stage;
+    config.optimizer.momentum = 0.5;
+    // Numbers of targets, in any unit: to rounding.
+    const std::vector<Text> texts = texts_of({1, 3, 0, 7}, 4);
+    const Steps want = train(config, cut, graph_of(1), texts);
+    for (double unit : {1.0, 3.0}) {
+      const Steps got = train_host(config, cut, texts, unit);
+      EXPECT_LT(distance(got.gradient, want.gradient), 1e-6) << stage;
+      EXPECT_LT(distance(got.masters, want.masters), 1e-6) << stage;
+      for (size_t s = 0; s < texts.size(); ++s)
+        EXPECT_NEAR(got.norms[s], want.norms[s], 1e-5 * want.norms[s]);
+    }
+    // Numbers that nothing rounds, in the unit of native mode: the same bits.
+    const std::vector<Text> powers = texts_of({1, 4, 8, 2}, 4);
+    const Steps exact = train(config, cut, graph_of(1), powers), same = train_host(config, cut, powers, kSeq);
+    EXPECT_EQ(same.masters, exact.masters) << stage;
+    EXPECT_EQ(same.norms, exact.norms) << stage;
+    EXPECT_EQ(same.gradient, exact.gradient) << stage;
+  }
+}
+
+TEST(LossAverage, ADelegateHostIsRefusedWithoutAWeight) {
+  auto comm = create_communicator("self", {});
+  auto started = [&](bool by_tokens) {
+    auto engine =
+        std::make_unique<DelegateEngine>(plain_config({1, 2, 1}, by_tokens), *comm, EngineOptions{});
+    engine->add_param("w", {4});
+    engine->start();
+    return engine;
+  };
+  auto refused = [](DelegateEngine& engine, double value, ds_status status, const char* part) {
+    expect_names(message_of([&] { engine.set("micro_weight", value); }, status), {part});
+  };
+  auto plain = started(false);
+  refused(*plain, 1, DS_ERROR_STATE, "needs loss_average \"tokens\", got \"micro_batch\"");
+  auto engine = started(true);
+  const std::vector<float> grad{1, 2, 3, 4};
+  auto give = [&] { engine->grad_ready(ParamId(0), {grad.data(), DS_DTYPE_F32, 4}); };
+  for (double bad : {-1.0, std::nan(""), HUGE_VAL})
+    refused(*engine, bad, DS_ERROR_INVALID_ARGUMENT,
+            "micro_weight must be a finite number of at least 0, got");
+  give();
+  expect_names(message_of([&] { engine->end_micro_step(); }, DS_ERROR_STATE),
+               {"ds_backward needs the weight of micro-step 0"});
+  engine->set("micro_weight", 7);
+  engine->set("micro_weight", 1);  // the last one counts
+  EXPECT_EQ(engine->weight(), 1);
+  engine->end_micro_step();
+  EXPECT_FALSE(engine->weight());
+  give();
+  engine->set("micro_weight", 3);
+  engine->end_micro_step();
+  refused(*engine, 1, DS_ERROR_STATE, "comes after 2 of 2 micro-steps");
+  EXPECT_EQ(engine->store().read_tensor(ParamId(0), "grad"), (std::vector<float>{0.5, 1, 1.5, 2}));
+  EXPECT_FALSE(engine->step().skipped);
+  for (int m = 0; m < 2; ++m) {
+    engine->set("micro_weight", 0);
+    engine->end_micro_step();
+  }
+  const StepResult r = engine->step();
+  EXPECT_TRUE(r.skipped);
+  expect_names(r.reason, {"step 2 is skipped: the weights of its micro-steps are all 0"});
+  engine->evaluate(true);
+  refused(*engine, 1, DS_ERROR_STATE, "needs training");
+}
+
+}  // namespace
+}  // namespace ds::test::loss_average_test
