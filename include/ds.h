@@ -566,7 +566,7 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
  *
  * A step whose loss or gradients are not finite is skipped: the call returns DS_OK, parameters and states
  * stay as they were, ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
- * {engine.train.skipped}
+ * {engine.train.skipped} With loss_average "tokens", so is a step without any target.
  * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks, as the configuration's
  * loss_average has it */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
@@ -737,7 +737,7 @@ typedef struct ds_step_result {
   double loss;      /**< mean over all ranks, by loss_average */
   double grad_norm; /**< of the mean gradient, before clipping */
   double lr;        /**< of group 0 */
-  int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, and nothing was updated */
+  int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, or nothing counted: no update */
   int32_t reserved;
   double loss_scale;           /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
   int32_t loss_scale_at_floor; /**< 1: skipped, and the dynamic loss scale is at its minimum */

@@ -1682,6 +1682,16 @@ static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int3
   return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
 }
 
+/** How many rows have a target, as cross_entropy counts them. Not differentiable.
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param out [out] count: f32[], the number of rows with a target */
+static inline ds_status ds_op_count_targets(ds_graph* graph, int32_t targets, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, targets);
+  return ds_ops_end(&node, graph, "count_targets", out);
+}
+
 /** The mean of (x - target)^2 over all elements, added in order in f64.
  * @param x T[any], any tensor
  * @param target T[any], what x should be

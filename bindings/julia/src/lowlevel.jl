@@ -732,9 +732,10 @@ Trains one step. Inputs are in graph order, each with gradient_accumulation_step
 other in the first dimension; give NULL for an input that the loss does not depend on. They lie on the host,
 or compact on the engine's device. Collective. A step whose loss or gradients are not finite is skipped: the
 call returns DS_OK, parameters and states stay as they were, ds_engine_last_step says so, and
-ds_engine_skip_reason names the first such tensor.
+ds_engine_skip_reason names the first such tensor. With loss_average \"tokens\", so is a step without any
+target.
 - `stream`: [nullable]
-- `out_loss`: [out] [nullable] mean loss over all ranks
+- `out_loss`: [out] [nullable] mean loss over all ranks, as the configuration's loss_average has it
 """
 function ds_train_batch(engine, inputs, inputs_count, stream, out_loss)
     @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
@@ -743,8 +744,8 @@ end
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
 its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
-such a step are means over the samples that there are. Native mode. Collective with the steps of the other
-ranks and with their call of this function.
+such a step are means over the samples, or targets, that there are. Native mode. Collective with the steps of
+the other ranks and with their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
@@ -772,7 +773,8 @@ function ds_step(engine)
 end
 
 """
-Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+Computes the loss of one micro-batch without dropout, as the mean over ranks; with loss_average \"tokens\"
+over the targets of all ranks, 0 if there are none. Collective.
 - `stream`: [nullable]
 """
 function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
@@ -1013,7 +1015,8 @@ Gives a number by its name: \"step\" (steps made, including skipped ones), \"upd
 \"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
 (allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
 (number of groups), \"loss_scale\" (of the next step: with fp16, a host in delegate mode multiplies its loss
-by it), and the numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
+by it), \"micro_weight\" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
+numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
@@ -1024,6 +1027,11 @@ Changes a number from the next step on, in place of configuration and schedule: 
 Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". NaN gives it back to configuration and
 schedule. Such a name changes all groups of parameters, \"param_groups[1].lr\" one. A checkpoint saves what
 was set. Call it between the same steps and with the same value on all ranks; it does not communicate.
+\"micro_weight\" is another kind of number: with loss_average \"tokens\" in delegate mode, what this rank's
+gradients of the running micro-step count for, 0 or more, for example its number of targets. Hand over
+gradients that are to be added up as they are, those of the sum of the losses of the targets; the step divides
+their sum by the sum of the weights of all its micro-steps and ranks. Set it in each micro-step, on every
+rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
 Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
 would refuse.
 """

@@ -1130,6 +1130,18 @@ linear_cross_entropy_dx_kept(g::Graph, dloss, x, w, targets, stats, logits; labe
         label_smoothing, 0.0), ("z_loss", z_loss, 0.0), ("reduction", reduction, "mean"), ("kept", kept, 0)]))
 
 """
+    count_targets(g, targets)
+
+How many rows have a target, as cross_entropy counts them. Not differentiable.
+
+- `targets`: i32[n], the right word of each row; -100: the row has none
+
+Returns `count` f32[], the number of rows with a target
+"""
+count_targets(g::Graph, targets) =
+    add(g, "count_targets", Any[targets], Any[])
+
+"""
     mse(g, x, target)
 
 The mean of (x - target)^2 over all elements, added in order in f64.

@@ -14,7 +14,7 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "rope", "softmax", "causal_softmax", "softmax_dx", "top_gates", "top_gates_dx", "scale_rows",
            "scale_rows_dw", "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill",
            "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx",
-           "linear_cross_entropy_dx_kept", "mse", "mse_dx"]
+           "linear_cross_entropy_dx_kept", "count_targets", "mse", "mse_dx"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -1239,6 +1239,19 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, 
     """
     return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats, logits], 2,
                 label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
+
+
+def count_targets(graph, targets):
+    """How many rows have a target, as cross_entropy counts them. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        targets: i32[n], the right word of each row; -100: the row has none
+
+    Returns:
+        count: f32[], the number of rows with a target
+    """
+    return _add(graph, "count_targets", [targets], 1)
 
 
 def mse(graph, x, target):

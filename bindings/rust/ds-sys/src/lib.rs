@@ -285,13 +285,13 @@ pub struct ds_step_result {
     pub step: i64,
     /// optimizer updates so far
     pub updates: i64,
-    /// mean over all ranks
+    /// mean over all ranks, by loss_average
     pub loss: f64,
     /// of the mean gradient, before clipping
     pub grad_norm: f64,
     /// of group 0
     pub lr: f64,
-    /// 1: loss or gradients had NaN or infinity, and nothing was updated
+    /// 1: loss or gradients had NaN or infinity, or nothing counted: no update
     pub skipped: i32,
     pub reserved: i32,
     /// what the step's loss was multiplied by; 1 unless fp16 is enabled
@@ -682,16 +682,18 @@ extern "C" {
     /// after the other in the first dimension; give NULL for an input that the loss does not depend on. They
     /// lie on the host, or compact on the engine's device. Collective. A step whose loss or gradients are not
     /// finite is skipped: the call returns DS_OK, parameters and states stay as they were,
-    /// ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
+    /// ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor. With loss_average
+    /// "tokens", so is a step without any target.
     ///
     /// - `stream`: \[nullable\]
     ///
-    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
+    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks, as the configuration's loss_average has
+    ///   it
     pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, until all ranks have called it. After that, all ranks can train on data again.
-    /// Loss and gradient of such a step are means over the samples that there are. Native mode. Collective
-    /// with the steps of the other ranks and with their call of this function.
+    /// Loss and gradient of such a step are means over the samples, or targets, that there are. Native mode.
+    /// Collective with the steps of the other ranks and with their call of this function.
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
@@ -706,7 +708,8 @@ extern "C" {
     pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
-    /// Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+    /// Computes the loss of one micro-batch without dropout, as the mean over ranks; with loss_average
+    /// "tokens" over the targets of all ranks, 0 if there are none. Collective.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
@@ -857,14 +860,19 @@ extern "C" {
     /// "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
     /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
     /// groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by
-    /// it), and the numbers of ds_engine_set as the next step will use them; a name without a group means
-    /// group 0.
+    /// it), "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
+    /// numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
     /// Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay",
     /// with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to
     /// configuration and schedule. Such a name changes all groups of parameters, "param_groups\[1\].lr" one.
     /// A checkpoint saves what was set. Call it between the same steps and with the same value on all ranks;
-    /// it does not communicate.
+    /// it does not communicate. "micro_weight" is another kind of number: with loss_average "tokens" in
+    /// delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for example
+    /// its number of targets. Hand over gradients that are to be added up as they are, those of the sum of
+    /// the losses of the targets; the step divides their sum by the sum of the weights of all its micro-steps
+    /// and ranks. Set it in each micro-step, on every rank, before ds_backward, which otherwise returns
+    /// DS_ERROR_STATE.
     ///
     /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
     /// configuration would refuse.

@@ -1694,6 +1694,16 @@ pub fn linear_cross_entropy_dx_kept(graph: &mut Graph, dloss: Value, x: Value, w
     Ok((result(first, 0), result(first, 1)))
 }
 
+/// How many rows have a target, as cross_entropy counts them. Not differentiable.
+///
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+///
+/// Returns `count` f32\[\], the number of rows with a target
+pub fn count_targets(graph: &mut Graph, targets: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "count_targets", &[targets])
+}
+
 /// The mean of (x - target)^2 over all elements, added in order in f64.
 ///
 /// - `x`: T\[any\], any tensor
