@@ -1,0 +1,292 @@
+"""One random run: its texts, its configuration, and the parts in which it is made."""
+import json
+import os
+
+from outside import models, order, rates
+
+POSITIONS = 32  # of the models
+LETTERS = "abcdefghij"
+MASK_TOKEN = 126
+TEMPLATE = ("{% for m in messages %}<{{ m['role'][0] }}>{% if m['role'] == 'assistant' %}{% generation %}"
+            "{{ m['content'] }}{% endgeneration %}{% else %}{{ m['content'] }}{% endif %}{% endfor %}")
+OPTIMIZERS = {  # what may stand beside the rate
+    "AdamW": [{}, {"betas": [0.8, 0.95]}, {"weight_decay": 0.1}],
+    "Adam": [{"adam_w_mode": False, "weight_decay": 0.1}, {}],
+    "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1}],
+    "Lion": [{}, {"weight_decay": 0.1}],
+    "Adagrad": [{}, {"lr_decay": 0.1}],
+    "Lamb": [{}, {"weight_decay": 0.1}],
+    "Muon": [{}, {"weight_decay": 0.1}, {"momentum": 0.8}],
+    "OneBitAdam": [{"freeze_step": 2}, {"freeze_step": 100}],
+    "ZeroOneAdam": [{"var_freeze_step": 2}, {"var_freeze_step": 100}],
+    "OneBitLamb": [{"freeze_step": 2}, {"freeze_step": 100}],
+}
+WITH_BETAS = ("AdamW", "Adam", "Lion", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam", "OneBitLamb")
+
+
+def most_stage(optimizer):
+    return {"ZeroOneAdam": 0, "OneBitAdam": 1, "OneBitLamb": 1}.get(optimizer, 3)
+
+
+class Part:
+    """Steps that one process group makes."""
+
+    def __init__(self, micro, accumulation, ranks, stage, steps):
+        self.micro, self.accumulation, self.ranks, self.stage, self.steps = micro, accumulation, ranks, stage, steps
+
+    @property
+    def leaves(self):
+        return self.accumulation * self.ranks
+
+    @property
+    def batch(self):
+        return self.micro * self.leaves
+
+    def patch(self, steps):
+        return {"train_micro_batch_size_per_gpu": self.micro, "gradient_accumulation_steps": self.accumulation,
+                "train_batch_size": None, "zero_optimization": {"stage": self.stage}, "run": {"steps": steps}}
+
+
+class Draw:
+    def __init__(self, rng, folder, model_of):
+        self.rng, self.folder = rng, folder
+        family = rng.choice(["gpt", "gpt2", "llama", "llama", "mixtral", "mixtral", "bert"])
+        self.model = model_of(family, rng.randrange(3))
+        self.moving = rng.random() < 0.5  # else every rate is 0, and each loss is that of the weights at the beginning
+        self.sequence = rng.randint(6, 20)
+        self.seed = rng.choice([0, 1, rng.randrange(1 << 40)])
+        self.precision = rng.choice(["f32"] * 7 + ["bf16", "bf16", "fp16"])
+        self.average = rng.choice(["micro_batch", "micro_batch", "tokens"])
+        if "tokens" in os.environ.get("RUNS_WITHOUT", ""):
+            self.average = "micro_batch"
+        self.draw_data(family)
+        self.draw_parts()
+        self.draw_lengths()
+        self.draw_rates()
+        self.by_command = not self.rates_set and rng.random() < 0.08
+
+    # ------------------------------------------------------------------ text
+
+    def draw_data(self, family):
+        rng = self.rng
+        form = "text" if family == "bert" else rng.choice(["text", "text", "whole", "pairs", "pairs", "messages", "whole"])
+        self.form, self.heldout = form, rng.choice([0.0, 0.1, 0.25, 0.4])
+        self.keys = {"format": "text" if form == "text" else "jsonl", "heldout": self.heldout, "tokenizer": "bytes"}
+        count = rng.randint(40, 60)
+        word = lambda low, high: "".join(rng.choice(LETTERS) for _ in range(rng.randint(low, high)))
+        self.documents, self.masks = [], None
+        if form == "messages":
+            self.sequence = max(self.sequence, 14)  # or cut documents would have no target
+        place = os.path.join(self.folder, "text")
+        os.makedirs(place)
+        if form == "text":
+            self.texts = [f"{i:02d}" + word(1, 40) for i in range(count + 20)]
+            for i, text in enumerate(self.texts):
+                with open(os.path.join(place, f"{i:03d}.txt"), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.keys["strip_licences"] = False
+        else:
+            lines = [self.line(form, i, word) for i in range(count)]
+            with open(os.path.join(place, "lines.jsonl"), "w", encoding="utf-8") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+        self.keys["paths"] = place
+        if form == "messages":
+            self.keys["chat_template"] = os.path.join(self.folder, "chat.jinja")
+            with open(self.keys["chat_template"], "w", encoding="utf-8") as file:
+                file.write(TEMPLATE)
+        if form in ("pairs", "messages") and rng.random() < 0.3:
+            self.keys["loss_on"] = "all"
+            self.documents = [order.Document(d.tokens, [1] * len(d.tokens)) for d in self.documents]
+        self.packing = False
+        if family != "bert":
+            self.packing = rng.choice([False, "isolated"] if form == "text" else [False, False, True, "isolated"])
+        else:
+            random, masked = rng.choice([0.0, 0.1, 0.5]), rng.choice([0.5, 0.3])
+            self.keys |= {"mlm_probability": rng.choice([0.15, 0.5]), "mask_token": MASK_TOKEN, "mask_replace_prob": masked,
+                          "random_replace_prob": random}
+            self.masks = order.Masks(self.keys["mlm_probability"], masked, random, MASK_TOKEN, models.VOCAB, [0])
+        if self.packing:
+            self.keys["packing"] = self.packing
+        self.tokenized = family != "bert" and self.packing is not True and rng.random() < 0.3
+        self.documents_key = form != "text" and rng.random() < 0.15  # model.documents
+
+    def line(self, form, number, word):
+        longest = 2 * self.sequence if self.rng.random() < 0.2 else self.sequence - 2
+        if form == "whole":
+            text = f"{number % 10}" + word(1, max(2, longest))
+            self.documents.append(order.Document([*text.encode(), 0], [1] * (len(text) + 1)))
+            return {"text": text}
+        if form == "pairs":
+            prompt, answer = f"{number % 10}" + word(0, max(1, longest // 2)), word(1, max(2, longest // 2))
+            self.documents.append(order.Document([*(prompt + answer).encode(), 0], [0] * len(prompt) + [1] * (len(answer) + 1)))
+            return {"prompt": prompt, "completion": answer}
+        messages, tokens, marks = [], [], []
+        for role in ["user", "assistant"] * self.rng.randint(1, 2):
+            content = word(1, 5)
+            messages.append({"role": role, "content": content})
+            part = f"<{role[0]}>{content}"
+            tokens += part.encode()
+            marks += [0] * 3 + [int(role == "assistant")] * len(content)
+        self.documents.append(order.Document(tokens, marks))
+        return {"messages": messages}
+
+    # ------------------------------------------------------------------ steps
+
+    def draw_parts(self):
+        rng = self.rng
+        self.optimizer = rng.choice([*OPTIMIZERS, "AdamW", "SGD", "Muon"])
+        if self.precision == "fp16" and self.optimizer.startswith(("OneBit", "ZeroOne")):
+            self.precision = "f32"
+        part = lambda: Part(rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3, 4]),
+                            rng.randint(0, most_stage(self.optimizer)), rng.randint(1, 4))
+        self.parts = [part()]
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            last, more = self.parts[-1], part()
+            if rng.random() < 0.4 or "batch" in os.environ.get("RUNS_WITHOUT", ""):  # the same batch in another stage: bits go on
+                more.micro, more.accumulation, more.ranks = last.micro, last.accumulation, last.ranks
+            self.parts.append(more)
+        while max(p.batch for p in self.parts) > 12:
+            big = max(self.parts, key=lambda p: p.batch)
+            big.accumulation, big.micro = 1, min(big.micro, 2)
+            if big.batch > 12:
+                big.ranks = 2
+        self.steps = sum(p.steps for p in self.parts)
+        self.eval_every = rng.choice([0, 0, 1, 2])
+        self.eval_batches = rng.choice([None, None, 1, 8, 100])
+
+    @property
+    def unbroken(self):
+        """Whether all parts have one batch."""
+        first = self.parts[0]
+        return all((p.micro, p.accumulation, p.ranks) == (first.micro, first.accumulation, first.ranks) for p in self.parts)
+
+    def draw_lengths(self):
+        rng = self.rng
+        self.curriculum = self.dynamic = None
+        causal = self.model.family != "bert"
+        if causal and self.form != "text" and not self.packing and not self.documents_key and rng.random() < 0.3:
+            self.dynamic = {"enabled": True, "max_tokens": rng.randint(self.sequence, 3 * self.sequence),
+                            "lr_scaling_method": rng.choice(["linear", "linear", "sqrt", "none"]),
+                            "sequence_picking_order": rng.choice(["dataloader", "random", "seqlen"])}
+            if rng.random() < 0.3:
+                self.dynamic["max_batch_size"] = rng.randint(1, 4)
+            for part in self.parts:
+                part.accumulation = 1
+                part.micro = 1 if part.ranks > 1 else min(part.micro, 2)
+                part.ranks = min(part.ranks, 2)
+            return
+        if causal and rng.random() < 0.35:
+            least, most = rng.randint(2, self.sequence // 2), rng.randint(self.sequence // 2, self.sequence)
+            kind = rng.choice(["fixed_linear", "fixed_root", "fixed_discrete"])
+            if kind == "fixed_discrete":
+                count = rng.randint(1, 3)
+                more = {"difficulty": sorted(rng.randint(least, most) for _ in range(count)) + [most],
+                        "max_step": sorted(rng.sample(range(1, 8), count))}
+            else:
+                more = {"total_curriculum_step": rng.randint(2, 8), "difficulty_step": rng.randint(1, 4)}
+                if kind == "fixed_root":
+                    more["root_degree"] = rng.choice([1, 2, 3])
+            self.curriculum = {"enabled": True, "curriculum_type": "seqlen", "schedule_type": kind, "min_difficulty": least,
+                               "max_difficulty": most, "schedule_config": more}
+
+    def draw_rates(self):
+        rng = self.rng
+        self.base = rng.choice([1e-3, 1e-2]) if self.moving else 0.0
+        self.params = dict(rng.choice(OPTIMIZERS[self.optimizer]))
+        self.groups = []
+        if rng.random() < 0.35:
+            names = "*wte*" if self.model.family.startswith("gpt") else "*embedding*" if self.model.family == "bert" else "*embed*"
+            # Without rates of their own where Muon has two.
+            rate = {} if self.optimizer == "Muon" or rng.random() < 0.3 else {"lr": self.base * rng.choice([0.5, 3])}
+            decay = {"weight_decay": 0.01} if self.optimizer not in () and (rng.random() < 0.5 or not rate) else {}
+            self.groups = [{"params": [names], **rate, **decay}]
+        self.scheduler = rates.draw(rng, self.steps, 1 + len(self.groups), self.base)
+        if self.scheduler and "wsd" in os.environ.get("RUNS_WITHOUT", ""):
+            for name in ("num_cycles", "warmup_type"):
+                if self.scheduler["type"] in ("WSD", "cosine"):
+                    self.scheduler["params"].pop(name, None)
+            if self.scheduler["type"] == "WSD":
+                self.scheduler["params"]["min_lr_ratio"] = 0
+        if self.scheduler and not self.moving and self.scheduler["type"] in ("WarmupDecayLR",):
+            self.scheduler["params"].setdefault("warmup_max_lr", 0)
+        if self.scheduler and {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"} & set(self.scheduler["params"]):
+            for group in self.groups:
+                group.pop("lr", None)
+                group.setdefault("weight_decay", 0.01)
+        self.adam_rate = self.base * rng.choice([1, 0.1]) if self.optimizer == "Muon" else self.base
+        # {step: rate} that the progress callback sets behind a step; None gives the rate back to the schedule.
+        self.rates_set, self.held = {}, False
+        if self.moving and self.steps > 1 and rng.random() < 0.35:
+            self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([0.0, 0.002, 0.02])
+            if rng.random() < 0.4:
+                self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([None, 0.004])
+            self.held = len(self.rates_set) == 1 and 1 in self.rates_set
+            if self.held:  # the first step stands still: from the second on, the rate is as if it were configured
+                self.base = self.adam_rate = 0.0
+                self.scheduler, self.groups = None, [{k: v for k, v in g.items() if k != "lr"} for g in self.groups]
+                self.groups = [g for g in self.groups if len(g) > 1]
+
+    # ------------------------------------------------------------------ what is expected of rates
+
+    def own_rate(self, group, adam=False):
+        """Of the configuration, for a group."""
+        if group > 0 and "lr" in self.groups[group - 1]:
+            return self.groups[group - 1]["lr"]
+        return self.adam_rate if adam else self.base
+
+    def rate(self, k, group, factor, adam=False):
+        """(rate, first beta) of the step that k steps were made before."""
+        value, beta = rates.rate(self.scheduler, group, self.own_rate(group, adam), k)
+        for step in sorted(self.rates_set):
+            if step <= k:
+                value = self.rates_set[step] if self.rates_set[step] is not None else rates.rate(self.scheduler, group, self.own_rate(group, adam), k)[0]
+        return value * factor, beta
+
+    # ------------------------------------------------------------------ configuration
+
+    def optimizer_section(self, rate, adam, groups, beta=None):
+        params = dict(self.params)
+        params |= {"muon_lr": rate, "adam_lr": adam} if self.optimizer == "Muon" else {"lr": rate}
+        if beta is not None and self.optimizer in WITH_BETAS:
+            params["betas"] = [beta, 0.99]
+        out = {"type": self.optimizer, "params": params}
+        if groups:
+            out["param_groups"] = groups
+        return out
+
+    def config(self, folder, save_every):
+        first = self.parts[0]
+        model = {"family": "gpt", "layers": self.model.layers, "hidden": self.model.hidden, "heads": self.model.heads, "positions": POSITIONS}
+        if self.model.folder:
+            model = {"folder": self.model.folder, "dropout": 0}
+        if self.documents_key:
+            model["documents"] = True
+        run = {"dir": folder, "sequence": self.sequence, "sample_tokens": 0, "threads": 1, "pin_threads": False, "keep": 0,
+               "seed": self.seed, "eval_every": self.eval_every, "save_every": save_every}
+        if self.eval_batches is not None:
+            run["eval_batches"] = self.eval_batches
+        out = {"model": model, "data": self.keys, "run": run, "tensorboard": {"enabled": False},
+               "optimizer": self.optimizer_section(self.base, self.adam_rate, self.groups)}
+        if self.scheduler:
+            out["scheduler"] = self.scheduler
+        if self.curriculum:
+            out["curriculum_learning"] = self.curriculum
+        if self.dynamic:
+            out["data_efficiency"] = {"enabled": True, "seed": self.seed % 1000,
+                                      "data_sampling": {"enabled": True, "dynamic_batching": self.dynamic}}
+        if self.precision != "f32":
+            out[self.precision] = {"enabled": True}
+        if self.precision == "fp16":
+            out["fp16"]["loss_scale"] = 64
+        if self.average != "micro_batch":
+            out["loss_average"] = self.average
+        patch = first.patch(first.steps)
+        patch.pop("train_batch_size")
+        run["steps"] = patch.pop("run")["steps"]
+        return {**out, **patch}
+
+    def describe(self):
+        parts = " then ".join(f"{p.steps} steps of {p.micro} x {p.accumulation} on {p.ranks}, stage {p.stage}" for p in self.parts)
+        config = {k: v for k, v in self.config("RUN", 0).items() if k not in ("tensorboard",)}
+        set_ = f", next_lr {self.rates_set}" if self.rates_set else ""
+        return f"{self.model.family}, {self.form}{' (token file)' if self.tokenized else ''}: {parts}{set_}\n  {json.dumps(config)}"

@@ -1,0 +1,385 @@
+"""Makes a draw and compares it with what is computed from outside."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+
+import numpy
+
+from outside import library, models, order
+
+TOLERANCE = {"f32": 2e-5, "bf16": 2e-2, "fp16": 3e-3}
+
+
+class Differs(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Differs(text)
+
+
+def token_file(path):
+    """Tokens and documents of a token file (src/data/token_file.cpp has the layout)."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    word = lambda kind, at, count=1: numpy.frombuffer(raw, kind, count, at)
+    width, count, documents, marked = int(word("<u4", 12)[0]), int(word("<i8", 24)[0]), int(word("<i8", 96)[0]), int(word("<u4", 104)[0])
+    tokens = word(f"<u{width}", 128, count).astype(int)
+    marks = tokens & 1 if marked else numpy.ones(count, int)
+    tokens = tokens >> marked
+    out, begin = [], 0
+    if documents:
+        for end in word("<i8", 128 + (count * width + 7) // 8 * 8, documents):
+            whole = end & 1 or not marked
+            size = slice(begin, int(end) >> 1)
+            out.append(order.Document(tokens[size].tolist(), [1] * (size.stop - begin) if whole else marks[size].tolist()))
+            begin = size.stop
+    return tokens.tolist(), out
+
+
+class Text:
+    """The two texts of a run, and the samples that they are."""
+
+    def __init__(self, draw, folder):
+        self.draw = draw
+        if draw.tokenized:
+            tokens, documents = token_file(draw.keys["paths"])
+            self.compare_whole(tokens, documents)
+            share = draw.heldout
+            kept = lambda units: len(units) - int(len(units) * share)
+            self.train = documents[:kept(documents)] if documents else tokens[:kept(tokens)]
+            self.heldout = documents[kept(documents):] if documents else tokens[kept(tokens):]
+        else:
+            sides = [token_file(os.path.join(folder, "data", name + ".tokens")) for name in ("train", "heldout")]
+            self.train, self.heldout = (side[1] if draw.form != "text" else side[0] for side in sides)
+            self.compare_split()
+        self.samples = self.open_samples()
+
+    def compare_whole(self, tokens, documents):
+        if self.draw.form == "text":
+            require(tokens == self.stream(self.draw.texts), "the token file is not the text")
+        else:
+            require(documents == self.draw.documents, "the token file is not the documents")
+
+    @staticmethod
+    def stream(texts):
+        return [token for text in texts for token in (*text.encode(), 0)]
+
+    def compare_split(self):
+        """Each unit is on one side, in order."""
+        if self.draw.form == "text" and self.train + self.heldout == self.stream(self.draw.texts):
+            return  # its tail is held out
+        units = [self.stream([t]) for t in self.draw.texts] if self.draw.form == "text" else [[d] for d in self.draw.documents]
+        at = [0, 0]
+        for unit in units:
+            for side, whole in enumerate((self.train, self.heldout)):
+                if whole[at[side]:at[side] + len(unit)] == unit:
+                    at[side] += len(unit)
+                    break
+            else:
+                raise Differs(f"neither side of the text goes on with {unit}")
+        require(at == [len(self.train), len(self.heldout)], "the two sides of the text are more than the text")
+        require(self.draw.heldout == 0 or self.heldout, "nothing is held out")
+
+    def open_samples(self):
+        draw = self.draw
+        if draw.dynamic:
+            return order.Groups(self.train, draw.sequence, draw.dynamic, draw.seed % 1000)
+        if draw.form != "text":
+            packing = draw.packing
+            rows = order.Documents(self.train, draw.sequence, packing, draw.seed)
+            if draw.documents_key and not packing:
+                rows.rows = order.document_rows(self.train, draw.sequence, False)
+            return rows
+        return order.Stream(self.train, draw.sequence, draw.seed, 0 if draw.packing else None, draw.masks)
+
+    def heldout_rows(self):
+        """Rows that have each target of the held-out text once."""
+        draw, sequence = self.draw, self.draw.sequence
+        if draw.form != "text":
+            packing = False if draw.dynamic else draw.packing
+            return order.document_rows(self.heldout, sequence, packing)
+        text = self.heldout
+        if draw.masks:
+            if len(text) < sequence:
+                return []
+            begins = list(range(0, len(text) - sequence + 1, sequence))
+            rows = [draw.masks.row(text[b:b + sequence], b, 0, 0, order.HELDOUT_MASK) for b in begins]
+            if left := len(text) - begins[-1] - sequence:  # the last row ends with the text
+                last = draw.masks.row(text[-sequence:], len(text) - sequence, 0, 0, order.HELDOUT_MASK)
+                last.targets = [order.NO_TARGET] * (sequence - left) + last.targets[sequence - left:]
+                rows.append(last)
+            return rows
+        rows = []
+        for at in range(0, len(text) - 1, sequence):
+            row = order.stream_row(text[at:at + sequence], text[at + 1:at + sequence + 1], 0 if draw.packing else None)
+            pad = sequence - len(row.tokens)
+            rows.append(order.Row(row.tokens + [0] * pad, row.targets + [order.NO_TARGET] * pad,
+                                  row.begins + list(range(sequence - pad, sequence)), row.real + [False] * pad))
+        return rows
+
+
+def steps_of(draw, text):
+    """For each step: its leaves, each a list of rows, and the factor of its rates."""
+    out, place = [], 0
+    for part in draw.parts:
+        for _ in range(part.steps):
+            if draw.dynamic:
+                whole = text.samples.whole(part.batch)
+                if place + part.batch > whole:
+                    place = 0
+                groups = text.samples.groups[place:place + part.batch]
+                leaves = [[row for group in groups[l * part.micro:(l + 1) * part.micro] for row in group] for l in range(part.leaves)]
+                share = sum(map(len, groups)) / part.batch
+                factor = {"linear": share, "sqrt": share**0.5, "none": 1.0}[draw.dynamic["lr_scaling_method"]]
+            else:
+                leaves = [[text.samples.sample(place + l * part.micro + i) for i in range(part.micro)] for l in range(part.leaves)]
+                factor = 1.0
+            if draw.curriculum:
+                length = order.difficulty(draw.curriculum, len(out) + 1)
+                leaves = [[row.cut(length) for row in leaf] for leaf in leaves]
+            out.append((leaves, factor))
+            place += part.batch
+    return out
+
+
+def targets_of(rows):
+    return sum(t != order.NO_TARGET for row in rows for t in row.targets)
+
+
+def step_loss(draw, model, leaves):
+    sums, counts, routers = [], [], []
+    for leaf in leaves:
+        results = model.results(leaf)
+        sums.append(sum(float(r.losses.sum()) for r in results))
+        counts.append(targets_of(leaf))
+        routers.append(model.router_loss(leaf, results))
+    if draw.average == "tokens":
+        weights = [count / max(1, sum(counts)) for count in counts]
+        return sum(sums) / max(1, sum(counts)) + sum(w * r for w, r in zip(weights, routers))
+    return sum(s / max(1, c) + r for s, c, r in zip(sums, counts, routers)) / len(leaves)
+
+
+def heldout_loss(model, rows):
+    return sum(float(r.losses.sum()) for r in model.results(rows)) / targets_of(rows)
+
+
+class Runs:
+    def __init__(self, draw, lib, build):
+        self.draw, self.lib, self.build = draw, lib, build
+        self.folder, self.converted = os.path.join(draw.folder, "run"), 0
+
+    def train(self, config, ranks, resume=None, set_rates=True):
+        """A part; its rates are set by the progress callback."""
+        if self.draw.by_command:
+            return self.command(config, ranks, resume)
+        call = None
+        if set_rates and self.draw.rates_set:
+            def call(step, _):
+                rate = self.draw.rates_set.get(step, False)
+                return None if rate is False else float("nan") if rate is None else rate
+        return self.lib.train(config, ranks, resume, call)
+
+    def command(self, config, ranks, resume):
+        path = os.path.join(self.draw.folder, "config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        libds = os.path.join(self.build, "bin", "libds")
+        words = [libds, "train", "--quiet", "--config", path, *(["--resume", resume] if resume else [])]
+        if ranks > 1:
+            words = [libds, "launch", "-n", str(ranks), *words]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=100)
+        if done.returncode:
+            raise library.Refused(f"libds train: {done.stdout[-600:]}")
+
+    def make(self):
+        """All parts; returns losses, rates and held-out losses by step, as texts."""
+        draw, done = self.draw, 0
+        for i, part in enumerate(draw.parts):
+            done += part.steps
+            if i == 0:
+                self.train(draw.config(self.folder, 1 if draw.moving else 0), part.ranks)
+            else:
+                self.train(part.patch(done), part.ranks, self.folder)
+        return library.metrics(self.folder)
+
+    def checkpoint(self, folder, step):
+        found = glob.glob(os.path.join(folder, "checkpoints", f"step-{step:08d}-*"))
+        require(found, f"there is no checkpoint of step {step}")
+        return max(found, key=lambda path: int(path.rsplit("-", 1)[1]))
+
+    def weights(self, folder, step):
+        """Masters of a checkpoint, by name."""
+        self.converted += 1
+        out = os.path.join(self.draw.folder, f"weights{self.converted}")
+        self.lib.text("ds_checkpoint_convert", self.checkpoint(folder, step).encode(), out.encode(), b'{"to": "fp32"}')
+        return models.read_safetensors(glob.glob(os.path.join(out, "*.safetensors"))[0])
+
+    def hash(self, folder, step):
+        return self.lib.state_hash(self.checkpoint(folder, step))["payload_hash"]
+
+
+def check_rates(draw, steps, made):
+    for k, (_, factor) in enumerate(steps):
+        expected = draw.rate(k, 0, factor)[0]
+        got = float(made[k + 1][1])
+        require(library.close(got, expected, 1e-6, 1e-12), f"step {k + 1} has the rate {got}, and {expected} is right")
+
+
+def draw_weights(draw, runs):
+    """Sets the weights of a model that libds itself drew: those of a run that moved nothing."""
+    if draw.model.family != "gpt":
+        return
+    draw.model.w = runs.weights(runs.folder, draw.steps)
+    draw.model.known = {}
+
+
+def rounded(values, precision):
+    if precision == "fp16":
+        return values.astype(numpy.float16).astype(numpy.float32)
+    words = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32).astype(numpy.uint64)
+    return ((words + 0x7FFF + (words >> 16 & 1)) >> 16 << 16).astype(numpy.uint32).view(numpy.float32)
+
+
+def check_losses(draw, text, steps, made, heldout):
+    """Those of steps whose weights are known, and held-out losses of models that stand still."""
+    model, tolerance = draw.model, TOLERANCE[draw.precision]
+    if draw.precision != "f32":
+        kept = model
+        model = models.Model.__new__(models.Model)
+        model.__dict__ = {**kept.__dict__, "w": {n: rounded(v, draw.precision) for n, v in kept.w.items()}, "known": {}}
+    if draw.moving and model.family == "gpt":
+        return
+    for k, (leaves, _) in enumerate(steps[:1] if draw.moving else steps):
+        expected, got = step_loss(draw, model, leaves), float(made[k + 1][0])
+        require(library.close(got, expected, tolerance, 1e-6), f"step {k + 1} has the loss {got}, and {expected} is right")
+    rows = text.heldout_rows()
+    if draw.moving or "heldout" in os.environ.get("RUNS_WITHOUT", ""):
+        return
+    due = [s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0]
+    ends = {sum(p.steps for p in draw.parts[:i + 1]) for i in range(len(draw.parts))}
+    due = sorted({*due, *ends})
+    if not rows or not targets_of(rows):
+        require(not heldout, f"there are held-out losses {heldout} of no held-out text")
+        return
+    require(sorted(heldout) == due, f"held-out losses are of steps {sorted(heldout)}, and {due} are right")
+    expected = heldout_loss(model, rows)
+    for step, got in heldout.items():
+        require(library.close(float(got), expected, tolerance, 1e-6),
+                f"step {step} has the held-out loss {got}, and {expected} is right, of {targets_of(rows)} targets in {len(rows)} rows")
+
+
+def still_patch(draw, k, factor):
+    """The rates of the step that k steps were made before, as a configuration."""
+    rate, beta = draw.rate(k, 0, factor)
+    adam = draw.rate(k, 0, factor, adam=True)[0]
+    groups = []
+    for number, group in enumerate(draw.groups, 1):
+        own, _ = draw.rate(k, number, factor)
+        groups.append(group if draw.optimizer == "Muon" else {**group, "lr": own})
+    patch = {"scheduler": None, "optimizer": draw.optimizer_section(rate, adam, groups, beta)}
+    if draw.dynamic:
+        patch["data_efficiency"] = {"data_sampling": {"dynamic_batching": {"lr_scaling_method": "none"}}}
+    return patch
+
+
+def merge(document, patch):
+    out = dict(document)
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        elif isinstance(value, dict) and isinstance(out.get(key), dict):
+            out[key] = merge(out[key], value)
+        else:
+            out[key] = value
+    return out
+
+
+def check_twin(draw, runs, steps, made):
+    """One step again, with its rates written down: the same loss and the same state."""
+    k = draw.rng.randrange(draw.steps)
+    if draw.rates_set and k >= min(draw.rates_set):
+        k = draw.rng.randrange(min(draw.rates_set))  # what a callback has set is part of checkpoints
+    twin, patch = os.path.join(draw.folder, "twin"), still_patch(draw, k, steps[k][1])
+    done = 0
+    for part in draw.parts:
+        if k < done + part.steps:
+            break
+        done += part.steps
+    if k == 0:
+        config = merge(draw.config(twin, 0), patch)
+        config["run"]["steps"] = 1
+        runs.train(config, part.ranks, set_rates=False)
+    else:
+        shutil.copytree(runs.folder, twin, ignore=lambda path, names: [n for n in names if n.startswith("step-") and
+                                                                        not n.startswith(f"step-{k:08d}-")])
+        runs.train({**part.patch(k + 1), **patch}, part.ranks, runs.checkpoint(twin, k), set_rates=False)
+    got, _ = library.metrics(twin)
+    require(got[k + 1][0] == made[k + 1][0], f"step {k + 1} has the loss {made[k + 1][0]}, its twin {got[k + 1][0]}")
+    if runs.hash(twin, k + 1) == runs.hash(runs.folder, k + 1):
+        return
+    # The last bit of a rate may differ.
+    names, before = runs.weights(twin, k + 1), runs.weights(runs.folder, k) if k else None
+    for name, value in runs.weights(runs.folder, k + 1).items():
+        right = names[name]
+        moved = numpy.abs(right - (before[name] if before else draw.model.w.get(name, right))).max()
+        off = numpy.abs(value - right).max()
+        require(off <= 1e-3 * moved + 1e-6 * numpy.abs(right).max(), f"step {k + 1} moves {name} by {moved:.3g} with its rates "
+                f"{json.dumps(patch['optimizer'])} from the configuration, and to a place {off:.3g} away without")
+
+
+def check_held(draw, runs, made):
+    """A rate that is set behind the first step, which stood still, and one that is configured with a warm-up of one step."""
+    rate, first = draw.rates_set[1], draw.parts[0]
+    folder = os.path.join(draw.folder, "held")
+    config = draw.config(folder, 0)
+    config["optimizer"] = draw.optimizer_section(rate, rate, draw.groups)
+    config["scheduler"] = {"type": "constant", "params": {"warmup_num_steps": 1}}
+    config["run"]["steps"] = first.steps
+    if first.steps < 2:
+        return
+    runs.train(config, first.ranks, set_rates=False)
+    got, _ = library.metrics(folder)
+    for step in got:
+        require(got[step][0] == made[step][0],
+                f"step {step} has the loss {made[step][0]} with next_lr {rate} and {got[step][0]} with lr {rate}")
+    require(runs.hash(folder, first.steps) == runs.hash(runs.folder, first.steps),
+            f"step {first.steps} ends in another state with next_lr {rate} than with lr {rate}")
+
+
+def check_unbroken(draw, runs, made):
+    folder = os.path.join(draw.folder, "whole")
+    config = draw.config(folder, 0)
+    config["run"]["steps"] = draw.steps
+    runs.train(config, draw.parts[0].ranks)
+    got, _ = library.metrics(folder)
+    require(got == made, f"a run that was resumed has losses and rates {made}, one that was not {got}")
+    require(runs.hash(folder, draw.steps) == runs.hash(runs.folder, draw.steps),
+            "a run that was resumed ends in another state than one that was not")
+
+
+def check(draw, lib, build):
+    if draw.tokenized:
+        path = os.path.join(draw.folder, "text.tokens")
+        data = {k: v for k, v in draw.keys.items() if k not in ("heldout", "packing")}
+        lib.tokenize({"data": data}, path)
+        draw.keys = {"format": "tokens", "paths": path, "tokenizer": "bytes", "heldout": draw.heldout,
+                     **({"packing": draw.packing} if draw.packing else {})}
+    runs = Runs(draw, lib, build)
+    made, heldout = runs.make()
+    require(sorted(made) == list(range(1, draw.steps + 1)), f"metrics.csv has steps {sorted(made)} of {draw.steps}")
+    text = Text(draw, runs.folder)
+    steps = steps_of(draw, text)
+    check_rates(draw, steps, made)
+    if not draw.moving:
+        draw_weights(draw, runs)
+    check_losses(draw, text, steps, made, heldout)
+    if draw.moving:
+        check_twin(draw, runs, steps, made)
+        if draw.held:
+            check_held(draw, runs, made)
+    if len(draw.parts) > 1 and draw.unbroken:
+        check_unbroken(draw, runs, made)
