@@ -23,6 +23,8 @@ struct CheckpointInfo {
   std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
+  // Those of them that had been at some time, and so have states.
+  std::vector<std::string> frozen_with_states;
   // Parameters that have had fewer updates than were taken, and how many: their bias correction counts
   // these.
   std::vector<std::pair<std::string, int64_t>> updates;

@@ -103,6 +103,24 @@ void parse_frozen(Manifest& m, const Json& names) {
     raise(DS_ERROR_CORRUPT, "frozen has all {} tensors, one at least is trained", m.tensors.size());
 }
 
+// Of the frozen ones. Versions that did not name them had states of those that had had an update.
+void parse_frozen_with_states(Manifest& m, const Json* names) {
+  const std::vector<std::string>& frozen = m.info.frozen;
+  for (size_t i = 0; !names && i < frozen.size(); ++i) {
+    const auto it = std::find_if(m.info.updates.begin(), m.info.updates.end(),
+                                 [&](const auto& late) { return late.first == frozen[i]; });
+    if ((it == m.info.updates.end() ? m.info.updates_taken() : it->second) > 0)
+      m.info.frozen_with_states.push_back(frozen[i]);
+  }
+  if (!names) return;
+  for (const Json& item : names->array()) {
+    const std::string& name = item.string();
+    if (std::find(frozen.begin(), frozen.end(), name) == frozen.end())
+      raise(DS_ERROR_CORRUPT, "frozen_with_states has '{}', which is not frozen", name);
+    m.info.frozen_with_states.push_back(name);
+  }
+}
+
 // Absent where nothing was set.
 void parse_set(Manifest& m, const Json* groups) {
   if (!groups) return;
@@ -207,6 +225,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
   parse_frozen(m, document.at("frozen"));
   parse_updates(m, document.find("updates"));
+  parse_frozen_with_states(m, document.find("frozen_with_states"));
   parse_set(m, document.find("set"));
   parse_own(m, document.find("own"));
   m.info.config = document.at("config");
@@ -246,6 +265,10 @@ std::string Manifest::print() const {
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
   document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));
+  if (!info.frozen.empty()) {
+    document.set("frozen_with_states",
+                 Json::Array(info.frozen_with_states.begin(), info.frozen_with_states.end()));
+  }
   if (!info.updates.empty()) document.set("updates", Json::Object(info.updates.begin(), info.updates.end()));
   Json::Array list;
   for (const ManifestTensor& t : tensors) {

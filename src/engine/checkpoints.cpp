@@ -37,6 +37,7 @@ CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) 
   info.numerics_key = numerics_key();
   if (trained_) {
     info.frozen = trained_->frozen_names();
+    info.frozen_with_states = trained_->frozen_names_with_states();
     info.updates = trained_->late_updates();
   }
   info.config = runtime_.config().effective();
@@ -110,7 +111,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
   for (;;) {
-    const IdVector<ParamId, char> frozen = store_.zero().trained.frozen;
+    const TrainedParams before = store_.zero().trained;
     const IdVector<ParamId, int64_t> updates =
         trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
     try {
@@ -121,7 +122,8 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
         if (!runtime_.poisoned()) runtime_.poison(error);  // another rank has read a part of it
         throw;
       }
-      if (trained_ && frozen != store_.zero().trained.frozen) trained_->set(frozen, updates);
+      if (trained_ && before.frozen != store_.zero().trained.frozen)
+        trained_->set(before.frozen, before.begun, updates);
       if (error.status() != DS_ERROR_CORRUPT && error.status() != DS_ERROR_IO) throw;
       std::string older = on_root(runtime_.comm(), "older checkpoint",
                                   [&] { return find_older_checkpoint(folder, path, tag); });

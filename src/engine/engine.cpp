@@ -122,8 +122,6 @@ void Engine::recompile(const TrainedParams& trained) {
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
     if (modules_) modules_->forget();
-    store_.forget_own_momenta();  // which lie otherwise for other tensors
-    if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
   });
 }
 
@@ -197,9 +195,10 @@ int64_t Engine::join() {
     StepControl& control;
     explicit Absence(StepControl& c) : control(c) { control.set_absent(true); }
     ~Absence() { control.set_absent(false); }
-  } absence(control_);
+  };
   for (int64_t steps = 0;; ++steps) {
-    begin_step();
+    begin_step();  // which may run a program that this rank is a part of
+    const Absence absence(control_);
     runtime_.guarded([&] {
       for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), 1);
       stepper().run();

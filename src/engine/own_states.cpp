@@ -33,6 +33,20 @@ void StateStore::forget_own() {
   }
 }
 
+void StateStore::forget_errors(ParamId param) {
+  const BucketId b = bucket_of(param);
+  const ParamPlace& place = zero_.layout.place(param);
+  const std::vector<BufferId>& errors = zero_.buckets[b].errors;
+  for (size_t level = 0; level < errors.size(); ++level) {
+    const int64_t low = zero_.part_first(b, static_cast<int>(level)),
+                  high = low + zero_.part_numel(b, static_cast<int>(level));
+    const int64_t begin = std::max(low, place.begin), end = std::min(high, place.begin + place.numel);
+    constexpr int64_t kUnit = sizeof(float);
+    if (begin < end)
+      runtime_.fill(runtime_.buffer(errors[level]), (begin - low) * kUnit, 0, (end - begin) * kUnit);
+  }
+}
+
 // Names say what a state is of, and so does the number of elements. Errors of momentum are those of a
 // tensor. Those of gradients are a part of each tensor at each level of ranks: the same bytes in another
 // bucket are found again, those of another cut are not.
@@ -45,17 +59,17 @@ std::vector<StateStore::Own> StateStore::own() const {
   auto all_of = [&](BufferId b) { return StateRef{b, 0, runtime_.buffer(b).numel}; };
   for (BucketId b : zero_.buckets.ids()) {
     const BucketState& s = zero_.buckets[b];
+    const std::vector<ParamPlace> trained = zero_.trained_params(b);
     for (size_t level = 0; level < s.errors.size(); ++level) {
       const int64_t low = zero_.part_first(b, static_cast<int>(level)),
                     high = low + zero_.part_numel(b, static_cast<int>(level));
-      for (const ParamPlace& p : zero_.layout.buckets[b].params) {
+      for (const ParamPlace& p : trained) {
         const int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin >= end) continue;
         add(fmt::format("{}.gradient_error.{}.{}", names_[p.param], level, begin - p.begin),
             {s.errors[level], begin - low, end - begin});
       }
     }
-    std::vector<ParamPlace> trained = zero_.trained_params(b);
     for (const ParamPlace& p : trained) {
       if (!s.own_steps.exists()) break;
       add(names_[p.param] + ".own_steps", {s.own_steps, p.begin, p.numel});

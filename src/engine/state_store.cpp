@@ -11,12 +11,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <initializer_list>
 #include <iterator>
 #include <type_traits>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/name.h"
 #include "core/base/round.h"
 #include "core/device/view.h"
@@ -249,7 +251,9 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
   } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
   }
-  if (!held_of(param, kind).ref.buffer.exists())
+  held_of(param, kind);  // refuses a kind that there is not
+  const int index = state_index(kind);
+  if (index > 0 && !holds(param, static_cast<StateKind>(index)))
     raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", TensorName(name), kind);
 }
 
@@ -265,6 +269,10 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
   if (from >= to) return;
   std::vector<float> scaled;
   const float* in = values + (from - place - begin);
+  if (kind == kMasterName && !begun(param)) {
+    scaled = rounded(in, to - from);
+    in = scaled.data();
+  }
   if (held.scale != 1) {
     for (int64_t i = 0; i < to - from; ++i) scaled.push_back(in[i] / held.scale);
     in = scaled.data();
@@ -444,31 +452,82 @@ void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int6
   }
 }
 
-void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) {
-  StateRef ref = state_ref(bucket, kind);
-  if (!ref.buffer.exists()) {
-    writes_.dropped = writes_.dropped || std::any_of(in, in + count, [](float x) { return x != 0; });
-    return;
+bool StateStore::holds(ParamId param, StateKind kind) const {
+  return kind == StateKind::master || (begun(param) && state_ref(bucket_of(param), kind).buffer.exists());
+}
+
+std::vector<float> StateStore::rounded(const float* values, int64_t count) const {
+  std::vector<float> out(values, values + count);
+  const DType kept = runtime_.config().compute;
+  if (kept == DS_DTYPE_F32) return out;
+  std::vector<std::byte> bytes(out.size() * static_cast<size_t>(size_of(kept)));
+  narrow(kept, values, count, bytes.data());
+  widen(kept, bytes.data(), count, out.data());
+  return out;
+}
+
+template <typename F>
+void StateStore::for_params(BucketId bucket, int64_t begin, int64_t count, const F& f) const {
+  const std::vector<ParamPlace>& params = zero_.layout.buckets[bucket].params;
+  auto it = std::upper_bound(params.begin(), params.end(), begin,
+                             [](int64_t at, const ParamPlace& p) { return at < p.begin; });
+  if (it != params.begin()) --it;
+  for (const int64_t end = begin + count; begin < end; ++it) {
+    const int64_t next = std::next(it) == params.end() ? end : std::min(end, std::next(it)->begin);
+    if (begin < next)
+      if (begin < next) f(it->param, begin, next - begin);
+    begin = next;
   }
-  writes_.overwritten = true;
-  write(ref.buffer, ref.first + begin - first(bucket), count, in);
+}
+
+void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) {
+  const StateRef ref = state_ref(bucket, kind);
+  for_params(bucket, begin, count, [&](ParamId param, int64_t at, int64_t n) {
+    const float* values = in + (at - begin);
+    if (!holds(param, kind)) {
+      writes_.dropped = writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });
+      return;
+    }
+    writes_.overwritten = true;
+    const bool exact = kind != StateKind::master || begun(param);
+    const std::vector<float> fewer = exact ? std::vector<float>() : rounded(values, n);
+    write(ref.buffer, ref.first + at - first(bucket), n, exact ? values : fewer.data());
+  });
+}
+
+// Elements [low, high) of the bucket, of which this rank has a part, and of a momentum that is kept whole
+// all.
+void StateStore::begin_states(BucketId bucket, int64_t low, int64_t high) {
+  const BucketState& s = zero_.buckets[bucket];
+  std::vector<float> block(1 << 16);
+  auto pieces = [&](int64_t begin, int64_t end, auto&& body) {
+    for (int64_t at = begin; at < end; at += std::ssize(block))
+      body(at, std::min(std::ssize(block), end - at));
+  };
+  const int64_t own = first(bucket), from = std::max(low, own), to = std::min(high, own + held(bucket));
+  for (const StateRef& state : s.states) {
+    const bool whole = runtime_.buffer(state.buffer).numel > state.numel;
+    const int64_t begin = whole ? 0 : own - state.first;  // element of the bucket that the buffer begins with
+    pieces(whole ? low : from, whole ? high : to,
+           [&](int64_t at, int64_t n) { write(state.buffer, at - begin, n, block.data()); });
+  }
+  if (s.master.buffer == s.param.buffer) return;
+  pieces(from, to, [&](int64_t at, int64_t n) {
+    read(s.param.buffer, s.param.first + at - own, n, block.data());
+    write(s.master.buffer, s.master.first + at - own, n, block.data());
+  });
 }
 
 void StateStore::begin_states(BucketId bucket) {
-  const BucketState& s = zero_.buckets[bucket];
-  std::vector<float> block(1 << 16);
-  auto pieces = [&](auto&& body) {
-    for (int64_t at = 0; at < held(bucket); at += static_cast<int64_t>(block.size()))
-      body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
-  };
-  for (const StateRef& state : s.states) {
-    pieces([&](int64_t at, int64_t n) { write(state.buffer, state.first + at, n, block.data()); });
-  }
-  if (s.master.buffer == s.param.buffer) return;
-  pieces([&](int64_t at, int64_t n) {
-    read(s.param.buffer, s.param.first + at, n, block.data());
-    write(s.master.buffer, s.master.first + at, n, block.data());
-  });
+  for (BufferId error : zero_.buckets[bucket].errors) forget({error});
+  begin_states(bucket, 0, zero_.layout.buckets[bucket].numel);
+}
+
+void StateStore::begin_states(ParamId param) {
+  const std::vector<ParamPlace>& params = zero_.layout.buckets[bucket_of(param)].params;
+  const size_t next = zero_.layout.place_of[param] + 1;
+  begin_states(bucket_of(param), zero_.layout.place(param).begin,
+               next < params.size() ? params[next].begin : zero_.layout.buckets[bucket_of(param)].numel);
 }
 
 void StateStore::take_initial_values() {

@@ -86,8 +86,11 @@ class StateStore final : public StateAccess {
   void changed() { ++version_; }
   void require_refreshed() const;  // throws DS_ERROR_STATE after a local edit
   void renew_params();             // from masters. Collective
-  // A bucket has states for the first time: its master is the parameter, the others are zero.
+  // A bucket has room for states for the first time, or a parameter in such a bucket has states: its master
+  // is the parameter, the others are zero.
   void begin_states(BucketId bucket);
+  void begin_states(ParamId param);
+  void forget_errors(ParamId param);  // of its gradients, which are sent no more
   // Masters from EngineOptions::initial, and parameters from these. Collective.
   void take_initial_values();
   // What write_state has done since forget_writes(): overwritten a state; dropped one for which there is no
@@ -142,6 +145,16 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
+  // As state_ref: none for what was never trained but its master, which is its compute copy.
+  bool holds(ParamId param, StateKind kind) const;
+  // Not so: it was never trained, and its master has no more bits than its compute copy.
+  bool begun(ParamId param) const { return !trains() || zero_.trained.begun[param] != 0; }
+  std::vector<float> rounded(const float* values, int64_t count) const;
+  void begin_states(BucketId bucket, int64_t low, int64_t high);
+  // Calls f(param, begin, count) for what [begin, begin + count) of a bucket has of each parameter, with the
+  // padding behind it.
+  template <typename F>
+  void for_params(BucketId bucket, int64_t begin, int64_t count, const F& f) const;
   void forget(std::initializer_list<BufferId> buffers);  // zeros, where they exist
   // own_states(), and where they are; nowhere: rates in StepControl.
   struct Own {

@@ -9,6 +9,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/config/param_groups.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -26,7 +27,7 @@ void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
     }
   });
   compare(wanted);
-  set(wanted, own_updates());
+  set(wanted, store_.zero().trained.begun, own_updates());
   called_ = true;
 }
 
@@ -51,8 +52,7 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
     if (next.group[p] == number) mine += fmt::format(" {}", store_.param_names()[p]);
   }
   agree_equal(runtime_.comm(), "ds_engine_group_add: options and parameters", mine);
-  runtime_.guarded([&] { runtime_.settle(); });
-  recompile_(next);
+  recompile(next);
   control_.add_group(group);
   store_.changed();
   return number;
@@ -80,26 +80,39 @@ IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
   return updates;
 }
 
-void TrainedSet::set(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates) {
-  std::vector<BucketId> without_states;
-  for (BucketId b : store_.zero().buckets.ids()) {
-    if (!store_.zero().buckets[b].grad.empty()) continue;
-    without_states.push_back(b);
-    for (const ParamPlace& p : store_.zero().layout.buckets[b].params) updates[p.param] = 0;
+void TrainedSet::set(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, char>& begun,
+                     IdVector<ParamId, int64_t> updates) {
+  const TrainedParams& now = store_.zero().trained;
+  TrainedParams next{frozen, now.begun, IdVector<ParamId, int64_t>(updates.size(), 0), now.group};
+  for (ParamId p : updates.ids()) {
+    if (!frozen[p] || begun[p]) next.begun[p] = 1;
+    if (!now.begun[p]) updates[p] = 0;
+    if (!frozen[p]) next.missed[p] = control_.updates() - updates[p];
   }
-  TrainedParams next{frozen, IdVector<ParamId, int64_t>(updates.size(), 0), store_.zero().trained.group};
-  for (ParamId p : updates.ids()) next.missed[p] = frozen[p] ? 0 : control_.updates() - updates[p];
-  if (next != store_.zero().trained) {
-    runtime_.guarded([&] { runtime_.settle(); });
-    recompile_(next);
-    runtime_.guarded([&] {
-      for (BucketId b : without_states) {
-        if (!store_.zero().buckets[b].grad.empty()) store_.begin_states(b);
-      }
-    });
+  if (next != now) {
+    recompile(next);
     store_.changed();
   }
   updates_ = std::move(updates);
+}
+
+void TrainedSet::recompile(const TrainedParams& next) {
+  runtime_.guarded([&] { runtime_.settle(); });
+  const TrainedParams before = store_.zero().trained;
+  IdVector<BucketId, char> had_states;
+  for (BucketId b : store_.zero().buckets.ids()) had_states.push_back(store_.zero().has_states(b));
+  recompile_(next);
+  runtime_.guarded([&] {
+    for (BucketId b : had_states.ids()) {
+      if (!had_states[b] && store_.zero().has_states(b)) store_.begin_states(b);
+    }
+    for (ParamId p : next.frozen.ids()) {
+      if (next.begun[p] && !before.begun[p] && had_states[store_.bucket_of(p)]) store_.begin_states(p);
+      if (next.frozen[p] && !before.frozen[p]) store_.forget_errors(p);
+    }
+    store_.forget_own_momenta();  // which lie otherwise for other tensors
+    if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
+  });
 }
 
 // Those of a checkpoint's run, by parameter.
@@ -130,11 +143,28 @@ std::vector<std::string> TrainedSet::frozen_names() const {
   return out;
 }
 
-// By parameter, as ZeroPlan::frozen.
+std::vector<std::string> TrainedSet::frozen_names_with_states() const {
+  std::vector<std::string> out;
+  const TrainedParams& trained = store_.zero().trained;
+  for (ParamId p : trained.frozen.ids()) {
+    if (trained.frozen[p] && trained.begun[p]) out.push_back(store_.param_names()[p]);
+  }
+  return out;
+}
+
+// By parameter, as TrainedParams::frozen.
 IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const {
   std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
   std::vector<char> out;
   for (const std::string& name : store_.param_names()) out.push_back(frozen.count(name) != 0);
+  return out;
+}
+
+// Those that are trained there have states, and so have those frozen ones that it names.
+IdVector<ParamId, char> TrainedSet::begun_of(const CheckpointInfo& saved) const {
+  std::set<std::string_view> kept(saved.frozen_with_states.begin(), saved.frozen_with_states.end());
+  IdVector<ParamId, char> out = frozen_of(saved);
+  for (ParamId p : out.ids()) out[p] = !out[p] || kept.count(store_.param_names()[p]) != 0;
   return out;
 }
 
@@ -157,7 +187,7 @@ bool TrainedSet::follows(const CheckpointInfo& saved) const {
 }
 
 void TrainedSet::follow(const CheckpointInfo& saved) {
-  if (follows(saved)) set(frozen_of(saved), own_updates());
+  if (follows(saved)) set(frozen_of(saved), begun_of(saved), own_updates());
 }
 
 }  // namespace ds

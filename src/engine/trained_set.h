@@ -22,9 +22,9 @@ class TrainedSet {
       : runtime_(runtime), control_(control), store_(store), recompile_(std::move(recompile)) {}
 
   // Collective, between steps: these parameters are trained from the next step on, or no more. Parameters
-  // that have optimizer states keep them. One that is trained for the first time starts with zero states.
-  // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
-  // between ranks, are an error on all before anything changes.
+  // that have optimizer states keep them. One that is trained for the first time starts with zero states, and
+  // its master is its compute copy. Bias corrections count a parameter's own updates. What a rank is refused,
+  // and parameters that differ between ranks, are an error on all before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
   // Collective, between steps: from the next step on updates of these parameters, whatever group they were
   // in, have these values in place of the configuration's. Returns the number of the new group.
@@ -33,20 +33,26 @@ class TrainedSet {
 
   // For checkpoints. Updates that each parameter has had in this run: only those of trained parameters grow.
   IdVector<ParamId, int64_t> own_updates() const;
-  // updates: what own_updates() is to be. Collective.
-  void set(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates);
+  // Frozen or not, of those of `begun` with states, too, and with updates as own_updates() is to say; what
+  // begins now has had none. Collective.
+  void set(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, char>& begun,
+           IdVector<ParamId, int64_t> updates);
   // What a checkpoint holds of this.
   std::vector<std::string> frozen_names() const;
+  std::vector<std::string> frozen_names_with_states() const;
   std::vector<std::pair<std::string, int64_t>> late_updates() const;  // other than the run's
   // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on; nothing
   // when calls or the configuration say otherwise here. Collective.
   void follow(const CheckpointInfo& saved);
   // Whether follow() would change anything in an engine that has made no step.
   bool would_change(const CheckpointInfo& saved) const {
-    return follows(saved) && frozen_of(saved) != store_.zero().trained.frozen;
+    return follows(saved) && (frozen_of(saved) != store_.zero().trained.frozen ||
+                              begun_of(saved) != store_.zero().trained.begun);
   }
   // Behind a load: the saved counts. Collective.
-  void take_updates(const CheckpointInfo& saved) { set(store_.zero().trained.frozen, updates_of(saved)); }
+  void take_updates(const CheckpointInfo& saved) {
+    set(store_.zero().trained.frozen, store_.zero().trained.begun, updates_of(saved));
+  }
   // The first parameter that is frozen either here or in the checkpoint; "" without one.
   std::string difference(const CheckpointInfo& saved) const;
 
@@ -54,6 +60,8 @@ class TrainedSet {
   void compare(const IdVector<ParamId, char>& mine);  // with the other ranks' wishes. Collective
   IdVector<ParamId, int64_t> updates_of(const CheckpointInfo& saved) const;
   IdVector<ParamId, char> frozen_of(const CheckpointInfo& saved) const;
+  IdVector<ParamId, char> begun_of(const CheckpointInfo& saved) const;
+  void recompile(const TrainedParams& next);  // and what follows from it: states that begin, own momenta
   bool follows(const CheckpointInfo& saved) const;
 
   Runtime& runtime_;

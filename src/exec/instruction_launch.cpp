@@ -53,6 +53,11 @@ bool has_kernel(const InstrDef& def) {
          def.kind == Kind::decision;
 }
 
+// A rank without data leaves out the model of a step, never a program that runs beside it.
+bool of_micro_step(Phase phase) {
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_last;
+}
+
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
   const Buffer& buffer = program.buffers[o.buffer];
   TensorView view = operand_view(o, program.bound);
@@ -235,7 +240,7 @@ Launch Executor::resolve(InstrId i) {
     if (room > 0) room_ = context_.queues->of(in.queue)->scratch(room);
   }
   launch.model =
-      in.def->kind == Kind::model && in.queue == Queue::compute && program_.phase(in) != Phase::update;
+      in.def->kind == Kind::model && in.queue == Queue::compute && of_micro_step(program_.phase(in));
   launch.by_runs = by_runs(in);
   launch.micro = in.micro;
   launch.label = label_of(program_, in);

@@ -174,7 +174,7 @@ class CompressedLamb {
     const Optimizer& optimizer = optimizer_of(config_.optimizer);
     for_stretches(b, [&](const Stretch& s) {
       auto part = [&](const StateRef& of, Access access) { return flat(of.slice(s.first, s.count), access); };
-      int64_t first = held.norm_first + s.first / granule;
+      int64_t first = first_ratio(plan_, b) + s.first / granule;
       s.limit(builder_.emit(optimizer.op,
                             {part(held.states[0], Access::read), part(held.states[1], Access::read),
                              flat(ratios.slice(first, s.count / granule), Access::read), scalars(),

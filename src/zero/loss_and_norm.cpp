@@ -7,6 +7,7 @@
 
 #include "core/base/element_run.h"
 #include "core/base/round.h"
+#include "core/program/levels.h"
 #include "optim/optimizer.h"
 #include "zero/step_buffers.h"
 
@@ -17,6 +18,14 @@ namespace {
 int64_t data_rank(const ZeroPlan& plan, const ParamClass& c, int64_t number, int64_t m) {
   int64_t apart = c.levels.stride() / plan.mesh.data_group().stride;
   return number / apart * apart * c.levels.ranks() + number % apart + m * apart;
+}
+
+// Where the first holder of a part of a bucket has the norms of its granules, among those of all ranks. Ranks
+// that hold a copy of the part leave equal norms, which nobody reads.
+int64_t norms_of_part(const ZeroPlan& plan, BucketId bucket, int64_t group, int64_t part) {
+  const ParamClass& c = plan.cls(bucket);
+  const int64_t holder = data_rank(plan, c, group, c.levels.holder(static_cast<int>(part), c.policy.states));
+  return holder * plan.norms_used + plan.buckets[bucket].norm_first;
 }
 
 // Where the norms of the granules of a parameter lie among those of all ranks, which no layout changes the
@@ -32,9 +41,7 @@ void for_norms(const ZeroPlan& plan, ParamId p, const Visit& visit) {
   for (int64_t group = 0; group < plan.mesh.data_size() / c.levels.ranks(); ++group) {
     for (int64_t g = first; g < end;) {
       int64_t next = std::min(end, (g / part + 1) * part);
-      int64_t holder =
-          data_rank(plan, c, group, c.levels.holder(static_cast<int>(g / part), c.policy.states));
-      int64_t at = holder * plan.norms_used + plan.buckets[bucket].norm_first + g % part;
+      int64_t at = norms_of_part(plan, bucket, group, g / part) + g % part;
       visit(at, at + next - g);
       g = next;
     }
@@ -152,8 +159,7 @@ StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, Op op, int64
   operands.insert(operands.end(), kept.begin(), kept.end());
   operands.push_back(flat_operand(builder, ratios, Access::write));
   builder.emit(op, std::move(operands), std::move(attrs)).runs = norm_runs_by_param(plan);
-  bool gathered = all.buffer != plan.update_norms;
-  return ratios.slice(gathered ? plan.mesh.leaf(0, plan.rank) * plan.norms_used : 0, plan.norms_used);
+  return ratios;
 }
 
 // Numbers of all parameters, of one kind (JoinedMomenta).
@@ -163,6 +169,13 @@ Operand coefficients(const ProgramBuilder& builder, const ZeroPlan& plan, int64_
 }
 
 }  // namespace
+
+int64_t first_ratio(const ZeroPlan& plan, BucketId bucket) {
+  const RankLevels& levels = plan.levels(bucket);
+  const int64_t apart = levels.stride() / plan.mesh.data_group().stride, mine = plan.mesh.leaf(0, plan.rank);
+  const int64_t group = mine / (apart * levels.ranks()) * apart + mine % apart;
+  return norms_of_part(plan, bucket, group, levels.part_of(plan.rank, plan.policy(bucket).states));
+}
 
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;

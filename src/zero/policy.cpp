@@ -66,6 +66,8 @@ bool ZeroPlan::trains(BucketId bucket) const {
                      [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
 }
 
+bool ZeroPlan::has_states(BucketId bucket) const { return !buckets[bucket].grad.empty(); }
+
 std::vector<ParamPlace> ZeroPlan::trained_params(BucketId bucket) const {
   std::vector<ParamPlace> out;
   for (const ParamPlace& p : layout.buckets[bucket].params) {
@@ -193,7 +195,7 @@ void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
     plan.buckets[b].norm_first = granules;
-    if (!plan.buckets[b].grad.empty()) granules += plan.granules(b);
+    if (plan.has_states(b)) granules += plan.granules(b);
     all += plan.granules(b);
   }
   plan.norms_used = granules;
@@ -246,6 +248,13 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
     }
     require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}",
             TensorName(p.name), fmt::join(p.reduced_over, " and "), plan.mesh.name());
+    const std::vector<std::string_view> data = plan.mesh.data_axes();
+    for (std::string_view axis : axes) {
+      if (std::find(data.begin(), data.end(), axis) != data.end()) continue;
+      raise(DS_ERROR_UNSUPPORTED,
+            "parameter '{}' is reduced over {}: gradients are summed along {}, not yet along {}",
+            TensorName(p.name), fmt::join(axes, " and "), fmt::join(data, " and "), axis);
+    }
     p.cls = p.reduced_over.empty() ? ClassId(0) : class_of(axes);
   }
 }
@@ -339,6 +348,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   TrainedParams trained;
   for (const ParamSpec& p : params) {
     trained.frozen.push_back(p.frozen);
+    trained.begun.push_back(!p.frozen);
     trained.group.push_back(p.group);
   }
   trained.missed.resize(params.size(), 0);
@@ -358,7 +368,10 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {
-    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, config.optimizer, b);
+    const std::vector<ParamPlace>& params = plan.layout.buckets[b].params;
+    auto begun = [&](const ParamPlace& p) { return trained.begun[p.param] != 0; };
+    if (!plan.has_states(b) && std::any_of(params.begin(), params.end(), begun))
+      add_state(plan, config.optimizer, b);
   }
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   if (optimizer.joins_momenta() && !plan.joined.coefficients.exists()) add_joined(plan);

@@ -102,6 +102,9 @@ struct JoinedMomenta {
 // How each parameter is trained now.
 struct TrainedParams {
   IdVector<ParamId, char> frozen;  // not at all
+  // It has states of its own and a master: it is trained, or was at some time. What lies beside it in its
+  // bucket decides nothing.
+  IdVector<ParamId, char> begun;
   // Updates of the run that it was not part of. Its bias correction counts the others.
   IdVector<ParamId, int64_t> missed;
   IdVector<ParamId, int32_t> group;  // whose values its updates have (optimizer.param_groups)
@@ -157,8 +160,9 @@ struct ZeroPlan {
   const Policy& policy(BucketId bucket) const { return cls(bucket).policy; }
   Tier state_tier() const { return classes.front().policy.state_tier; }  // of all classes
   bool trains(BucketId bucket) const;                                    // any of its parameters
-  std::vector<ParamPlace> trained_params(BucketId bucket) const;         // of a bucket
-  const RowTable* table(BucketId bucket) const;                          // that it holds, or null
+  bool has_states(BucketId bucket) const;                         // room for those of all its parameters
+  std::vector<ParamPlace> trained_params(BucketId bucket) const;  // of a bucket
+  const RowTable* table(BucketId bucket) const;                   // that it holds, or null
   int grad_top() const;  // highest level of the binary counter; 0 without one
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;

@@ -51,11 +51,15 @@ class StretchEmitter {
       if (!state_.scales.empty()) operands.push_back(of_blocks(state_.scales[k], access));
     }
   }
-  // Of a buffer with `each` elements for each granule that this rank updates.
-  Operand of_granules(const StateRef& all, int64_t each, Access access) const {
+  // Of a buffer with `each` elements for each granule, in which this bucket begins at granule `begin`.
+  Operand of_granules(const StateRef& all, int64_t begin, int64_t each, Access access) const {
     int64_t granule = plan_.layout.buckets[s_.bucket].granule;
-    int64_t first = state_.norm_first + s_.first / granule;
+    int64_t first = begin + s_.first / granule;
     return flat_operand(b_, all.slice(each * first, each * (s_.count / granule)), access);
+  }
+  Operand norms(const StateRef& all) const { return of_granules(all, state_.norm_first, 2, written()); }
+  Operand ratios(const StateRef& all) const {
+    return of_granules(all, first_ratio(plan_, s_.bucket), 1, Access::read);
   }
   void emit(Op op, std::vector<Operand> operands, Attrs attrs) const {
     s_.limit(b_.emit(op, std::move(operands), std::move(attrs)));
@@ -88,7 +92,7 @@ void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Confi
                 const StateRef& norms) {
   std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::read)};
   s.add_states(optimizer.by_norms->norms, operands, Access::update);
-  operands.push_back(s.of_granules(norms, 2, s.written()));
+  operands.push_back(s.norms(norms));
   s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config.optimizer));
 }
 
@@ -96,7 +100,7 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
                     const StateRef& ratios) {
   std::vector<Operand> operands;
   s.add_states(optimizer.op, operands, Access::read);
-  operands.push_back(s.of_granules(ratios, 1, Access::read));
+  operands.push_back(s.ratios(ratios));
   operands.insert(operands.end(), {s.scalars(), s.master(Access::update), s.param()});
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
 }

@@ -245,6 +245,21 @@ TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
             "mesh axis 'expert' is a part of 'data', which is there, too");
 }
 
+// No norm is one of such a parameter.
+TEST(ParamClasses, AnAxisBesideDataIsRefused) {
+  Case c;
+  Graph graph = graph_of(c, 0);
+  graph.params.back().slice.reset();
+  const Mesh mesh({{"tensor", 2}, {kData, 2}});
+  for (const std::vector<std::string>& axes :
+       std::vector<std::vector<std::string>>{{"tensor", kData}, {"tensor"}}) {
+    graph.params.back().reduced_over = axes;
+    expect_names(
+        message_of([&] { compile_plan(graph, config_of(c, ""), 0, mesh, Machine{}); }, DS_ERROR_UNSUPPORTED),
+        {"parameter 'experts' is reduced over tensor", "along data, not yet along tensor"});
+  }
+}
+
 TEST(ParamClasses, BucketsAreOfOneClass) {
   Case c{.width = 17, .experts = 2, .copies = 3, .stage = 3};
   Config config = config_of(c, "");

@@ -311,6 +311,78 @@ TEST(Freeze, ACheckpointHasOwnUpdates) {
   });
 }
 
+// What is kept of a parameter depends on what became of it, not on what lies beside it in its bucket: its
+// states when it is frozen again, and how many bits a written master has that was never trained.
+TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
+  for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    TempFolder folder;
+    std::set<std::string> hashes;
+    std::string path;
+    for (int64_t size : {500000000, 2000, 300}) {
+      for (int stage : {0, 3}) {
+        const Point p{.stage = stage, .compute = compute, .bucket_size = size};
+        run_ranks(p.world, [&](Communicator& comm) {
+          Config c = config_of(p);
+          c.frozen = kPatterns;
+          Engine run(c, graph_of(p), comm, {});
+          const std::vector<int32_t> params = frozen_params(run);
+          const ParamId once(params[0]), later(params[5]), written(params[3]);
+          run.trained().freeze(std::vector<int32_t>{params[0], params[5]}, false);
+          for (int s = 0; s < 2; ++s) train_step(p, run, s);
+          run.trained().freeze(std::vector<int32_t>{params[0]}, true);
+          std::vector<float> values = run.store().read_tensor(written, "master");
+          for (size_t i = 0; i < values.size(); ++i) values[i] = 0.1f + 1e-4f * static_cast<float>(i);
+          run.store().write_tensor(written, "master", values);
+          EXPECT_EQ(run.store().read_tensor(written, "master") == values, compute == DS_DTYPE_F32)
+              << p.name();
+          expect_names(
+              message_of([&] { run.store().write_tensor(written, "exp_avg", values); }, DS_ERROR_STATE),
+              {"was never trained: it has no exp_avg"});
+          if (path.empty()) {
+            const std::string saved = run.checkpoints().save(folder.path());
+            comm.barrier("saved");
+            if (comm.rank() == 0) path = saved;
+            comm.barrier("known");
+          }
+          const std::vector<float> moment = run.store().read_tensor(once, "exp_avg");
+          auto go_on = [&](Engine& engine) {
+            EXPECT_TRUE(engine.trained().is_frozen(once) && !engine.trained().is_frozen(later));
+            EXPECT_EQ(engine.store().read_tensor(once, "exp_avg"), moment) << p.name();
+            engine.trained().freeze(params, false);
+            for (int s = 2; s < 4; ++s) train_step(p, engine, s);
+            const std::string hash = hash_of_states(engine);
+            if (comm.rank() == 0) hashes.insert(hash);
+          };
+          go_on(run);
+          Engine resumed(c, graph_of(p), comm, {});
+          resumed.checkpoints().load(path);
+          go_on(resumed);
+        });
+      }
+    }
+    EXPECT_EQ(hashes.size(), 1u) << dtype_name(compute);
+  }
+}
+
+// 0/1 Adam makes parameters anew from masters: of what is thawed these must be there before.
+TEST(Freeze, ThawedWhereRanksStepByThemselves) {
+  for (int64_t size : {500000000, 300}) {
+    Point p{.optimizer = "ZeroOneAdam", .bucket_size = size};
+    run_ranks(p.world, [&](Communicator& comm) {
+      Config c = config_of(p);
+      c.frozen = kPatterns;
+      Engine engine(c, graph_of(p), comm, {});
+      const std::vector<int32_t> params = frozen_params(engine);
+      for (int s = 0; s < 6; ++s) train_step(p, engine, s);
+      std::vector<std::vector<float>> before;
+      for (int32_t i : params) before.push_back(engine.store().read_tensor(ParamId(i), "param"));
+      engine.trained().freeze(params, false);
+      for (size_t i = 0; i < params.size(); ++i)
+        EXPECT_EQ(engine.store().read_tensor(ParamId(params[i]), "param"), before[i]) << p.name();
+    });
+  }
+}
+
 TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
   Point p{.stage = 2};
   TempFolder folder;

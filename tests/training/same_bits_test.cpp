@@ -430,6 +430,30 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
   }
 }
 
+// Where several ranks update copies of one part, each needs whatever was computed of it at the place of one.
+TEST_F(SameBits, OptimizersInShardGroups) {
+  for (const char* optimizer : {"Lamb", "Muon", "Adagrad", "Lion", "SGD"}) {
+    Point plain{.world = 4, .leaves = 4, .optimizer = optimizer};
+    const std::string expected = outcome_of(plain, 3).bits();
+    for (Point p :
+         {Point{.stage = 3, .mics = 2}, Point{.stage = 3, .tier = Tier::host, .nodes = 2, .mics = 2},
+          Point{.stage = 3, .nodes = 2, .hpz = 2}, Point{.stage = 2, .nodes = 2}}) {
+      p.world = p.leaves = 4;
+      p.optimizer = optimizer;
+      p.bucket_size = 3000;
+      EXPECT_EQ(outcome_of(p, 3).bits(), expected) << p.name();
+    }
+  }
+  Point plain{.world = 8, .leaves = 8, .optimizer = "Lamb"};
+  const std::string expected = outcome_of(plain, 3).bits();
+  for (int64_t shard : {2, 4}) {
+    Point p = plain;
+    p.stage = 3;
+    p.mics = shard;
+    EXPECT_EQ(outcome_of(p, 3).bits(), expected) << p.name();
+  }
+}
+
 // Its own states and update instruction.
 TEST_F(SameBits, SgdStageTierChaos) {
   std::set<std::string> bits, payloads;
