@@ -2,156 +2,31 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "engine/engine.h"
-#include "support/dice.h"
-#include "support/models.h"
-#include "support/random_model.h"
+#include "support/random_run.h"
 #include "support/ranks.h"
-#include "support/same_bits.h"
 #include "support/temp_folder.h"
 
-// Random graph x random policy == policy none, bit for bit. DS_PROPERTY_CASES sets the number of cases,
-// DS_PROPERTY_FIRST the seed of the first.
+// Random run x random layouts == layout none, bit for bit. A run is a graph, an optimizer, a type, what is
+// frozen, thawed, written and evaluated between its steps, and which ranks have no data in some of them; it
+// is saved under one layout and goes on under another. DS_PROPERTY_CASES sets the number of runs,
+// DS_PROPERTY_FIRST the seed of the first: ./run same-bits --draws.
 namespace ds::test {
 namespace {
-
-constexpr int kSteps = 3;
-
-struct Case {
-  uint64_t seed = 0;
-  Graph graph;
-  Config config;
-  int64_t leaves = 1;
-  int world = 1;
-  int threads = 1;
-  bool pieces = false;  // forward, backward, step instead of train_batch
-  std::optional<uint64_t> chaos;
-  int64_t written_out = std::numeric_limits<int64_t>::max();  // PlanPrograms
-  int64_t rows[kSteps] = {};
-
-  std::string text() const {
-    const ZeroConfig& z = config.zero;
-    return fmt::format(
-        "seed {}: stage {} states {} params {} world {} leaves {} {} {} clip {} bucket {} persist {} "
-        "prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} threads {} "
-        "pieces {} sparse {} chaos {} mean by {}",
-        seed, z.stage, tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
-        config.reproducible ? "tree" : config.reduction, dtype_name(config.compute), config.gradient_clipping,
-        z.reduce_bucket_size, z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters,
-        z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes,
-        z.mics_shard_size, z.hpz_partition_size, threads, pieces, config.sparse_gradients,
-        chaos ? std::to_string(*chaos) : "off", config.loss_average);
-  }
-};
-
-// Model, numerics and the plainest way to run them.
-Case plain_case(uint64_t seed) {
-  Dice dice(seed, 3);
-  Case c;
-  c.seed = seed;
-  c.graph = random_model(seed);
-  c.world = dice.pick({1, 2, 4});
-  c.leaves = c.world * (1 + dice.below(4));
-  c.config = make_config(0, c.leaves / c.world, c.world);
-  c.config.run.seed = seed;
-  c.config.compute = dice.one_in(2) ? DS_DTYPE_BF16 : DS_DTYPE_F32;
-  c.config.reproducible = dice.one_in(2);
-  c.config.gradient_clipping = dice.pick({0.0, 0.05, 1.0});
-  c.config.optimizer.adam_w_mode = !dice.one_in(3);
-  c.config.zero.overlap_comm = false;
-  for (int64_t& n : c.rows) n = 1 + dice.below(c.graph.bound);
-  if (Dice order(seed, 8); !c.config.reproducible && order.one_in(3)) c.config.reduction = "boundary";
-  // Some have so many micro-steps that a policy repeats one of them.
-  if (Dice longer(seed, 6); longer.one_in(4)) {
-    c.leaves = c.world * (8 + longer.below(13));
-    c.config.accumulation = c.leaves / c.world;
-  }
-  const bool targets = c.graph.type(c.graph.inputs.back()).dtype == DS_DTYPE_I32;
-  if (Dice tokens(seed, 8); targets && tokens.one_in(2)) c.config.loss_average = "tokens";
-  return c;
-}
-
-Case with_policy(Case c, uint32_t stream) {
-  Dice dice(c.seed, stream);
-  ZeroConfig& z = c.config.zero;
-  z.stage = static_cast<int>(dice.below(4));
-  if (c.config.reduction == "boundary") z.stage %= 2;
-  z.optimizer_tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
-  if (z.stage == 3) z.param_tier = dice.pick({Tier::device, Tier::host, Tier::nvme});
-  z.nvme_path = scratch_folder();
-  z.reduce_bucket_size = dice.pick<int64_t>({1, 500, 2000, 500000000});
-  z.param_persistence_threshold = dice.pick<int64_t>({0, 40, 300, 2000, 100000});
-  z.prefetch_bucket_size = dice.pick<int64_t>({0, 600, 50000000});
-  z.max_reuse_distance = dice.pick<int64_t>({0, 1000, 1000000000});
-  z.sub_group_size = dice.pick<int64_t>({1, 300, 4096, 5000, 1000000000});
-  z.overlap_comm = !dice.one_in(4);
-  z.buffer_count = static_cast<int>(3 + dice.below(3));
-  c.config.emulate_tiers = dice.one_in(2);
-  c.threads = static_cast<int>(1 + dice.below(3));
-  c.pieces = dice.one_in(4);
-  if (!dice.one_in(3)) c.chaos = 1 + static_cast<uint64_t>(dice.below(1000));
-  if (c.config.reproducible) {
-    while (true) {
-      c.world = dice.pick({1, 2, 4});
-      if (c.leaves % c.world == 0) break;
-    }
-    c.config.accumulation = c.leaves / c.world;
-  }
-  c.config.nodes = dice.pick({0, 1, c.world});
-  if (c.world == 4 && dice.one_in(2)) c.config.nodes = 2;
-  if (z.stage == 3 && c.world > 1 && dice.one_in(2)) {
-    int64_t shard = dice.pick({2, c.world});
-    bool mics = dice.one_in(2) || z.param_tier == Tier::nvme;
-    (mics ? z.mics_shard_size : z.hpz_partition_size) = shard;
-    z.mics_hierarchical_gather = dice.one_in(2);
-  }
-  if (dice.one_in(2)) z.max_live_parameters = dice.pick<int64_t>({0, 256, 1000, 4000});
-  c.config.sparse_gradients = dice.one_in(2);
-  c.written_out = 0;
-  return c;
-}
-
-// The same with an optimizer whose ranks exchange signs from the second update on or soon behind it, or with
-// compressed gradients.
-Case compressed_case(uint64_t seed) {
-  Case c = plain_case(seed);
-  Dice dice(seed, 7);
-  OptimizerConfig& o = c.config.optimizer;
-  o.type = dice.pick({"OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
-  o.bias_correction = false;
-  o.adam_w_mode = true;
-  o.lr = 0.01;
-  o.weight_decay = dice.pick({0.0, 0.1});
-  o.freeze_step = o.var_freeze_step = 1 + dice.below(2);
-  o.var_update_scaler = o.local_step_scaler = 1;
-  o.local_step_clipper = dice.pick<int64_t>({1, 2, 4});
-  if (!dice.one_in(3)) return c;
-  o.type = "AdamW";
-  c.config.gradient_compression = {dice.pick({"int8", "top_k"}), 0.1};
-  return c;
-}
-
-// Of stages 0 and 1, and of as many ranks.
-Case with_compressed_policy(const Case& c, uint32_t stream) {
-  Case out = with_policy(c, stream);
-  ZeroConfig& z = out.config.zero;
-  z.stage = c.config.optimizer.type == "ZeroOneAdam" ? 0 : z.stage % 2;
-  z.param_tier = Tier::device;
-  z.mics_shard_size = -1;
-  z.hpz_partition_size = 1;
-  z.mics_hierarchical_gather = false;
-  out.world = c.world;
-  out.config.accumulation = c.config.accumulation;
-  out.config.nodes = c.world > 1 && c.seed % 2 == 0 ? c.world / 2 : 0;
-  out.config.sparse_gradients = false;
-  return out;
-}
 
 // One graph input over the micro-steps of a call.
 struct Input {
@@ -168,27 +43,28 @@ struct Input {
 };
 
 // Rows of one leaf: the same whatever the layout of ranks. Ids are of the first parameter, the table.
-void draw_rows(const Case& c, size_t k, int step, int64_t leaf, Input& input) {
-  const TensorType& type = c.graph.type(c.graph.inputs[k]);
-  input.dtype = type.dtype == DS_DTYPE_F32 ? c.config.compute : type.dtype;
-  RandomStream stream{c.seed, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf),
+void draw_rows(const RandomRun& run, size_t k, int step, int64_t leaf, Input& input) {
+  const TensorType& type = run.graph.type(run.graph.inputs[k]);
+  input.dtype = type.dtype == DS_DTYPE_F32 ? run.config.compute : type.dtype;
+  RandomStream stream{run.seed, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf),
                       static_cast<uint32_t>(k)};
-  int64_t numel = type.shape.numel(c.rows[step]);
-  int64_t table = c.graph.type(c.graph.params[0].value).shape[0].extent;
+  int64_t numel = type.shape.numel(run.rows[static_cast<size_t>(step)]);
+  int64_t table = run.graph.type(run.graph.params[0].value).shape[0].extent;
   for (uint64_t e = 0; e < static_cast<uint64_t>(numel); ++e) {
     float number = static_cast<float>(normal_element(stream, e));
     if (input.dtype == DS_DTYPE_F32) input.put(number);
     if (input.dtype == DS_DTYPE_BF16) input.put(bf16(number));
-    const bool dropped = c.config.by_tokens() && k == 1 && (stream.block(e)[1] + leaf) % 3 == 0;
+    if (input.dtype == DS_DTYPE_F16) input.put(f16(number));
+    const bool dropped = run.config.by_tokens() && k == 1 && (stream.block(e)[1] + leaf) % 3 == 0;
     if (input.dtype == DS_DTYPE_I32)
       input.put(dropped ? -100 : static_cast<int32_t>(stream.block(e)[0] % table));
   }
 }
 
-std::vector<Input> draw_inputs(const Case& c, int step, int rank, int64_t first, int64_t micros) {
+std::vector<Input> draw_inputs(const RandomRun& run, int step, int rank, int64_t first, int64_t micros) {
   std::vector<Input> inputs(2);
   for (int64_t m = first; m < first + micros; ++m) {
-    for (size_t k = 0; k < 2; ++k) draw_rows(c, k, step, m * c.world + rank, inputs[k]);
+    for (size_t k = 0; k < 2; ++k) draw_rows(run, k, step, m * run.world + rank, inputs[k]);
   }
   return inputs;
 }
@@ -199,46 +75,157 @@ std::vector<InputView> views(const std::vector<Input>& inputs) {
   return out;
 }
 
-// Everything that must not depend on the policy, by name.
+// Everything that must not depend on the layout, by name.
 using Payload = std::vector<std::pair<std::string, std::vector<double>>>;
 
-StepResult one_step(const Case& c, Engine& engine, int step, int rank) {
-  int64_t micros = c.config.accumulation;
-  if (!c.pieces) return engine.train_batch(views(draw_inputs(c, step, rank, 0, micros)));
-  for (int64_t m = 0; m < micros; ++m) {
-    engine.forward(views(draw_inputs(c, step, rank, m, 1)));
-    engine.backward();
-  }
-  return engine.step();
-}
-
-// Steps [first, end) of one policy, from the checkpoint `from` (none: from the start) and, unless `folder` is
-// empty, with a checkpoint saved there at the end; returns its path.
-std::string run_leg(const Case& c, int first, int end, const std::string& from, const std::string& folder,
-                    Payload& out) {
-  std::string saved;
-  run_ranks(c.world, [&](Communicator& comm) {
+// What one rank does with its engine of one layout.
+class Rank {
+ public:
+  Rank(const RandomRun& run, Communicator& comm, Payload& out) : run_(run), comm_(comm), out_(out) {
     EngineOptions options;
-    options.threads = c.threads;
-    options.chaos_seed = c.chaos;
-    options.programs.written_out = c.written_out;
-    Engine engine(c.config, c.graph, comm, options);
-    if (!from.empty()) engine.checkpoints().load(from);
-    Payload mine;
-    for (int s = first; s < end; ++s) {
-      StepResult r = one_step(c, engine, s, comm.rank());
-      mine.push_back({fmt::format("loss, norm, lr of step {}", s), {r.loss, r.grad_norm, r.lr}});
+    options.threads = run.threads;
+    options.chaos_seed = run.chaos;
+    options.programs.written_out = run.written_out;
+    engine_ = std::make_unique<Engine>(run.config, run.graph, comm, options);
+  }
+
+  Checkpoints& checkpoints() { return engine_->checkpoints(); }
+
+  void events(int step) {
+    for (const RunEvent& e : run_.events[static_cast<size_t>(step)]) {
+      if (e.kind == RunEvent::Kind::evaluate) evaluate(step);
+      if (e.kind == RunEvent::Kind::write) write(ParamId(e.params[0]), step);
+      if (e.kind == RunEvent::Kind::freeze) engine_->trained().freeze(e.params, true);
+      if (e.kind == RunEvent::Kind::thaw) engine_->trained().freeze(e.params, false);
     }
-    std::string path;
-    if (!folder.empty()) path = engine.checkpoints().save(folder);
-    for (size_t p = 0; p < engine.store().param_names().size() && end == kSteps; ++p) {
-      for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param", "grad"}) {
-        std::vector<float> tensor = engine.store().read_tensor(ParamId(p), kind);
-        mine.push_back({engine.store().param_names()[p] + " " + kind, {tensor.begin(), tensor.end()}});
+  }
+
+  // watch: parameters must move or stay.
+  void step(int step, bool watch) {
+    const bool here = (run_.absent[static_cast<size_t>(step)] >> comm_.rank() & 1) == 0;
+    std::vector<std::vector<float>> before;
+    if (watch) before = masters();
+    if (here) train(step);
+    if (run_.absent[static_cast<size_t>(step)] != 0) engine_->join();
+    const StepResult r = engine_->control().last();
+    put(fmt::format("loss, norm, lr, scale of step {}", step), {r.loss, r.grad_norm, r.lr, r.loss_scale});
+    if (watch) compare(before, step, r);
+  }
+
+  // The whole state, of which each rank has its part.
+  void finish() {
+    std::vector<std::string> kinds = engine_->store().state_kinds();
+    kinds.insert(kinds.end(), {"param", "grad"});
+    const auto params = static_cast<int32_t>(engine_->store().param_names().size());
+    for (ParamId p(0); p.number() < params; ++p) {
+      for (const std::string& kind : kinds) {
+        if (kind == "grad" && engine_->trained().is_frozen(p)) continue;
+        const std::vector<float> whole = engine_->store().read_tensor(p, kind);
+        const std::string name = engine_->store().param_names()[p] + " " + kind;
+        put(name, {whole.begin(), whole.end()});
+        if (!own(kind)) check_part(p, kind, whole);
       }
     }
-    double loss = engine.eval_batch(views(draw_inputs(c, 0, comm.rank(), 0, 1)));
-    if (!c.config.reproducible && end == kSteps) mine.push_back({"eval loss", {loss}});
+    evaluate(0);
+  }
+
+ private:
+  const OptimizerConfig& optimizer() const { return run_.config.optimizer; }
+  bool exchanges() const { return optimizer().compressed() || run_.config.gradient_compression.on(); }
+  // Of each rank: gradients that are not reduced, and what 0/1 Adam's ranks have made of them alone.
+  bool own(const std::string& kind) const {
+    if (kind == "grad") return exchanges();
+    return optimizer().type == "ZeroOneAdam" && (kind == "param" || kind == "exp_avg");
+  }
+  void put(std::string name, std::vector<double> values) {
+    if (comm_.rank() == 0) out_.emplace_back(std::move(name), std::move(values));
+  }
+  std::vector<std::vector<float>> masters() {
+    std::vector<std::vector<float>> out;
+    for (size_t p = 0; p < engine_->store().param_names().size(); ++p)
+      out.push_back(engine_->store().read_tensor(ParamId(p), "master"));
+    return out;
+  }
+
+  void train(int step) {
+    const int64_t micros = run_.config.accumulation;
+    if (!run_.pieces) {
+      engine_->train_batch(views(draw_inputs(run_, step, comm_.rank(), 0, micros)));
+      return;
+    }
+    for (int64_t m = 0; m < micros; ++m) {
+      engine_->forward(views(draw_inputs(run_, step, comm_.rank(), m, 1)));
+      engine_->backward();
+    }
+    engine_->step();
+  }
+
+  // A mean over ranks has the order of additions of their number.
+  void evaluate(int step) {
+    const double loss = engine_->eval_batch(views(draw_inputs(run_, step, comm_.rank(), 0, 1)));
+    if (!run_.config.reproducible) put("eval loss", {loss});
+  }
+
+  void write(ParamId param, int step) {
+    std::vector<float> values = engine_->store().read_tensor(param, "master");
+    const RandomStream stream{run_.seed, static_cast<uint32_t>(step), 77, 0};
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = 0.1f * static_cast<float>(normal_element(stream, i));
+    engine_->store().write_tensor(param, "master", values);
+  }
+
+  void check_part(ParamId param, const std::string& kind, const std::vector<float>& whole) {
+    const auto [first, count] = engine_->store().local_range(param);
+    const std::vector<float> part = engine_->store().read_local(param, kind);
+    if (std::ssize(part) != count ||
+        std::memcmp(part.data(), whole.data() + first, part.size() * sizeof(float)) != 0)
+      raise(DS_ERROR_INTERNAL, "rank {} has another {} of {} than the others", comm_.rank(), kind,
+            engine_->store().param_names()[param]);
+  }
+
+  // What is frozen stays, and what is trained moves: by its decay, if by nothing else.
+  void compare(const std::vector<std::vector<float>>& before, int step, const StepResult& result) {
+    const std::vector<std::vector<float>> after = masters();
+    const bool moves = !result.skipped && optimizer().weight_decay > 0 &&
+                       optimizer().masters == DS_DTYPE_F32 && optimizer().type != "ZeroOneAdam";
+    for (size_t p = 0; p < before.size(); ++p) {
+      const bool frozen = engine_->trained().is_frozen(ParamId(p)), same = before[p] == after[p];
+      const bool some =
+          std::any_of(before[p].begin(), before[p].end(), [](float x) { return std::abs(x) > 1e-3f; });
+      if (frozen ? same : !same || !moves || !some) continue;
+      raise(DS_ERROR_INTERNAL, "in step {} {} {}", step, engine_->store().param_names()[ParamId(p)],
+            frozen ? "moves and is frozen" : "does not move");
+    }
+  }
+
+  const RandomRun& run_;
+  Communicator& comm_;
+  Payload& out_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// From one take-over to the next one, each with a layout of its own: steps [first.step, last.step).
+std::string run_leg(const RandomRun& run, const std::string& from, const TakeOver& first,
+                    const TakeOver& last, const std::string& folder, Payload& out) {
+  std::string saved;
+  run_ranks(run.world, [&](Communicator& comm) {
+    Payload mine;
+    Rank rank(run, comm, mine);
+    if (!from.empty()) rank.checkpoints().load(from);
+    for (int s = first.step; s < last.step; ++s) {
+      if (s > first.step || !first.behind) rank.events(s);
+      rank.step(s, from.empty() && folder.empty());
+    }
+    if (last.behind) rank.events(last.step);
+    std::string path;
+    if (last.step == run.steps) {
+      rank.finish();
+    } else if (last.async) {
+      rank.checkpoints().start_save(folder);
+      path = rank.checkpoints().wait();
+    } else {
+      path = rank.checkpoints().save(folder);
+    }
     if (comm.rank() != 0) return;
     out.insert(out.end(), mine.begin(), mine.end());
     saved = path;
@@ -246,19 +233,23 @@ std::string run_leg(const Case& c, int first, int end, const std::string& from, 
   return saved;
 }
 
-Payload train(const Case& c) {
+Payload train(const RandomRun& run) {
   Payload out;
-  run_leg(c, 0, kSteps, "", "", out);
+  run_leg(run, "", {}, {run.steps}, "", out);
   return out;
 }
 
-// The first steps under one policy, the rest under another, by way of a checkpoint.
-Payload train_two(const Case& before, const Case& after) {
+// The same under these layouts in turn.
+Payload train(const std::vector<RandomRun>& layouts, const std::vector<TakeOver>& take_overs) {
   TempFolder folder;
   Payload out;
-  int at = 1 + static_cast<int>(before.seed % (kSteps - 1));
-  std::string saved = run_leg(before, 0, at, "", folder.path(), out);
-  run_leg(after, at, kSteps, saved, "", out);
+  std::string saved;
+  TakeOver first;
+  for (size_t leg = 0; leg < layouts.size(); ++leg) {
+    const TakeOver last = leg < take_overs.size() ? take_overs[leg] : TakeOver{layouts[leg].steps};
+    saved = run_leg(layouts[leg], saved, first, last, folder.path(), out);
+    first = last;
+  }
   return out;
 }
 
@@ -269,42 +260,74 @@ std::string difference(const Payload& got, const Payload& want) {
     const auto &a = got[k].second, &b = want[k].second;
     if (got[k].first != want[k].first || a.size() != b.size()) return got[k].first + ": another shape";
     for (size_t i = 0; i < a.size(); ++i) {
-      if (std::memcmp(&a[i], &b[i], sizeof(double)) != 0)
+      const bool no_number = std::isnan(a[i]) && std::isnan(b[i]);
+      if (!no_number && std::memcmp(&a[i], &b[i], sizeof(double)) != 0)
         return fmt::format("{} [{}]: {}, not {}", got[k].first, i, a[i], b[i]);
     }
   }
   return "";
 }
 
-// "" or what is wrong. Every third case changes its policy on the way to `later`.
-std::string check(const Case& plain, const Case& policy, const Case& later) {
-  bool two = plain.seed % 3 == 0;
-  const Case& other = two ? later : plain;
-  std::string what =
-      "\n" + policy.text() + (two ? "\nthen " + other.text() : "") + "\n" + policy.graph.print();
+using Layout = RandomRun (*)(const RandomRun& run, uint32_t stream);
+
+RandomRun any_layout(const RandomRun& run, uint32_t stream) { return with_layout(run, stream); }
+
+std::vector<RandomRun> draw_layouts(const RandomRun& run, size_t count, Layout layout) {
+  std::vector<RandomRun> out;
+  for (uint32_t stream = 4; out.size() < count; ++stream) {
+    if (stream != 6 && stream != 7 && stream != 8 && stream != 9) out.push_back(layout(run, stream));
+  }
+  return out;
+}
+
+// "" or what is wrong.
+std::string check(const RandomRun& plain, const std::vector<RandomRun>& layouts,
+                  const std::vector<TakeOver>& take_overs) {
+  std::string what = "\n" + plain.text();
+  for (size_t leg = 0; leg < layouts.size(); ++leg) {
+    if (leg > 0)
+      what += fmt::format("\nfrom step {} on, saved {} its events", take_overs[leg - 1].step,
+                          take_overs[leg - 1].behind ? "behind" : "before");
+    what += "\n" + layouts[leg].text();
+  }
+  what += "\n" + plain.graph.print();
   try {
-    std::string differs = difference(two ? train_two(policy, other) : train(policy), train(plain));
+    std::string differs = difference(train(layouts, take_overs), train(plain));
     return differs.empty() ? "" : differs + what;
   } catch (const std::exception& error) {
     return error.what() + what;
   }
 }
 
-// What the policies' programs are made of, so that a test that compares nothing shows.
+// What was drawn, and what the layouts' programs are made of, so that a test that compares nothing shows.
 struct Used {
-  std::map<std::string, int> ops;
+  std::map<std::string, int> ops, optimizers;
   int different = 0;
   int long_steps = 0, repeated = 0;
+  int thaws = 0, writes = 0, uneven = 0, resumed = 0, copies = 0, f16 = 0;
 
-  void add(const Case& plain, const Case& policy) {
-    PlanPrograms programs;
-    programs.written_out = policy.written_out;
-    Program step = compile_plan(policy.graph, policy.config, 0, policy.world, Machine{}, true, programs).step;
-    long_steps += policy.config.accumulation > 6;
-    repeated += step.repeat.rounds > 1;
-    for (const Instr& in : step.instrs) ++ops[in.def->name];
-    different +=
-        step.print() != compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
+  void add(const RandomRun& plain, const std::vector<RandomRun>& layouts) {
+    for (const RandomRun& run : layouts) {
+      PlanPrograms programs;
+      programs.written_out = run.written_out;
+      Program step = compile_plan(run.graph, run.config, 0, run.world, Machine{}, true, programs).step;
+      long_steps += run.config.accumulation > 6;
+      repeated += step.repeat.rounds > 1;
+      for (const Instr& in : step.instrs) ++ops[in.def->name];
+      different +=
+          step.print() != compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
+      copies += run.config.zero.mics_shard_size > 1 && run.config.zero.mics_shard_size < run.world;
+    }
+    ++optimizers[plain.config.optimizer.type];
+    resumed += layouts.size() > 1;
+    uneven += plain.uneven();
+    f16 += plain.config.compute == DS_DTYPE_F16;
+    for (const std::vector<RunEvent>& events : plain.events) {
+      for (const RunEvent& e : events) {
+        thaws += e.kind == RunEvent::Kind::thaw;
+        writes += e.kind == RunEvent::Kind::write && e.frozen;
+      }
+    }
   }
 };
 
@@ -317,7 +340,7 @@ int64_t setting(const char* name, int64_t otherwise) {
 TEST(Property, AnyLongStepRepeats) {
   std::map<int32_t, int> stretches;  // by micro-steps of a round
   for (uint64_t seed = 1; seed <= 150; ++seed) {
-    Case c = with_policy(plain_case(seed), 4);
+    RandomRun c = with_layout(draw_plain_run(seed), 4);
     c.config.accumulation = 1000;
     PlanPrograms programs;
     Program step = compile_plan(c.graph, c.config, 0, c.world, Machine{}, true, programs).step;
@@ -330,7 +353,7 @@ TEST(Property, AnyLongStepRepeats) {
 TEST(Property, AnyProgramParsesBack) {
   int with_runs = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
-    Case c = with_policy(plain_case(seed), 4);
+    RandomRun c = with_layout(draw_plain_run(seed), 4);
     int rank = static_cast<int>(seed % static_cast<uint64_t>(c.world));
     Plan plan = compile_plan(c.graph, c.config, rank, c.world, Machine{});
     for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval}) {
@@ -353,10 +376,12 @@ TEST(Property, AnyPolicyIsPolicyNone) {
   Used used;
   int bad = 0;
   for (int64_t seed = first; seed < first + cases && bad < 20; ++seed) {
-    Case plain = plain_case(static_cast<uint64_t>(seed)), policy = with_policy(plain, 4);
+    const RandomRun plain = draw_plain_run(static_cast<uint64_t>(seed));
+    const std::vector<TakeOver> take_overs = draw_take_overs(plain);
+    const std::vector<RandomRun> layouts = draw_layouts(plain, take_overs.size() + 1, any_layout);
     malloc_trim(0);  // engines measure the heap, which takes as long as its free list is
-    used.add(plain, policy);
-    std::string wrong = check(plain, policy, with_policy(plain, 5));
+    used.add(plain, layouts);
+    std::string wrong = check(plain, layouts, take_overs);
     bad += !wrong.empty();
     EXPECT_TRUE(wrong.empty()) << wrong;
   }
@@ -368,21 +393,27 @@ TEST(Property, AnyPolicyIsPolicyNone) {
                          "accumulate", "zero", "dropout", "attention", "embedding_dw"}) {
     EXPECT_GT(used.ops[op], 20) << op;
   }
+  EXPECT_EQ(used.optimizers.size(), 6u);
+  for (int drawn : {used.thaws, used.writes, used.uneven, used.resumed, used.copies, used.f16})
+    EXPECT_GT(drawn, 2);
 }
 
 // What a rank reads of its own (gradients, and between synchronisations of 0/1 Adam parameters and momentum)
 // is that of rank 0 on both sides.
 TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
-  std::map<std::string, int> types;
-  for (int64_t seed = first; seed < first + cases; ++seed) {
-    Case plain = compressed_case(static_cast<uint64_t>(seed));
-    ++types[plain.config.gradient_compression.on() ? plain.config.gradient_compression.type
-                                                   : plain.config.optimizer.type];
+  std::set<std::string> types;
+  int bad = 0;
+  for (int64_t seed = first; seed < first + cases && bad < 20; ++seed) {
+    const RandomRun plain = draw_compressed_run(static_cast<uint64_t>(seed));
+    types.insert(plain.config.gradient_compression.on() ? plain.config.gradient_compression.type
+                                                        : plain.config.optimizer.type);
+    const std::vector<TakeOver> take_overs = draw_take_overs(plain);
     malloc_trim(0);
-    std::string wrong = check(plain, with_compressed_policy(plain, 4), with_compressed_policy(plain, 5));
-    EXPECT_TRUE(wrong.empty()) << plain.config.optimizer.type << ": " << wrong;
-    if (!wrong.empty()) return;
+    std::string wrong =
+        check(plain, draw_layouts(plain, take_overs.size() + 1, with_compressed_layout), take_overs);
+    bad += !wrong.empty();
+    EXPECT_TRUE(wrong.empty()) << wrong;
   }
   EXPECT_TRUE(cases < 20 || types.size() == 5);
 }
