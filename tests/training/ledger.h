@@ -208,11 +208,11 @@ class ClosedForm {
   // One rank rounds its sum, as several do, where what travels is narrower.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // Sums of this rank come to the device for their reduction, and what it makes goes back: of one rank in the
-  // type that travels.
+  // What travels of this rank's sums comes to the device, of a table the sums that rows are taken from; what
+  // ranks make of it goes back in f32, and what one rank has rounded as it is.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
-    copy("fetch", (b.table ? c_.parameters[b.params[0]].numel : b.numel) * 4);
+    copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
     copy("store", b.numel * (c_.world > 1 ? 4 : c_.wire));
   }
 
