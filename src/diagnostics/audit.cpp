@@ -21,6 +21,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/config/options.h"
+#include "data/batch_rows.h"
 #include "data/dataset.h"
 #include "diagnostics/audit_step.h"
 #include "engine/threads.h"

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
