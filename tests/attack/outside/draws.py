@@ -21,7 +21,7 @@ OPTIMIZERS = {  # what may stand beside the rate
     "ZeroOneAdam": [{"var_freeze_step": 2}, {"var_freeze_step": 100}],
     "OneBitLamb": [{"freeze_step": 2}, {"freeze_step": 100}],
 }
-WITH_BETAS = ("AdamW", "Adam", "Lion", "Lamb", "Muon", "OneBitAdam", "ZeroOneAdam", "OneBitLamb")
+WITH_BETAS = ("AdamW", "Adam", "Lion", "Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb")  # whose first one OneCycle moves
 
 
 def most_stage(optimizer):
@@ -152,7 +152,12 @@ class Draw:
                 big.ranks = 2
         self.steps = sum(p.steps for p in self.parts)
         self.eval_every = rng.choice([0, 0, 1, 2])
-        self.eval_batches = rng.choice([None, None, 1, 8, 100])
+        self.eval_samples = rng.choice([None, None, 1, 3, 8])
+        if "heldout" in os.environ.get("RUNS_WITHOUT", ""):
+            self.eval_samples = None
+        # How often ranks reduce: which bits there are, and never which data.
+        once = max(p.stage for p in self.parts) < 2 and rng.random() < 0.4
+        self.reduction = "boundary" if once and "boundary" not in os.environ.get("RUNS_WITHOUT", "") else None
 
     @property
     def unbroken(self):
@@ -171,9 +176,8 @@ class Draw:
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
             for part in self.parts:
-                part.accumulation = 1
-                part.micro = 1 if part.ranks > 1 else min(part.micro, 2)
-                part.ranks = min(part.ranks, 2)
+                while part.batch > 4:
+                    part.accumulation, part.micro, part.ranks = max(1, part.accumulation - 1), max(1, part.micro - 1), min(part.ranks, 3)
             return
         if causal and rng.random() < 0.35:
             least, most = rng.randint(2, self.sequence // 2), rng.randint(self.sequence // 2, self.sequence)
@@ -196,9 +200,10 @@ class Draw:
         self.groups = []
         if rng.random() < 0.35:
             names = "*wte*" if self.model.family.startswith("gpt") else "*embedding*" if self.model.family == "bert" else "*embed*"
-            # Without rates of their own where Muon has two.
-            rate = {} if self.optimizer == "Muon" or rng.random() < 0.3 else {"lr": self.base * rng.choice([0.5, 3])}
-            decay = {"weight_decay": 0.01} if self.optimizer not in () and (rng.random() < 0.5 or not rate) else {}
+            rate = {} if rng.random() < 0.3 else {"lr": self.base * rng.choice([0.5, 3])}
+            if self.optimizer == "Muon" and rate and rng.random() < 0.5 and "muon" not in os.environ.get("RUNS_WITHOUT", ""):
+                rate["adam_lr"] = self.base * 2
+            decay = {"weight_decay": 0.01} if rng.random() < 0.5 or not rate else {}
             self.groups = [{"params": [names], **rate, **decay}]
         self.scheduler = rates.draw(rng, self.steps, 1 + len(self.groups), self.base)
         if self.scheduler and "wsd" in os.environ.get("RUNS_WITHOUT", ""):
@@ -211,7 +216,7 @@ class Draw:
             self.scheduler["params"].setdefault("warmup_max_lr", 0)
         if self.scheduler and {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"} & set(self.scheduler["params"]):
             for group in self.groups:
-                group.pop("lr", None)
+                group.pop("lr", None), group.pop("adam_lr", None)
                 group.setdefault("weight_decay", 0.01)
         self.adam_rate = self.base * rng.choice([1, 0.1]) if self.optimizer == "Muon" else self.base
         # {step: rate} that the progress callback sets behind a step; None gives the rate back to the schedule.
@@ -223,23 +228,25 @@ class Draw:
             self.held = len(self.rates_set) == 1 and 1 in self.rates_set
             if self.held:  # the first step stands still: from the second on, the rate is as if it were configured
                 self.base = self.adam_rate = 0.0
-                self.scheduler, self.groups = None, [{k: v for k, v in g.items() if k != "lr"} for g in self.groups]
+                self.scheduler, self.groups = None, [{k: v for k, v in g.items() if not k.endswith("lr")} for g in self.groups]
                 self.groups = [g for g in self.groups if len(g) > 1]
 
     # ------------------------------------------------------------------ what is expected of rates
 
     def own_rate(self, group, adam=False):
         """Of the configuration, for a group."""
-        if group > 0 and "lr" in self.groups[group - 1]:
-            return self.groups[group - 1]["lr"]
+        own = self.groups[group - 1] if group > 0 else {}
+        if "lr" in own:
+            return own.get("adam_lr", own["lr"]) if adam else own["lr"]
         return self.adam_rate if adam else self.base
 
-    def rate(self, k, group, factor, adam=False):
-        """(rate, first beta) of the step that k steps were made before."""
+    def rate(self, k, group, factor, adam=False, step=None):
+        """(rate, first beta) of the step that k updates were made before."""
         value, beta = rates.rate(self.scheduler, group, self.own_rate(group, adam), k)
-        for step in sorted(self.rates_set):
-            if step <= k:
-                value = self.rates_set[step] if self.rates_set[step] is not None else rates.rate(self.scheduler, group, self.own_rate(group, adam), k)[0]
+        for behind in sorted(self.rates_set):
+            if behind <= (k if step is None else step):
+                chosen = self.rates_set[behind]
+                value = chosen if chosen is not None else rates.rate(self.scheduler, group, self.own_rate(group, adam), k)[0]
         return value * factor, beta
 
     # ------------------------------------------------------------------ configuration
@@ -262,9 +269,9 @@ class Draw:
         if self.documents_key:
             model["documents"] = True
         run = {"dir": folder, "sequence": self.sequence, "sample_tokens": 0, "threads": 1, "pin_threads": False, "keep": 0,
-               "seed": self.seed, "eval_every": self.eval_every, "save_every": save_every}
-        if self.eval_batches is not None:
-            run["eval_batches"] = self.eval_batches
+               "seed": self.seed, "max_skipped_steps": 100, "eval_every": self.eval_every, "save_every": save_every}
+        if self.eval_samples is not None:
+            run["eval_samples"] = self.eval_samples
         out = {"model": model, "data": self.keys, "run": run, "tensorboard": {"enabled": False},
                "optimizer": self.optimizer_section(self.base, self.adam_rate, self.groups)}
         if self.scheduler:
@@ -278,6 +285,8 @@ class Draw:
             out[self.precision] = {"enabled": True}
         if self.precision == "fp16":
             out["fp16"]["loss_scale"] = 64
+        if self.reduction:
+            out["reduction"] = self.reduction
         if self.average != "micro_batch":
             out["loss_average"] = self.average
         patch = first.patch(first.steps)

@@ -1,4 +1,5 @@
 """Tiny models by numpy in f64: folders with random weights, and the loss of each token of a row."""
+import copy
 import json
 import os
 import struct
@@ -161,6 +162,13 @@ class Model:
             json.dump(self.config(positions), file)
         write_safetensors(os.path.join(folder, "model.safetensors"), self.w)
         self.folder = folder
+
+    def with_weights(self, weights):
+        if weights is self.w:
+            return self
+        out = copy.copy(self)
+        out.w, out.known = weights, {}
+        return out
 
     def results(self, rows):
         """Results of rows, each computed once."""

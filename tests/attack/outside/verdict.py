@@ -122,9 +122,15 @@ class Text:
         return rows
 
 
+class Step:
+    """Its leaves, each a list of rows, the factor of its rates, and how many updates were made before."""
+
+    def __init__(self, leaves, factor, updates, skipped):
+        self.leaves, self.factor, self.updates, self.skipped = leaves, factor, updates, skipped
+
+
 def steps_of(draw, text):
-    """For each step: its leaves, each a list of rows, and the factor of its rates."""
-    out, place = [], 0
+    out, place, updates = [], 0, 0
     for part in draw.parts:
         for _ in range(part.steps):
             if draw.dynamic:
@@ -141,7 +147,10 @@ def steps_of(draw, text):
             if draw.curriculum:
                 length = order.difficulty(draw.curriculum, len(out) + 1)
                 leaves = [[row.cut(length) for row in leaf] for leaf in leaves]
-            out.append((leaves, factor))
+            # By tokens, a step of none is skipped: its samples are used up, and the schedule stays.
+            skipped = draw.average == "tokens" and not any(map(targets_of, leaves))
+            out.append(Step(leaves, factor, updates, skipped))
+            updates += not skipped
             place += part.batch
     return out
 
@@ -223,18 +232,12 @@ class Runs:
 
 
 def check_rates(draw, steps, made):
-    for k, (_, factor) in enumerate(steps):
-        expected = draw.rate(k, 0, factor)[0]
+    for k, step in enumerate(steps):
+        if step.skipped:
+            continue
+        expected = draw.rate(step.updates, 0, step.factor, step=k)[0]
         got = float(made[k + 1][1])
         require(library.close(got, expected, 1e-6, 1e-12), f"step {k + 1} has the rate {got}, and {expected} is right")
-
-
-def draw_weights(draw, runs):
-    """Sets the weights of a model that libds itself drew: those of a run that moved nothing."""
-    if draw.model.family != "gpt":
-        return
-    draw.model.w = runs.weights(runs.folder, draw.steps)
-    draw.model.known = {}
 
 
 def rounded(values, precision):
@@ -244,42 +247,73 @@ def rounded(values, precision):
     return ((words + 0x7FFF + (words >> 16 & 1)) >> 16 << 16).astype(numpy.uint32).view(numpy.float32)
 
 
-def check_losses(draw, text, steps, made, heldout):
-    """Those of steps whose weights are known, and held-out losses of models that stand still."""
-    model, tolerance = draw.model, TOLERANCE[draw.precision]
+def model_at(draw, runs, step):
+    """The model behind a step: its masters, as the precision of the run has them; None where nobody knows them."""
+    drawn = draw.model.family == "gpt"
+    if not draw.moving:
+        weights = runs.weights(runs.folder, draw.steps) if drawn else draw.model.w
+    elif step == 0:
+        weights = None if drawn else draw.model.w
+    else:
+        # Between two synchronisations of 0/1 Adam ranks have parameters of their own.
+        weights = None if draw.optimizer == "ZeroOneAdam" else runs.weights(runs.folder, step)
+    if weights is None:
+        return None
     if draw.precision != "f32":
-        kept = model
-        model = models.Model.__new__(models.Model)
-        model.__dict__ = {**kept.__dict__, "w": {n: rounded(v, draw.precision) for n, v in kept.w.items()}, "known": {}}
-    if draw.moving and model.family == "gpt":
+        weights = {name: rounded(value, draw.precision) for name, value in weights.items()}
+    return draw.model.with_weights(weights)
+
+
+def check_step(draw, model, steps, made, k):
+    if model is None or steps[k].skipped:
         return
-    for k, (leaves, _) in enumerate(steps[:1] if draw.moving else steps):
-        expected, got = step_loss(draw, model, leaves), float(made[k + 1][0])
-        require(library.close(got, expected, tolerance, 1e-6), f"step {k + 1} has the loss {got}, and {expected} is right")
+    expected, got = step_loss(draw, model, steps[k].leaves), float(made[k + 1][0])
+    require(library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"step {k + 1} has the loss {got}, and {expected} is right")
+
+
+def check_losses(draw, text, runs, steps, made, heldout):
+    """Of each step, where all stands still; else of the first and of another one, and the last held-out loss."""
+    if draw.moving:
+        for k in {0, draw.rng.randrange(draw.steps)}:
+            check_step(draw, model_at(draw, runs, k), steps, made, k)
+    else:
+        model = model_at(draw, runs, 0)
+        for k in range(draw.steps):
+            check_step(draw, model, steps, made, k)
+    if "heldout" not in os.environ.get("RUNS_WITHOUT", ""):
+        check_heldout(draw, text, runs, heldout)
+
+
+def check_heldout(draw, text, runs, heldout):
     rows = text.heldout_rows()
-    if draw.moving or "heldout" in os.environ.get("RUNS_WITHOUT", ""):
-        return
-    due = [s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0]
-    ends = {sum(p.steps for p in draw.parts[:i + 1]) for i in range(len(draw.parts))}
-    due = sorted({*due, *ends})
+    due = {s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0}
+    due |= {sum(p.steps for p in draw.parts[:i + 1]) for i in range(len(draw.parts))}
     if not rows or not targets_of(rows):
         require(not heldout, f"there are held-out losses {heldout} of no held-out text")
         return
-    require(sorted(heldout) == due, f"held-out losses are of steps {sorted(heldout)}, and {due} are right")
-    expected = heldout_loss(model, rows)
-    for step, got in heldout.items():
-        require(library.close(float(got), expected, tolerance, 1e-6),
-                f"step {step} has the held-out loss {got}, and {expected} is right, of {targets_of(rows)} targets in {len(rows)} rows")
+    require(sorted(heldout) == sorted(due), f"held-out losses are of steps {sorted(heldout)}, and {sorted(due)} are right")
+    seen = min(draw.eval_samples or len(rows), len(rows))
+    rows = [rows[i * len(rows) // seen] for i in range(seen)]
+    for step in [draw.steps] if draw.moving else sorted(heldout):
+        model, got = model_at(draw, runs, step), float(heldout[step])
+        if model is None or not targets_of(rows):
+            continue
+        expected = heldout_loss(model, rows)
+        require(library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"step {step} has the held-out loss {got}, "
+                f"and {expected} is right, of {targets_of(rows)} targets in {len(rows)} rows")
 
 
-def still_patch(draw, k, factor):
-    """The rates of the step that k steps were made before, as a configuration."""
+def still_patch(draw, step):
+    """The rates of a step, as a configuration."""
+    k, factor = step.updates, step.factor
     rate, beta = draw.rate(k, 0, factor)
     adam = draw.rate(k, 0, factor, adam=True)[0]
     groups = []
     for number, group in enumerate(draw.groups, 1):
-        own, _ = draw.rate(k, number, factor)
-        groups.append(group if draw.optimizer == "Muon" else {**group, "lr": own})
+        own = {"lr": draw.rate(k, number, factor)[0]}
+        if draw.optimizer == "Muon":
+            own = {"muon_lr": own["lr"], "adam_lr": draw.rate(k, number, factor, adam=True)[0]}
+        groups.append({**{n: v for n, v in group.items() if not n.endswith("lr")}, **own})
     patch = {"scheduler": None, "optimizer": draw.optimizer_section(rate, adam, groups, beta)}
     if draw.dynamic:
         patch["data_efficiency"] = {"data_sampling": {"dynamic_batching": {"lr_scaling_method": "none"}}}
@@ -303,7 +337,9 @@ def check_twin(draw, runs, steps, made):
     k = draw.rng.randrange(draw.steps)
     if draw.rates_set and k >= min(draw.rates_set):
         k = draw.rng.randrange(min(draw.rates_set))  # what a callback has set is part of checkpoints
-    twin, patch = os.path.join(draw.folder, "twin"), still_patch(draw, k, steps[k][1])
+    if steps[k].skipped:
+        return
+    twin, patch = os.path.join(draw.folder, "twin"), still_patch(draw, steps[k])
     done = 0
     for part in draw.parts:
         if k < done + part.steps:
@@ -370,13 +406,12 @@ def check(draw, lib, build):
                      **({"packing": draw.packing} if draw.packing else {})}
     runs = Runs(draw, lib, build)
     made, heldout = runs.make()
-    require(sorted(made) == list(range(1, draw.steps + 1)), f"metrics.csv has steps {sorted(made)} of {draw.steps}")
     text = Text(draw, runs.folder)
     steps = steps_of(draw, text)
+    wanted = [k + 1 for k, step in enumerate(steps) if not step.skipped]
+    require(sorted(made) == wanted, f"metrics.csv has steps {sorted(made)}, and {wanted} are right")
     check_rates(draw, steps, made)
-    if not draw.moving:
-        draw_weights(draw, runs)
-    check_losses(draw, text, steps, made, heldout)
+    check_losses(draw, text, runs, steps, made, heldout)
     if draw.moving:
         check_twin(draw, runs, steps, made)
         if draw.held:
