@@ -29,10 +29,15 @@ def most_stage(optimizer):
 
 
 class Part:
-    """Steps that one process group makes."""
+    """Steps that one process group makes, from the end of the part before or `back` steps before that."""
 
     def __init__(self, micro, accumulation, ranks, stage, steps):
         self.micro, self.accumulation, self.ranks, self.stage, self.steps = micro, accumulation, ranks, stage, steps
+        self.back = self.end = 0  # end: steps made behind this part
+
+    @property
+    def begin(self):
+        return self.end - self.steps
 
     @property
     def leaves(self):
@@ -63,7 +68,7 @@ class Draw:
         self.draw_parts()
         self.draw_lengths()
         self.draw_rates()
-        self.by_command = not self.rates_set and rng.random() < 0.08
+        self.by_command = not self.rates_set and not self.by_callback and rng.random() < 0.08
 
     # ------------------------------------------------------------------ text
 
@@ -150,20 +155,34 @@ class Draw:
             big.accumulation, big.micro = 1, min(big.micro, 2)
             if big.batch > 12:
                 big.ranks = 2
-        self.steps = sum(p.steps for p in self.parts)
+        self.reproducible = rng.random() < 0.1 and not self.optimizer.startswith(("OneBit", "ZeroOne"))
+        if self.reproducible:  # any ranks have the same bits, where a step has as many leaves
+            leaves, micro = rng.choice([2, 4]), rng.choice([1, 2])
+            for part in self.parts:
+                part.micro, part.ranks = micro, rng.choice([r for r in (1, 2, 4) if r <= leaves])
+                part.accumulation = leaves // part.ranks
+        done = 0
+        for part in self.parts:
+            part.back = rng.randint(1, done - 1) if done > 1 and rng.random() < 0.2 else 0
+            done = part.end = done - part.back + part.steps
+        self.steps = max(part.end for part in self.parts)
+        self.parts[-1].steps += self.steps - done
+        self.parts[-1].end = self.steps
+        self.by_callback = rng.random() < 0.25  # parts end by the progress callback
         self.eval_every = rng.choice([0, 0, 1, 2])
         self.eval_samples = rng.choice([None, None, 1, 3, 8])
         if "heldout" in os.environ.get("RUNS_WITHOUT", ""):
             self.eval_samples = None
         # How often ranks reduce: which bits there are, and never which data.
-        once = max(p.stage for p in self.parts) < 2 and rng.random() < 0.4
+        once = max(p.stage for p in self.parts) < 2 and not self.reproducible and rng.random() < 0.4
         self.reduction = "boundary" if once and "boundary" not in os.environ.get("RUNS_WITHOUT", "") else None
 
     @property
     def unbroken(self):
-        """Whether all parts have one batch."""
+        """Whether all parts have one batch, and the same bits."""
         first = self.parts[0]
-        return all((p.micro, p.accumulation, p.ranks) == (first.micro, first.accumulation, first.ranks) for p in self.parts)
+        cut = lambda p: (p.micro, p.leaves, 0 if self.reproducible else p.ranks)
+        return all(cut(p) == cut(first) for p in self.parts)
 
     def draw_lengths(self):
         rng = self.rng
@@ -175,7 +194,7 @@ class Draw:
                             "sequence_picking_order": rng.choice(["dataloader", "random", "seqlen"])}
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
-            for part in self.parts:
+            for part in self.parts if not self.reproducible else ():
                 while part.batch > 4:
                     part.accumulation, part.micro, part.ranks = max(1, part.accumulation - 1), max(1, part.micro - 1), min(part.ranks, 3)
             return
@@ -198,7 +217,7 @@ class Draw:
         self.base = rng.choice([1e-3, 1e-2]) if self.moving else 0.0
         self.params = dict(rng.choice(OPTIMIZERS[self.optimizer]))
         self.groups = []
-        if rng.random() < 0.35:
+        if rng.random() < 0.35 and not (self.optimizer == "Muon" and "muon" in os.environ.get("RUNS_WITHOUT", "")):
             names = "*wte*" if self.model.family.startswith("gpt") else "*embedding*" if self.model.family == "bert" else "*embed*"
             rate = {} if rng.random() < 0.3 else {"lr": self.base * rng.choice([0.5, 3])}
             if self.optimizer == "Muon" and rate and rng.random() < 0.5 and "muon" not in os.environ.get("RUNS_WITHOUT", ""):
@@ -225,7 +244,7 @@ class Draw:
             self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([0.0, 0.002, 0.02])
             if rng.random() < 0.4:
                 self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([None, 0.004])
-            self.held = len(self.rates_set) == 1 and 1 in self.rates_set
+            self.held = len(self.rates_set) == 1 and self.rates_set.get(1) is not None
             if self.held:  # the first step stands still: from the second on, the rate is as if it were configured
                 self.base = self.adam_rate = 0.0
                 self.scheduler, self.groups = None, [{k: v for k, v in g.items() if not k.endswith("lr")} for g in self.groups]
@@ -278,6 +297,8 @@ class Draw:
             out["scheduler"] = self.scheduler
         if self.curriculum:
             out["curriculum_learning"] = self.curriculum
+        if self.reproducible:
+            out["reproducible"] = True
         if self.dynamic:
             out["data_efficiency"] = {"enabled": True, "seed": self.seed % 1000,
                                       "data_sampling": {"enabled": True, "dynamic_batching": self.dynamic}}
@@ -291,11 +312,13 @@ class Draw:
             out["loss_average"] = self.average
         patch = first.patch(first.steps)
         patch.pop("train_batch_size")
-        run["steps"] = patch.pop("run")["steps"]
+        run["steps"] = self.steps if self.by_callback else first.steps
+        patch.pop("run")
         return {**out, **patch}
 
     def describe(self):
-        parts = " then ".join(f"{p.steps} steps of {p.micro} x {p.accumulation} on {p.ranks}, stage {p.stage}" for p in self.parts)
+        parts = " then ".join(f"{f'{p.back} back and ' if p.back else ''}{p.steps} steps of {p.micro} x {p.accumulation} on {p.ranks}, "
+                              f"stage {p.stage}" for p in self.parts) + (", stopped by the callback" if self.by_callback else "")
         config = {k: v for k, v in self.config("RUN", 0).items() if k not in ("tensorboard",)}
         set_ = f", next_lr {self.rates_set}" if self.rates_set else ""
         return f"{self.model.family}, {self.form}{' (token file)' if self.tokenized else ''}: {parts}{set_}\n  {json.dumps(config)}"

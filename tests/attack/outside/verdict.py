@@ -130,9 +130,13 @@ class Step:
 
 
 def steps_of(draw, text):
-    out, place, updates = [], 0, 0
+    out, place, updates, places = [], 0, 0, []
     for part in draw.parts:
+        if part.back:
+            place, updates = places[-part.back]
+            del out[-part.back:], places[-part.back:]
         for _ in range(part.steps):
+            places.append((place, updates))
             if draw.dynamic:
                 whole = text.samples.whole(part.batch)
                 if place + part.batch > whole:
@@ -181,16 +185,19 @@ class Runs:
         self.draw, self.lib, self.build = draw, lib, build
         self.folder, self.converted = os.path.join(draw.folder, "run"), 0
 
-    def train(self, config, ranks, resume=None, set_rates=True):
-        """A part; its rates are set by the progress callback."""
+    def train(self, config, ranks, resume=None, set_rates=True, end=None):
+        """A part; the progress callback sets its rates and, if there is an end, stops it there."""
         if self.draw.by_command:
             return self.command(config, ranks, resume)
-        call = None
-        if set_rates and self.draw.rates_set:
-            def call(step, _):
-                rate = self.draw.rates_set.get(step, False)
-                return None if rate is False else float("nan") if rate is None else rate
-        return self.lib.train(config, ranks, resume, call)
+        chosen = self.draw.rates_set if set_rates else {}
+
+        def call(step, _):
+            if step == end:
+                return library.STOP
+            rate = chosen.get(step, False)
+            return None if rate is False else float("nan") if rate is None else rate
+
+        return self.lib.train(config, ranks, resume, call if chosen or end else None)
 
     def command(self, config, ranks, resume):
         path = os.path.join(self.draw.folder, "config.json")
@@ -206,13 +213,18 @@ class Runs:
 
     def make(self):
         """All parts; returns losses, rates and held-out losses by step, as texts."""
-        draw, done = self.draw, 0
+        draw = self.draw
+        every_step = draw.moving or any(part.back for part in draw.parts)
         for i, part in enumerate(draw.parts):
-            done += part.steps
+            # What the callback has set at the end of a part is set when it is the last step of the run.
+            end = part.end if draw.by_callback and part.end < draw.steps and part.end not in draw.rates_set else None
             if i == 0:
-                self.train(draw.config(self.folder, 1 if draw.moving else 0), part.ranks)
+                config = draw.config(self.folder, int(every_step))
+                config["run"]["steps"] = draw.steps if end else part.end
+                self.train(config, part.ranks, end=end)
             else:
-                self.train(part.patch(done), part.ranks, self.folder)
+                resume = self.checkpoint(self.folder, draw.parts[i - 1].end - part.back) if part.back else self.folder
+                self.train(part.patch(draw.steps if end else part.end), part.ranks, resume, end=end)
         return library.metrics(self.folder)
 
     def checkpoint(self, folder, step):
@@ -286,17 +298,19 @@ def check_losses(draw, text, runs, steps, made, heldout):
 
 def check_heldout(draw, text, runs, heldout):
     rows = text.heldout_rows()
-    due = {s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0}
-    due |= {sum(p.steps for p in draw.parts[:i + 1]) for i in range(len(draw.parts))}
-    if not rows or not targets_of(rows):
-        require(not heldout, f"there are held-out losses {heldout} of no held-out text")
-        return
-    require(sorted(heldout) == sorted(due), f"held-out losses are of steps {sorted(heldout)}, and {sorted(due)} are right")
     seen = min(draw.eval_samples or len(rows), len(rows))
     rows = [rows[i * len(rows) // seen] for i in range(seen)]
+    if not targets_of(rows):
+        require(not heldout, f"there are held-out losses {heldout} of no held-out text")
+        return
+    due = {s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0}
+    for i, part in enumerate(draw.parts):  # the last step of a run is evaluated, and stays where no part goes back behind it
+        last = part.end == draw.steps or not draw.by_callback or part.end in draw.rates_set
+        due |= {part.end} if last and all(p.begin >= part.end for p in draw.parts[i + 1:]) else set()
+    require(sorted(heldout) == sorted(due), f"held-out losses are of steps {sorted(heldout)}, and {sorted(due)} are right")
     for step in [draw.steps] if draw.moving else sorted(heldout):
         model, got = model_at(draw, runs, step), float(heldout[step])
-        if model is None or not targets_of(rows):
+        if model is None:
             continue
         expected = heldout_loss(model, rows)
         require(library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"step {step} has the held-out loss {got}, "
@@ -340,11 +354,7 @@ def check_twin(draw, runs, steps, made):
     if steps[k].skipped:
         return
     twin, patch = os.path.join(draw.folder, "twin"), still_patch(draw, steps[k])
-    done = 0
-    for part in draw.parts:
-        if k < done + part.steps:
-            break
-        done += part.steps
+    part = next(p for p in reversed(draw.parts) if p.begin <= k < p.end)
     if k == 0:
         config = merge(draw.config(twin, 0), patch)
         config["run"]["steps"] = 1
