@@ -474,8 +474,7 @@ void StateStore::for_params(BucketId bucket, int64_t begin, int64_t count, const
   if (it != params.begin()) --it;
   for (const int64_t end = begin + count; begin < end; ++it) {
     const int64_t next = std::next(it) == params.end() ? end : std::min(end, std::next(it)->begin);
-    if (begin < next)
-      if (begin < next) f(it->param, begin, next - begin);
+    if (begin < next) f(it->param, begin, next - begin);
     begin = next;
   }
 }
