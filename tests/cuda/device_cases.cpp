@@ -332,7 +332,8 @@ std::vector<InstructionCase> device_instruction_cases() {
   std::memcpy(losses.bytes().data() + 4 * sizeof(float), &absent, sizeof absent);
   all.push_back({"losses", {{"micros", int64_t{3}}}, {losses}, {scalars_block(step)}, step});
   Tensor weighted = floats({18}, 5);  // of three ranks
-  for (int64_t i = 0; i < 18; ++i) weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
+  for (int64_t i = 0; i < 18; ++i)
+    weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
   std::memcpy(weighted.bytes().data() + 7 * sizeof(float), &absent, sizeof absent);
   for (int64_t unit : {1, 16})
     all.push_back(
