@@ -51,6 +51,13 @@ std::vector<Point> cover(int64_t micros) {
   points.back().vocab = 400;
   points.back().tied = false;
   points.back().sparse = true;
+  for (Tier tier : {Tier::device, Tier::nvme}) {
+    points.push_back(point(1, tier, micros, 2));
+    points.back().boundary = true;
+    points.back().vocab = 400;
+    points.back().tied = false;
+    points.back().sparse = tier == Tier::device;
+  }
   for (int64_t distance : {0, 1000000}) {
     points.push_back(point(3, Tier::device, micros, 2));
     points.back().max_reuse_distance = distance;
