@@ -27,7 +27,7 @@ constexpr double kLearningRate = 0.2;
 struct Case {
   int64_t width = 5, accumulation = 1;
   int experts = 1, copies = 1, replicas = 1, stage = 0;
-  bool expert_first = true, reproducible = false;
+  bool expert_first = true, reproducible = false, boundary = false;
   Tier tier = Tier::device;
   double clipping = 0;
 
@@ -40,7 +40,10 @@ struct Case {
   std::string name() const {
     return mesh().name() + " width " + std::to_string(width) + " stage " + std::to_string(stage) + " tier " +
            std::to_string(static_cast<int>(tier)) + " accumulation " + std::to_string(accumulation) +
-           (reproducible ? " reproducible" : "") + (clipping > 0 ? " clipped" : "");
+           (reproducible ? " reproducible"
+            : boundary   ? " boundary"
+                         : "") +
+           (clipping > 0 ? " clipped" : "");
   }
 };
 
@@ -57,12 +60,14 @@ Case draw(uint64_t seed) {
   c.reproducible = dice.one_in(2);
   c.tier = c.stage == 0 ? Tier::device : dice.pick({Tier::device, Tier::host, Tier::nvme});
   c.clipping = dice.one_in(2) ? 0.05 : 0;
+  c.boundary = c.stage < 2 && !c.reproducible && dice.one_in(2);
   return c;
 }
 
 Config config_of(const Case& c, const std::string& folder) {
   Config out = make_config(c.stage, c.accumulation, c.data());
   out.reproducible = c.reproducible;
+  if (c.boundary) out.reduction = "boundary";
   out.gradient_clipping = c.clipping;
   out.optimizer = {.type = "SGD", .lr = kLearningRate};
   out.zero.optimizer_tier = c.tier;
