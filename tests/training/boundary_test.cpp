@@ -229,6 +229,19 @@ TEST(Boundary, EveryOptimizer) {
   }
 }
 
+// A step of 2 micro-steps names 32 rows at most: of 24 elements in bf16, and a number each, to 3 others.
+TEST(Boundary, NotesCountTheRowsOfAStep) {
+  Point p = point(4, 2, 1);
+  p.vocab = 400;
+  p.tied = false;
+  p.sparse = true;
+  const Plan plan = compile_plan(graph_of(p), config_of(p), 0, p.world, Machine{});
+  EXPECT_EQ(plan.notes,
+            std::vector<std::string>{
+                "sparse_gradients: 'wte.weight' is reduced as rows: 4992 bytes received in a step "
+                "as rows, 46080 as a whole"});
+}
+
 // The rows that the ids of all micro-steps name, of which each names a third.
 TEST(Boundary, RowsOfAllMicroSteps) {
   for (int world : {2, 3, 4}) {
