@@ -87,7 +87,7 @@ class DataOrder : public testing::Test {
 
   Json config(const std::string& dir, const std::string& format, const std::string& changes = "{}") const {
     Json c = Json::parse(fmt::format(
-        R"({{"train_micro_batch_size_per_gpu": 1, "reproducible": true, "gradient_clipping": 0,
+        R"({{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,
       "optimizer": {{"type": "SGD", "params": {{"lr": 0}}}},
       "model": {{"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256,
       "positions": 30}},
@@ -186,8 +186,9 @@ TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
           while (static_cast<int64_t>(unbroken.size()) <= taken)
             unbroken.push_back(rows_of_step(document, 1, to, straight)[0]);
           ASSERT_EQ(row, unbroken[static_cast<size_t>(taken)]) << format << " sample " << taken;
-          if (packing == std::string("false"))
+          if (packing == std::string("false")) {
             ASSERT_EQ(row, expected(taken)) << format << " sample " << taken;
+          }
           ++taken;
         }
       }
