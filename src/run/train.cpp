@@ -232,8 +232,9 @@ class Run {
 
   // "64 of the 700 held-out samples", which the model's last held-out loss is of; "" when it is of all. Rank
   // 0.
-  std::string seen_heldout() const {
-    const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(config_, all, true);
+  std::string seen_heldout(const RunReport& report) const {
+    const bool last = report.step == config_.run.steps;
+    const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(config_, all, last);
     return seen < all ? fmt::format("{} of the {} held-out samples", seen, all) : "";
   }
 
@@ -426,7 +427,7 @@ class Run {
 
   void tell(const RunReport& report) {
     if (!std::isnan(report.heldout_loss)) {
-      const std::string seen = seen_heldout();
+      const std::string seen = seen_heldout(report);
       std::string line =
           fmt::format("held-out loss {:.4f} nats a {}token{}{}", report.heldout_loss,
                       use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
@@ -491,7 +492,7 @@ class Run {
     out.evals = log_->history().evals;
     out.baselines = baselines();
     out.bits_a_byte = bits_a_byte();
-    out.seen_heldout = seen_heldout();
+    out.seen_heldout = seen_heldout(report);
     out.plan = planned();
     out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
     for (const auto& [name, count] : engine_->runtime().ledger())

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -70,6 +72,33 @@ struct Order {
   }
 };
 
+// Rows of tokens that all ranks of one step are given, in the order of the leaves.
+std::vector<std::vector<int32_t>> rows_of_step(const Json& document, int ranks, const std::string& folder,
+                                               CheckpointInfo& at) {
+  const Config config = parse_config(document, ranks);
+  std::vector<std::vector<int32_t>> rows(static_cast<size_t>(config.train_batch));
+  CheckpointInfo after = at;
+  for (int rank = 0; rank < ranks; ++rank) {
+    RunData data(config, 256, TextUse::next, rank, ranks, folder, nullptr);
+    data.go_on(at);
+    for (int64_t micro = 0; micro < config.accumulation; ++micro) {
+      std::vector<int32_t> tokens(static_cast<size_t>(config.micro_batch * config.sequence)),
+          targets = tokens;
+      EXPECT_TRUE(data.fill(at.step, static_cast<int32_t>(micro), {tokens, targets}));
+      for (int64_t i = 0; i < config.micro_batch; ++i) {
+        auto from = tokens.begin() + i * config.sequence;
+        const int64_t leaf = micro * ranks + rank;
+        rows[static_cast<size_t>(leaf * config.micro_batch + i)] = {from, from + config.sequence};
+      }
+    }
+    data.end_step();
+    after.client = data.place();
+  }
+  after.step = at.step + 1;
+  at = after;
+  return rows;
+}
+
 class DataOrder : public testing::Test {
  protected:
   void SetUp() override {
@@ -112,90 +141,73 @@ class DataOrder : public testing::Test {
                        accumulation);
   }
 
+  // Steps with batches that are drawn, each of which goes on where the one before ended.
+  void follow(unsigned seed) {
+    std::mt19937 dice(seed);
+    for (const char* format : {"text", "jsonl"}) {
+      for (const char* packing : {"false", "true"}) {
+        if (format == std::string("text") && packing == std::string("true")) continue;
+        const Json document = config("x", format, fmt::format(R"({{"data": {{"packing": {}}}}})", packing));
+        const Config whole = parse_config(document, 1);
+        const std::string to = folder_ / fmt::format("{}{}{}", seed, format, packing);
+        prepare_run_data(whole, 256, TextUse::next, to, nullptr);
+        TokenFile file(to + "/train.tokens");
+        const Order order{5};
+        std::vector<int32_t> all(static_cast<size_t>(file.size()));
+        file.copy(0, all);
+        std::vector<std::vector<int32_t>> pieces;
+        int64_t begin = 0;
+        for (const DocumentEnd& end : file.ends()) {
+          std::vector<int32_t> row(all.begin() + begin, all.begin() + end.end);
+          row.resize(12);
+          pieces.push_back(row);
+          begin = end.end;
+        }
+        auto expected = [&](int64_t sample) {
+          if (file.documents() > 0) {
+            const auto count = static_cast<int64_t>(pieces.size());
+            return pieces[static_cast<size_t>(order.permute(sample / count, sample % count, count))];
+          }
+          const int64_t size = file.size(), count = std::max<int64_t>(size / 12 - 1, 1),
+                        epoch = sample / count;
+          const auto room = static_cast<uint64_t>(std::min<int64_t>(12, size - count * 12));
+          const int64_t at = static_cast<int64_t>(order.draw(epoch, 1, 0) % room) +
+                             order.permute(epoch, sample % count, count) * 12;
+          return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
+        };
+        std::vector<std::vector<int32_t>> unbroken;  // of a packed run, whose rows are not made again here
+        CheckpointInfo at, straight;
+        int64_t taken = 0;
+        for (int step = 0; step < 25; ++step) {
+          const int ranks = 1 + static_cast<int>(dice() % 3), micro = 1 + static_cast<int>(dice() % 2);
+          Json now = document;
+          merge_patch(now, Json::parse("{" + batch(micro, 1 + static_cast<int>(dice() % 2)) + "}"));
+          for (const std::vector<int32_t>& row : rows_of_step(now, ranks, to, at)) {
+            while (static_cast<int64_t>(unbroken.size()) <= taken)
+              unbroken.push_back(rows_of_step(document, 1, to, straight)[0]);
+            ASSERT_EQ(row, unbroken[static_cast<size_t>(taken)]) << format << " sample " << taken;
+            if (packing == std::string("false")) {
+              ASSERT_EQ(row, expected(taken)) << format << " sample " << taken;
+            }
+            ++taken;
+          }
+        }
+        EXPECT_EQ(at.client.at("samples").integer(), taken);
+        EXPECT_GT(taken, 2 * static_cast<int64_t>(pieces.size()));
+      }
+    }
+  }
+
   test::TempFolder folder_;
 };
 
-// Rows of tokens that all ranks of one step are given, in the order of the leaves.
-std::vector<std::vector<int32_t>> rows_of_step(const Json& document, int ranks, const std::string& folder,
-                                               CheckpointInfo& at) {
-  const Config config = parse_config(document, ranks);
-  std::vector<std::vector<int32_t>> rows(static_cast<size_t>(config.train_batch));
-  CheckpointInfo after = at;
-  for (int rank = 0; rank < ranks; ++rank) {
-    RunData data(config, 256, TextUse::next, rank, ranks, folder, nullptr);
-    data.go_on(at);
-    for (int64_t micro = 0; micro < config.accumulation; ++micro) {
-      std::vector<int32_t> tokens(static_cast<size_t>(config.micro_batch * config.sequence)),
-          targets = tokens;
-      EXPECT_TRUE(data.fill(at.step, static_cast<int32_t>(micro), {tokens, targets}));
-      for (int64_t i = 0; i < config.micro_batch; ++i) {
-        auto from = tokens.begin() + i * config.sequence;
-        const int64_t leaf = micro * ranks + rank;
-        rows[static_cast<size_t>(leaf * config.micro_batch + i)] = {from, from + config.sequence};
-      }
-    }
-    data.end_step();
-    after.client = data.place();
-  }
-  after.step = at.step + 1;
-  at = after;
-  return rows;
-}
-
 // Each step goes on where the one before ended, with whatever batch: the samples are those of the formula.
+// DS_SEEDS=1000:5000 draws the batches of the seeds from 1000 to 4999.
 TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
-  std::mt19937 dice(17);
-  for (const char* format : {"text", "jsonl"}) {
-    for (const char* packing : {"false", "true"}) {
-      if (format == std::string("text") && packing == std::string("true")) continue;
-      const Json document = config("x", format, fmt::format(R"({{"data": {{"packing": {}}}}})", packing));
-      const Config whole = parse_config(document, 1);
-      const std::string to = folder_ / (std::string(format) + packing);
-      prepare_run_data(whole, 256, TextUse::next, to, nullptr);
-      TokenFile file(to + "/train.tokens");
-      const Order order{5};
-      std::vector<int32_t> all(static_cast<size_t>(file.size()));
-      file.copy(0, all);
-      std::vector<std::vector<int32_t>> pieces;
-      int64_t begin = 0;
-      for (const DocumentEnd& end : file.ends()) {
-        std::vector<int32_t> row(all.begin() + begin, all.begin() + end.end);
-        row.resize(12);
-        pieces.push_back(row);
-        begin = end.end;
-      }
-      auto expected = [&](int64_t sample) {
-        if (file.documents() > 0) {
-          const auto count = static_cast<int64_t>(pieces.size());
-          return pieces[static_cast<size_t>(order.permute(sample / count, sample % count, count))];
-        }
-        const int64_t size = file.size(), count = std::max<int64_t>(size / 12 - 1, 1), epoch = sample / count;
-        const auto room = static_cast<uint64_t>(std::min<int64_t>(12, size - count * 12));
-        const int64_t at = static_cast<int64_t>(order.draw(epoch, 1, 0) % room) +
-                           order.permute(epoch, sample % count, count) * 12;
-        return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
-      };
-      std::vector<std::vector<int32_t>> unbroken;  // of a packed run, whose rows are not made again here
-      CheckpointInfo at, straight;
-      int64_t taken = 0;
-      for (int step = 0; step < 25; ++step) {
-        const int ranks = 1 + static_cast<int>(dice() % 3), micro = 1 + static_cast<int>(dice() % 2);
-        Json now = document;
-        merge_patch(now, Json::parse("{" + batch(micro, 1 + static_cast<int>(dice() % 2)) + "}"));
-        for (const std::vector<int32_t>& row : rows_of_step(now, ranks, to, at)) {
-          while (static_cast<int64_t>(unbroken.size()) <= taken)
-            unbroken.push_back(rows_of_step(document, 1, to, straight)[0]);
-          ASSERT_EQ(row, unbroken[static_cast<size_t>(taken)]) << format << " sample " << taken;
-          if (packing == std::string("false")) {
-            ASSERT_EQ(row, expected(taken)) << format << " sample " << taken;
-          }
-          ++taken;
-        }
-      }
-      EXPECT_EQ(at.client.at("samples").integer(), taken);
-      EXPECT_GT(taken, 2 * static_cast<int64_t>(pieces.size()));
-    }
-  }
+  unsigned first_seed = 17, end_seed = 18;
+  if (const char* wanted = std::getenv("DS_SEEDS"))
+    ASSERT_EQ(std::sscanf(wanted, "%u:%u", &first_seed, &end_seed), 2) << wanted;
+  for (unsigned seed = first_seed; seed < end_seed; ++seed) follow(seed);
 }
 
 // Whole runs, whose checkpoints keep the place: with a rate of 0 a loss says which samples a step had.
