@@ -205,8 +205,9 @@ class DataOrder : public testing::Test {
 // DS_SEEDS=1000:5000 draws the batches of the seeds from 1000 to 4999.
 TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
   unsigned first_seed = 17, end_seed = 18;
-  if (const char* wanted = std::getenv("DS_SEEDS"))
+  if (const char* wanted = std::getenv("DS_SEEDS")) {
     ASSERT_EQ(std::sscanf(wanted, "%u:%u", &first_seed, &end_seed), 2) << wanted;
+  }
   for (unsigned seed = first_seed; seed < end_seed; ++seed) follow(seed);
 }
 
