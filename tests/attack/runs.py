@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random small runs of `libds train`, whose data, losses and rates are computed again from outside.
 
-usage: runs.py BUILD [DRAWS [SEED]] [--short] [--only DRAW] [--seconds]     (default: 2000 draws, seed 0; --short: 40)
+usage: runs.py BUILD [DRAWS [SEED]] [--short] [--only DRAW] [--seconds]     (default: 2000 draws, seed 0; --short: 24)
 
 A draw is a model, a text in one of its forms, and a run over it in one to three parts, each with batch sizes, ranks and
 ZeRO stage of its own. numpy computes what it should have done, from docs/reference/data.md and config.md alone
@@ -28,6 +28,7 @@ try:
 except ImportError:
     print("attack.runs is skipped: there is no numpy")
     sys.exit(77)
+sys.dont_write_bytecode = True
 from outside import draws, library, models, verdict
 
 TIMEOUT = 120.0  # of one draw, on a crowded machine
@@ -91,7 +92,7 @@ def make(seed, number):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("build")
     parser.add_argument("draws", nargs="?", type=int, default=2000)
     parser.add_argument("seed", nargs="?", type=int, default=0)
@@ -99,7 +100,7 @@ def main():
     parser.add_argument("--only", type=int)
     parser.add_argument("--seconds", action="store_true", help="print the time of each draw")
     words = parser.parse_args()
-    numbers = [words.only] if words.only is not None else range(40 if words.short else words.draws)
+    numbers = [words.only] if words.only is not None else range(24 if words.short else words.draws)
     build, differ, began = os.path.abspath(words.build), 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ds-runs-") as work:
         jobs = 1 if words.only is not None else max(1, min(len(os.sched_getaffinity(0)), 8))

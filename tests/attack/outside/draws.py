@@ -62,8 +62,6 @@ class Draw:
         self.seed = rng.choice([0, 1, rng.randrange(1 << 40)])
         self.precision = rng.choice(["f32"] * 7 + ["bf16", "bf16", "fp16"])
         self.average = rng.choice(["micro_batch", "micro_batch", "tokens"])
-        if "tokens" in os.environ.get("RUNS_WITHOUT", ""):
-            self.average = "micro_batch"
         self.draw_data(family)
         self.draw_parts()
         self.draw_lengths()
@@ -147,7 +145,7 @@ class Draw:
         self.parts = [part()]
         for _ in range(rng.choice([0, 1, 1, 2])):
             last, more = self.parts[-1], part()
-            if rng.random() < 0.4 or "batch" in os.environ.get("RUNS_WITHOUT", ""):  # the same batch in another stage: bits go on
+            if rng.random() < 0.4:  # the same batch in another stage: bits go on
                 more.micro, more.accumulation, more.ranks = last.micro, last.accumulation, last.ranks
             self.parts.append(more)
         while max(p.batch for p in self.parts) > 12:
@@ -171,11 +169,9 @@ class Draw:
         self.by_callback = rng.random() < 0.25  # parts end by the progress callback
         self.eval_every = rng.choice([0, 0, 1, 2])
         self.eval_samples = rng.choice([None, None, 1, 3, 8])
-        if "heldout" in os.environ.get("RUNS_WITHOUT", ""):
-            self.eval_samples = None
         # How often ranks reduce: which bits there are, and never which data.
         once = max(p.stage for p in self.parts) < 2 and not self.reproducible and rng.random() < 0.4
-        self.reduction = "boundary" if once and "boundary" not in os.environ.get("RUNS_WITHOUT", "") else None
+        self.reduction = "boundary" if once else None
 
     @property
     def unbroken(self):
@@ -217,20 +213,14 @@ class Draw:
         self.base = rng.choice([1e-3, 1e-2]) if self.moving else 0.0
         self.params = dict(rng.choice(OPTIMIZERS[self.optimizer]))
         self.groups = []
-        if rng.random() < 0.35 and not (self.optimizer == "Muon" and "muon" in os.environ.get("RUNS_WITHOUT", "")):
+        if rng.random() < 0.35:
             names = "*wte*" if self.model.family.startswith("gpt") else "*embedding*" if self.model.family == "bert" else "*embed*"
             rate = {} if rng.random() < 0.3 else {"lr": self.base * rng.choice([0.5, 3])}
-            if self.optimizer == "Muon" and rate and rng.random() < 0.5 and "muon" not in os.environ.get("RUNS_WITHOUT", ""):
+            if self.optimizer == "Muon" and rate and rng.random() < 0.5:
                 rate["adam_lr"] = self.base * 2
             decay = {"weight_decay": 0.01} if rng.random() < 0.5 or not rate else {}
             self.groups = [{"params": [names], **rate, **decay}]
         self.scheduler = rates.draw(rng, self.steps, 1 + len(self.groups), self.base)
-        if self.scheduler and "wsd" in os.environ.get("RUNS_WITHOUT", ""):
-            for name in ("num_cycles", "warmup_type"):
-                if self.scheduler["type"] in ("WSD", "cosine"):
-                    self.scheduler["params"].pop(name, None)
-            if self.scheduler["type"] == "WSD":
-                self.scheduler["params"]["min_lr_ratio"] = 0
         if self.scheduler and not self.moving and self.scheduler["type"] in ("WarmupDecayLR",):
             self.scheduler["params"].setdefault("warmup_max_lr", 0)
         if self.scheduler and {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"} & set(self.scheduler["params"]):

@@ -292,8 +292,7 @@ def check_losses(draw, text, runs, steps, made, heldout):
         model = model_at(draw, runs, 0)
         for k in range(draw.steps):
             check_step(draw, model, steps, made, k)
-    if "heldout" not in os.environ.get("RUNS_WITHOUT", ""):
-        check_heldout(draw, text, runs, heldout)
+    check_heldout(draw, text, runs, heldout)
 
 
 def check_heldout(draw, text, runs, heldout):
