@@ -31,8 +31,9 @@ def most_stage(optimizer):
 class Part:
     """Steps that one process group makes, from the end of the part before or `back` steps before that."""
 
-    def __init__(self, micro, accumulation, ranks, stage, steps):
+    def __init__(self, micro, accumulation, ranks, stage, steps, offload):
         self.micro, self.accumulation, self.ranks, self.stage, self.steps = micro, accumulation, ranks, stage, steps
+        self.offload = {"device": "cpu"} if offload else None
         self.back = self.end = 0  # end: steps made behind this part
 
     @property
@@ -48,8 +49,9 @@ class Part:
         return self.micro * self.leaves
 
     def patch(self, steps):
+        zero = {"stage": self.stage, "offload_optimizer": self.offload}
         return {"train_micro_batch_size_per_gpu": self.micro, "gradient_accumulation_steps": self.accumulation,
-                "train_batch_size": None, "zero_optimization": {"stage": self.stage}, "run": {"steps": steps}}
+                "train_batch_size": None, "zero_optimization": zero, "run": {"steps": steps}}
 
 
 class Draw:
@@ -112,6 +114,8 @@ class Draw:
             self.keys["packing"] = self.packing
         self.tokenized = family != "bert" and self.packing is not True and rng.random() < 0.3
         self.documents_key = form != "text" and rng.random() < 0.15  # model.documents
+        apart = self.documents_key or self.packing == "isolated"
+        self.mask_key = self.model.folder is not None and family != "bert" and not apart and rng.random() < 0.15  # model.mask
 
     def line(self, form, number, word):
         longest = 2 * self.sequence if self.rng.random() < 0.2 else self.sequence - 2
@@ -141,7 +145,7 @@ class Draw:
         if self.precision == "fp16" and self.optimizer.startswith(("OneBit", "ZeroOne")):
             self.precision = "f32"
         part = lambda: Part(rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3, 4]),
-                            rng.randint(0, most_stage(self.optimizer)), rng.randint(1, 4))
+                            rng.randint(0, most_stage(self.optimizer)), rng.randint(1, 4), rng.random() < 0.15)
         self.parts = [part()]
         for _ in range(rng.choice([0, 1, 1, 2])):
             last, more = self.parts[-1], part()
@@ -184,12 +188,14 @@ class Draw:
         rng = self.rng
         self.curriculum = self.dynamic = None
         causal = self.model.family != "bert"
-        if causal and self.form != "text" and not self.packing and not self.documents_key and rng.random() < 0.3:
+        if causal and self.form != "text" and not self.packing and not self.documents_key and not self.mask_key and rng.random() < 0.3:
             self.dynamic = {"enabled": True, "max_tokens": rng.randint(self.sequence, 3 * self.sequence),
                             "lr_scaling_method": rng.choice(["linear", "linear", "sqrt", "none"]),
                             "sequence_picking_order": rng.choice(["dataloader", "random", "seqlen"])}
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
+            if rng.random() < 0.15:  # seldom: the list of groups ends where this cannot be had
+                self.dynamic["min_batch_size"] = 1 + (self.dynamic["max_tokens"] >= 2 * self.sequence)
             for part in self.parts if not self.reproducible else ():
                 while part.batch > 4:
                     part.accumulation, part.micro, part.ranks = max(1, part.accumulation - 1), max(1, part.micro - 1), min(part.ranks, 3)
@@ -212,6 +218,7 @@ class Draw:
         rng = self.rng
         self.base = rng.choice([1e-3, 1e-2]) if self.moving else 0.0
         self.params = dict(rng.choice(OPTIMIZERS[self.optimizer]))
+        self.clipping = rng.choice([None, None, 0, 0.1])
         self.groups = []
         if rng.random() < 0.35:
             names = "*wte*" if self.model.family.startswith("gpt") else "*embedding*" if self.model.family == "bert" else "*embed*"
@@ -230,6 +237,7 @@ class Draw:
         self.adam_rate = self.base * rng.choice([1, 0.1]) if self.optimizer == "Muon" else self.base
         # {step: rate} that the progress callback sets behind a step; None gives the rate back to the schedule.
         self.rates_set, self.held = {}, False
+        self.updates = {}  # behind each step at which the callback is called
         if self.moving and self.steps > 1 and rng.random() < 0.35:
             self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([0.0, 0.002, 0.02])
             if rng.random() < 0.4:
@@ -249,14 +257,18 @@ class Draw:
             return own.get("adam_lr", own["lr"]) if adam else own["lr"]
         return self.adam_rate if adam else self.base
 
-    def rate(self, k, group, factor, adam=False, step=None):
-        """(rate, first beta) of the step that k updates were made before."""
-        value, beta = rates.rate(self.scheduler, group, self.own_rate(group, adam), k)
-        for behind in sorted(self.rates_set):
-            if behind <= (k if step is None else step):
-                chosen = self.rates_set[behind]
-                value = chosen if chosen is not None else rates.rate(self.scheduler, group, self.own_rate(group, adam), k)[0]
-        return value * factor, beta
+    def rate(self, step, group, adam=False):
+        """(rate, first beta) of a step of verdict.steps_of."""
+        scheduled, beta = rates.rate(self.scheduler, group, self.own_rate(group, adam), step.updates)
+        chosen = None
+        for behind, wanted in sorted(self.rates_set.items()):
+            if behind > step.number or behind not in self.updates:
+                continue
+            # A callback that leaves the number as it finds it has set nothing.
+            found = chosen if chosen is not None else rates.rate(self.scheduler, 0, self.own_rate(0), self.updates[behind])[0]
+            if wanted is None or abs(wanted - found) > 1e-12:
+                chosen = wanted
+        return (scheduled if chosen is None else chosen) * step.factor, beta
 
     # ------------------------------------------------------------------ configuration
 
@@ -275,8 +287,8 @@ class Draw:
         model = {"family": "gpt", "layers": self.model.layers, "hidden": self.model.hidden, "heads": self.model.heads, "positions": POSITIONS}
         if self.model.folder:
             model = {"folder": self.model.folder, "dropout": 0}
-        if self.documents_key:
-            model["documents"] = True
+        if self.documents_key or self.mask_key:
+            model["documents" if self.documents_key else "mask"] = True
         run = {"dir": folder, "sequence": self.sequence, "sample_tokens": 0, "threads": 1, "pin_threads": False, "keep": 0,
                "seed": self.seed, "max_skipped_steps": 100, "eval_every": self.eval_every, "save_every": save_every}
         if self.eval_samples is not None:
@@ -296,6 +308,8 @@ class Draw:
             out[self.precision] = {"enabled": True}
         if self.precision == "fp16":
             out["fp16"]["loss_scale"] = 64
+        if self.clipping is not None:
+            out["gradient_clipping"] = self.clipping
         if self.reduction:
             out["reduction"] = self.reduction
         if self.average != "micro_batch":

@@ -123,10 +123,10 @@ class Text:
 
 
 class Step:
-    """Its leaves, each a list of rows, the factor of its rates, and how many updates were made before."""
+    """Its leaves, each a list of rows, the factor of its rates, and how many steps and updates were made before."""
 
-    def __init__(self, leaves, factor, updates, skipped):
-        self.leaves, self.factor, self.updates, self.skipped = leaves, factor, updates, skipped
+    def __init__(self, leaves, factor, number, updates, skipped):
+        self.leaves, self.factor, self.number, self.updates, self.skipped = leaves, factor, number, updates, skipped
 
 
 def steps_of(draw, text):
@@ -153,9 +153,10 @@ def steps_of(draw, text):
                 leaves = [[row.cut(length) for row in leaf] for leaf in leaves]
             # By tokens, a step of none is skipped: its samples are used up, and the schedule stays.
             skipped = draw.average == "tokens" and not any(map(targets_of, leaves))
-            out.append(Step(leaves, factor, updates, skipped))
+            out.append(Step(leaves, factor, len(out), updates, skipped))
             updates += not skipped
             place += part.batch
+    draw.updates = {step.number + 1: step.updates + 1 for step in out if not step.skipped}
     return out
 
 
@@ -247,7 +248,7 @@ def check_rates(draw, steps, made):
     for k, step in enumerate(steps):
         if step.skipped:
             continue
-        expected = draw.rate(step.updates, 0, step.factor, step=k)[0]
+        expected = draw.rate(step, 0)[0]
         got = float(made[k + 1][1])
         require(library.close(got, expected, 1e-6, 1e-12), f"step {k + 1} has the rate {got}, and {expected} is right")
 
@@ -318,14 +319,13 @@ def check_heldout(draw, text, runs, heldout):
 
 def still_patch(draw, step):
     """The rates of a step, as a configuration."""
-    k, factor = step.updates, step.factor
-    rate, beta = draw.rate(k, 0, factor)
-    adam = draw.rate(k, 0, factor, adam=True)[0]
+    rate, beta = draw.rate(step, 0)
+    adam = draw.rate(step, 0, adam=True)[0]
     groups = []
     for number, group in enumerate(draw.groups, 1):
-        own = {"lr": draw.rate(k, number, factor)[0]}
+        own = {"lr": draw.rate(step, number)[0]}
         if draw.optimizer == "Muon":
-            own = {"muon_lr": own["lr"], "adam_lr": draw.rate(k, number, factor, adam=True)[0]}
+            own = {"muon_lr": own["lr"], "adam_lr": draw.rate(step, number, adam=True)[0]}
         groups.append({**{n: v for n, v in group.items() if not n.endswith("lr")}, **own})
     patch = {"scheduler": None, "optimizer": draw.optimizer_section(rate, adam, groups, beta)}
     if draw.dynamic:
