@@ -725,7 +725,8 @@ DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size
  * ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing changes.
  * {engine.group_add.agree}
  * @param options [nullable] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and "eps",
- * with SGD "momentum"; the default of each is the configuration's. A schedule begins from the group's lr
+ * with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr"; the default of each
+ * is the configuration's. A schedule begins from the group's lr
  * @param out [out] number of the group */
 DS_API ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t params_count,
                                      const char* options, int32_t* out);
@@ -736,7 +737,7 @@ typedef struct ds_step_result {
   int64_t updates;  /**< optimizer updates so far */
   double loss;      /**< mean over all ranks, by loss_average */
   double grad_norm; /**< of the mean gradient, before clipping */
-  double lr;        /**< of group 0 */
+  double lr;        /**< of group 0, with Muon of its matrices */
   int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, or nothing counted: no update */
   int32_t reserved;
   double loss_scale;           /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
@@ -755,12 +756,15 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
  * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
  * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it),
  * "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the numbers of
- * ds_engine_set as the next step will use them; a name without a group means group 0. */
+ * ds_engine_set as the next step will use them; a name without a group means group 0, and "lr" is with Muon the
+ * rate of matrices. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
-/** Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay", with
- * Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to configuration and
- * schedule. Such a name changes all groups of parameters, "param_groups[1].lr" one. A checkpoint saves what
- * was set. {engine.set} Call it between the same steps and with the same value on all ranks; it does not
+/** Changes a number from the next step on, in place of configuration and schedule, until it is changed again:
+ * "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD and Muon "momentum". NaN
+ * gives it back to configuration and schedule. Such a name changes all groups of parameters,
+ * "param_groups[1].lr" one. With Muon, "lr" changes both rates of a group, "muon_lr" that of its matrices and
+ * "adam_lr" that of its other parameters; of two calls for one rate the later one counts. A checkpoint saves
+ * what was set. {engine.set} Call it between the same steps and with the same value on all ranks; it does not
  * communicate.
  *
  * "micro_weight" is another kind of number: with loss_average "tokens" in delegate mode, what this rank's
@@ -866,8 +870,10 @@ typedef struct ds_run_progress {
   double lr;
   double tokens_per_second;
   /** [out] The learning rate of the next step, as configuration and schedule have it, or as it was set here
-   * before. If the callback changes it, all ranks use the new value, for all groups, from that step on until
-   * it is changed again; NaN gives the rate back to the schedule. {run.progress.lr} A negative or infinite
+   * before. If the callback changes it, all ranks use the new value, for all groups and with Muon for both
+   * halves, from that step on until it is changed again, also behind a save and a resume; NaN gives the rate
+   * back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
+   * {run.progress.lr} A negative or infinite
    * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
   double* next_lr;
 } ds_run_progress;

@@ -43,7 +43,7 @@ LOOPS = {
         {"core/graph/graph", "core/graph/ops"},
         {"core/config/config", "core/config/curriculum", "core/config/data_efficiency", "core/config/document",
          "core/config/key_kinds", "core/config/optimizer_keys", "core/config/optimizer_types",
-         "core/config/param_groups", "core/config/schedule", "core/config/schedule_keys", "core/config/schema"},
+         "core/config/param_groups", "core/config/rate_rules", "core/config/schedule", "core/config/schedule_keys", "core/config/schema"},
     ],
     "a function that makes a type chooses among files that each make one kind of it": [
         {"nn/models/hf", "nn/models/hf_families"},

@@ -80,6 +80,8 @@ class Engine final : private StateStore::Owner {
     runtime_.guarded([] {});  // a poisoned engine makes no step
     control_.set(name, value);
   }
+  // StepControl::scale_rates, on all ranks alike.
+  void scale_rates(double factor) { control_.scale_rates(factor); }
   StateStore& store() { return store_; }
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }

@@ -12,7 +12,6 @@
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"
-#include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 #include "core/config/values.h"
 #include "optim/optimizer.h"
@@ -66,6 +65,7 @@ void StepControl::choose_groups() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     apply_schedule(config_.scheduler, g, scalars_.updates, groups_[g]);
     for (const auto& [name, value] : set_[g]) groups_[g].*find_group_number(numbers, name)->value = value;
+    for (double GroupScalars::*rate : kRates) groups_[g].*rate *= rate_factor_;
     groups_[g].rate_sum = static_cast<double>(rate_sums_[g] + static_cast<float>(groups_[g].lr));
   }
   scalars_.group = groups_[0];
@@ -84,18 +84,26 @@ void StepControl::set(std::string_view name, double value) {
   if (group && *group >= set_.size())
     raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name, set_.size() - 1,
           *group);
-  const bool back = std::isnan(value);
   const Limits& limits = number->limits;
-  require(back || (value >= limits.low && std::isfinite(value) && value < limits.below),
+  require(std::isnan(value) || (value >= limits.low && std::isfinite(value) && value < limits.below),
           "{} must be a finite number of at least {}{}, or NaN, got {}", name, limits.low,
           std::isfinite(limits.below) ? fmt::format(" and below {}", limits.below) : "", value);
   for (size_t g = group.value_or(0); g < (group ? *group + 1 : set_.size()); ++g) {
-    if (back) {
-      set_[g].erase(number->name);
-    } else {
-      set_[g][number->name] = value;
-    }
+    for (const GroupNumber& meant : numbers_meant(config_.optimizer, wanted)) keep_set(g, meant, value);
   }
+  choose_groups();
+}
+
+void StepControl::keep_set(size_t group, const GroupNumber& number, double value) {
+  if (std::isnan(value)) {
+    set_[group].erase(number.name);
+  } else {
+    set_[group][number.name] = value;
+  }
+}
+
+void StepControl::scale_rates(double factor) {
+  rate_factor_ = factor;
   choose_groups();
 }
 
@@ -122,12 +130,11 @@ void StepControl::take_rate_sums(int64_t first, std::span<const float> sums) {
 void StepControl::forget_rate_sums() { std::fill(rate_sums_.begin(), rate_sums_.end(), 0.0f); }
 
 void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
-  const std::vector<GroupNumber> known = group_numbers(config_.optimizer);
   for (size_t g = 0; g < set_.size(); ++g) {
     set_[g].clear();
     if (g >= numbers.size()) continue;
     for (const auto& [name, value] : numbers[g]) {
-      if (find_group_number(known, name)) set_[g][name] = value;
+      for (const GroupNumber& meant : numbers_meant(config_.optimizer, name)) keep_set(g, meant, value);
     }
   }
   choose_groups();
@@ -176,6 +183,7 @@ const StepResult& StepControl::finish(std::string reason) {
   last_ = {scalars_.step,      scalars_.updates,    scalars_.loss,
            scalars_.grad_norm, scalars_.group.lr,   skips(),
            std::move(reason),  scalars_.loss_scale, floor};
+  rate_factor_ = 1;
   choose_groups();
   return last_;
 }

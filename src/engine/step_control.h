@@ -11,6 +11,7 @@
 #include "core/base/group_scalars.h"
 #include "core/config/config.h"
 #include "core/config/loss_scaler.h"
+#include "core/config/param_groups.h"
 #include "core/device/scalars.h"
 
 namespace ds {
@@ -52,10 +53,15 @@ class StepControl {
   // Of each group of parameters, what updates read: of the step that runs, between steps of the next one.
   const std::vector<GroupScalars>& groups() const { return groups_; }
   // Numbers of the groups by name: "lr" is that of all groups, read of group 0; "param_groups[1].lr" of one.
-  // What is set counts from the next step on, in place of configuration and schedule; NaN gives the number
-  // back to them. Throws for a name that there is not or a value that the configuration would refuse.
+  // Where a group has two rates, "lr" sets both and reads the first one; "muon_lr" and "adam_lr" are one
+  // each. What is set counts from the next step on, in place of configuration and schedule, until it is set
+  // again; NaN gives the number back to them. Throws for a name that there is not or a value that the
+  // configuration would refuse. For callers of the library alone: what the library does by itself is in
+  // scale_rates().
   void set(std::string_view name, double value);
   std::optional<double> get(std::string_view name) const;  // none: no such name
+  // Multiplies every rate of the next step, wherever it comes from. The step behind it has a factor of 1.
+  void scale_rates(double factor);
   // A further group, with values in place of the configuration's.
   void add_group(const ParamGroup& values);
 
@@ -92,11 +98,14 @@ class StepControl {
 
  private:
   void choose_groups();  // as the next update reads them
+  // In place of configuration and schedule; NaN: back to them.
+  void keep_set(size_t group, const GroupNumber& number, double value);
 
   const Config& config_;
   StepScalars scalars_;
   std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
   std::vector<SetNumbers> set_;
+  double rate_factor_ = 1;  // of every rate of the next step
   std::vector<float> rate_sums_;
   std::set<std::string> bad_gradients_;
   LossScaler scaler_;

@@ -77,16 +77,6 @@ int64_t Loop::tokens_of(int64_t step) const {
   return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step) : data_.tokens_of(step);
 }
 
-// Multiplies the learning rates of the next step; NaN gives them back to configuration and schedule.
-void Loop::scale_rates(double factor) {
-  if (factor == 1) return;
-  const StepControl& control = engine_.control();
-  for (size_t g = 0; g < control.groups().size(); ++g) {
-    std::string name = fmt::format("param_groups[{}].lr", g);
-    engine_.set(name, std::isnan(factor) ? factor : control.get(name).value() * factor);
-  }
-}
-
 BatchRows Loop::rows(size_t at, size_t count) {
   return BatchRows{tokens_, targets_, begins_, counted_}.part(at, count);
 }
@@ -154,12 +144,10 @@ void Loop::sample() {
 bool Loop::step() {
   int64_t begin = now_ns();
   const int64_t number = engine_.control().steps();
-  const double factor = data_.lr_factor();
   const auto tokens = static_cast<double>(data_.real_tokens(number));
-  scale_rates(factor);
+  engine_.scale_rates(data_.lr_factor());
   StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(number)));
   data_.end_step();
-  if (factor != 1) scale_rates(kNoLoss);
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));

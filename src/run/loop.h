@@ -77,7 +77,6 @@ class Loop {
   void keep_spans(int64_t step, int64_t begin, int64_t end);
   // Tokens of a micro-batch of this step: those that a curriculum leaves, where rows can be shorter.
   int64_t tokens_of(int64_t step) const;
-  void scale_rates(double factor);
   // The first `micros` micro-batches of `tokens` tokens each.
   std::vector<InputView> views(int64_t micros, int64_t tokens);
   // `count` tokens of the batch from `at` on, with what else the model asks for.

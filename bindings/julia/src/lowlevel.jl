@@ -985,8 +985,8 @@ groups: an engine that loads one keeps its own. The call compiles the step again
 parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong
 or different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
-  \"eps\", with SGD \"momentum\"; the default of each is the configuration's. A schedule begins from the
-  group's lr
+  \"eps\", with SGD and Muon \"momentum\", with Muon \"muon_lr\" and \"adam_lr\", which go before \"lr\"; the
+  default of each is the configuration's. A schedule begins from the group's lr
 - `out`: [out] number of the group
 """
 function ds_engine_group_add(engine, params, params_count, options, out)
@@ -1016,22 +1016,25 @@ Gives a number by its name: \"step\" (steps made, including skipped ones), \"upd
 (allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
 (number of groups), \"loss_scale\" (of the next step: with fp16, a host in delegate mode multiplies its loss
 by it), \"micro_weight\" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
-numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
+numbers of ds_engine_set as the next step will use them; a name without a group means group 0, and \"lr\" is
+with Muon the rate of matrices.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
 end
 
 """
-Changes a number from the next step on, in place of configuration and schedule: \"lr\", \"weight_decay\", with
-Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". NaN gives it back to configuration and
-schedule. Such a name changes all groups of parameters, \"param_groups[1].lr\" one. A checkpoint saves what
-was set. Call it between the same steps and with the same value on all ranks; it does not communicate.
-\"micro_weight\" is another kind of number: with loss_average \"tokens\" in delegate mode, what this rank's
-gradients of the running micro-step count for, 0 or more, for example its number of targets. Hand over
-gradients that are to be added up as they are, those of the sum of the losses of the targets; the step divides
-their sum by the sum of the weights of all its micro-steps and ranks. Set it in each micro-step, on every
-rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
+Changes a number from the next step on, in place of configuration and schedule, until it is changed again:
+\"lr\", \"weight_decay\", with Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD and Muon
+\"momentum\". NaN gives it back to configuration and schedule. Such a name changes all groups of parameters,
+\"param_groups[1].lr\" one. With Muon, \"lr\" changes both rates of a group, \"muon_lr\" that of its matrices
+and \"adam_lr\" that of its other parameters; of two calls for one rate the later one counts. A checkpoint
+saves what was set. Call it between the same steps and with the same value on all ranks; it does not
+communicate. \"micro_weight\" is another kind of number: with loss_average \"tokens\" in delegate mode, what
+this rank's gradients of the running micro-step count for, 0 or more, for example its number of targets. Hand
+over gradients that are to be added up as they are, those of the sum of the losses of the targets; the step
+divides their sum by the sum of the weights of all its micro-steps and ranks. Set it in each micro-step, on
+every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
 Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
 would refuse.
 """

@@ -12,8 +12,7 @@
 #include "core/config/curriculum.h"
 #include "core/config/data_efficiency.h"
 #include "core/config/document.h"
-#include "core/config/optimizer_types.h"
-#include "core/config/schedule.h"
+#include "core/config/rate_rules.h"
 #include "core/config/schema.h"
 #include "core/config/values.h"
 
@@ -59,36 +58,6 @@ void complete_auto(Config& c, const ConfigDocument& reader) {
   }
 }
 
-void complete_schedule(Config& c) {
-  const ScheduleType* type = find_schedule(c.scheduler.type);
-  if (!type) return;
-  auto missing = [&](const char* name) { return std::isnan(c.scheduler.numbers.at(name)[0]); };
-  auto derive = [&](const char* name, double value) {
-    c.scheduler.numbers.at(name) = {value};
-    c.origins[std::string("scheduler.params.") + name] = "derived";
-  };
-  for (const ScheduleNumber& number : type->numbers) {
-    const std::string name = number.name;
-    if (!missing(number.name)) continue;
-    if (name == "warmup_max_lr") continue;  // each group's own rate
-    if (name == "cycle_second_step_size") {
-      derive(number.name, c.scheduler.numbers.at("cycle_first_step_size")[0]);
-    } else if (name == "cycle_second_stair_count") {
-      derive(number.name, c.scheduler.numbers.at("cycle_first_stair_count")[0]);
-    } else if (name == "decay_num_steps") {
-      derive(number.name, std::floor(c.scheduler.numbers.at("total_num_steps")[0] / 10));
-    } else {
-      raise(DS_ERROR_CONFIG, "{}: missing; {} needs it", KeyName("scheduler.params." + name), type->type);
-    }
-  }
-  if (c.scheduler.type == "OneCycle" && c.scheduler.numbers.at("cycle_momentum")[0] != 0 &&
-      c.scheduler.numbers.at("decay_mom_rate")[0] > 0 && has_param(c.optimizer, "betas")) {
-    c.warnings.emplace_back(
-        "scheduler.params.decay_mom_rate: it lets the first beta grow beyond 1, where Adam's update has no "
-        "meaning; end the run before");
-  }
-}
-
 // What is kept of masters and states in fewer bytes than f32 has.
 void complete_state_types(Config& c) {
   OptimizerConfig& o = c.optimizer;
@@ -124,20 +93,6 @@ void complete_state_types(Config& c) {
           "{}: \"stochastic\" needs masters or states in fewer bits than f32, optimizer.states is \"f32\"",
           KeyName("optimizer.rounding"));
   }
-}
-
-// As in DeepSpeed: what is given for one of the halves, else lr, else the default of the half.
-void complete_rates(Config& c) {
-  OptimizerConfig& o = c.optimizer;
-  if (o.type != "Muon") return;
-  const bool given = c.origins.contains("optimizer.params.lr");
-  auto complete = [&](const char* path, std::optional<double>& rate, double otherwise) {
-    if (rate) return;
-    rate = given ? o.lr : otherwise;
-    c.origins[path] = "derived";
-  };
-  complete("optimizer.params.muon_lr", o.muon_lr, 0.02);
-  complete("optimizer.params.adam_lr", o.adam_lr, 3e-4);
 }
 
 void complete_optimizer(Config& c, const ConfigDocument& reader) {
@@ -179,31 +134,6 @@ void complete_optimizer(Config& c, const ConfigDocument& reader) {
   if (c.optimizer.min_coeff > c.optimizer.max_coeff) {
     raise(DS_ERROR_CONFIG, "{} {} is above optimizer.params.max_coeff {}",
           KeyName("optimizer.params.min_coeff"), c.optimizer.min_coeff, c.optimizer.max_coeff);
-  }
-}
-
-void check_groups(const Config& c) {
-  for (size_t i = 0; i < c.optimizer.groups.size(); ++i) {
-    const std::map<std::string, double>& values = c.optimizer.groups[i].values;
-    const std::string at = fmt::format("optimizer.param_groups[{}]", i);
-    if (c.optimizer.nesterov && values.contains("momentum") && values.at("momentum") == 0) {
-      raise(DS_ERROR_CONFIG, "{}: must be above 0 with nesterov, got 0", KeyName(at + ".momentum"));
-    }
-    if (c.optimizer.type == "Muon" && values.contains("momentum") && values.at("momentum") >= 1) {
-      raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
-            KeyName(at + ".momentum"), values.at("momentum"));
-    }
-    if (!values.contains("lr")) continue;
-    const char* names[] = {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"};
-    for (const char* name : names) {
-      const auto found = c.scheduler.numbers.find(name);
-      if (found == c.scheduler.numbers.end() || std::isnan(found->second[0])) continue;
-      raise(DS_ERROR_CONFIG,
-            "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
-            KeyName(at + ".lr"), values.at("lr"), name, found->second[0],
-            std::string_view(name) == "warmup_max_lr" ? "without that key each group warms up to its own lr"
-                                                      : "that key takes a list with a value for each group");
-    }
   }
 }
 

@@ -13,12 +13,13 @@ namespace {
 
 constexpr GroupNumber kNumbers[] = {
     {"lr", &GroupScalars::lr, not_negative, "lr"},
+    {"muon_lr", &GroupScalars::lr, not_negative, "muon_lr"},
+    {"adam_lr", &GroupScalars::adam_lr, not_negative, "adam_lr"},
     {"weight_decay", &GroupScalars::weight_decay, not_negative, "weight_decay"},
     {"beta1", &GroupScalars::beta1, decay, "betas"},
     {"beta2", &GroupScalars::beta2, decay, "betas"},
     {"eps", &GroupScalars::eps, not_negative, "eps"},
     {"momentum", &GroupScalars::momentum, not_negative, "momentum"},
-    {"adam_lr", &GroupScalars::adam_lr, not_negative, "adam_lr"},
 };
 
 // Members that a group of this optimizer may have; as in PyTorch, both betas are one of them.
@@ -33,7 +34,7 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
 
 [[noreturn]] void refuse_member(const std::string& path, const std::string& name,
                                 const OptimizerConfig& optimizer, const std::vector<std::string>& members) {
-  for (const char* other : {"betas", "eps", "momentum"}) {
+  for (const char* other : {"betas", "eps", "momentum", "muon_lr", "adam_lr"}) {
     if (name == other)
       raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path + "." + name),
             optimizer.type);
@@ -58,6 +59,14 @@ const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, st
   return found == numbers.end() ? nullptr : &*found;
 }
 
+std::vector<GroupNumber> numbers_meant(const OptimizerConfig& optimizer, std::string_view name) {
+  const std::vector<GroupNumber> all = group_numbers(optimizer);
+  const GroupNumber* named = find_group_number(all, name);
+  if (!named) return {};
+  if (name != "lr" || !find_group_number(all, "muon_lr")) return {*named};
+  return {*find_group_number(all, "muon_lr"), *find_group_number(all, "adam_lr")};
+}
+
 GroupScalars group_scalars(const OptimizerConfig& o) {
   return {.lr = o.muon_lr.value_or(o.lr),
           .weight_decay = o.weight_decay,
@@ -70,12 +79,14 @@ GroupScalars group_scalars(const OptimizerConfig& o) {
 
 GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& group) {
   GroupScalars scalars = group_scalars(optimizer);
-  const std::vector<GroupNumber> numbers = group_numbers(optimizer);
+  const auto take = [&](const std::string& name, double value) {
+    for (const GroupNumber& number : numbers_meant(optimizer, name)) scalars.*number.value = value;
+  };
+  // A rate by its own name goes before that of all.
+  if (auto rate = group.values.find("lr"); rate != group.values.end()) take(rate->first, rate->second);
   for (const auto& [name, value] : group.values) {
-    if (const GroupNumber* number = find_group_number(numbers, name)) scalars.*number->value = value;
+    if (name != "lr") take(name, value);
   }
-  // A group's lr is that of both halves of Muon.
-  if (group.values.contains("lr") && !group.values.contains("adam_lr")) scalars.adam_lr = scalars.lr;
   return scalars;
 }
 

@@ -18,8 +18,15 @@ struct GroupNumber {
   const char* param;  // its name in optimizer.params, which says which optimizers have it
 };
 
-// Those of this optimizer.
+// The rates of a group.
+constexpr double GroupScalars::*kRates[] = {&GroupScalars::lr, &GroupScalars::adam_lr};
+
+// Those of this optimizer. Where it has two rates, "lr" reads the first one and stands for both
+// (`numbers_meant`).
 std::vector<GroupNumber> group_numbers(const OptimizerConfig& optimizer);
+// The numbers that a value by this name is for: for "lr" every rate by its own name, otherwise the number of
+// that name. Empty: the optimizer has none.
+std::vector<GroupNumber> numbers_meant(const OptimizerConfig& optimizer, std::string_view name);
 // The number of that name; null: the optimizer has none.
 const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, std::string_view name);
 

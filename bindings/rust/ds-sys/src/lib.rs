@@ -289,7 +289,7 @@ pub struct ds_step_result {
     pub loss: f64,
     /// of the mean gradient, before clipping
     pub grad_norm: f64,
-    /// of group 0
+    /// of group 0, with Muon of its matrices
     pub lr: f64,
     /// 1: loss or gradients had NaN or infinity, or nothing counted: no update
     pub skipped: i32,
@@ -317,9 +317,10 @@ pub struct ds_run_progress {
     pub lr: f64,
     pub tokens_per_second: f64,
     /// \[out\] The learning rate of the next step, as configuration and schedule have it, or as it was set
-    /// here before. If the callback changes it, all ranks use the new value, for all groups, from that step
-    /// on until it is changed again; NaN gives the rate back to the schedule. A negative or infinite value
-    /// ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
+    /// here before. If the callback changes it, all ranks use the new value, for all groups and with Muon for
+    /// both halves, from that step on until it is changed again, also behind a save and a resume; NaN gives
+    /// the rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
+    /// A negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
     pub next_lr: *mut f64,
 }
 
@@ -842,8 +843,8 @@ extern "C" {
     /// changes.
     ///
     /// - `options`: \[nullable\] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and
-    ///   "eps", with SGD "momentum"; the default of each is the configuration's. A schedule begins from the
-    ///   group's lr
+    ///   "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr"; the
+    ///   default of each is the configuration's. A schedule begins from the group's lr
     ///
     /// - `out`: \[out\] number of the group
     pub fn ds_engine_group_add(engine: *mut ds_engine, params: *const i32, params_count: usize, options: *const c_char, out: *mut i32) -> ds_status;
@@ -861,18 +862,21 @@ extern "C" {
     /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
     /// groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by
     /// it), "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
-    /// numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
+    /// numbers of ds_engine_set as the next step will use them; a name without a group means group 0, and
+    /// "lr" is with Muon the rate of matrices.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
-    /// Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay",
-    /// with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to
-    /// configuration and schedule. Such a name changes all groups of parameters, "param_groups\[1\].lr" one.
-    /// A checkpoint saves what was set. Call it between the same steps and with the same value on all ranks;
-    /// it does not communicate. "micro_weight" is another kind of number: with loss_average "tokens" in
-    /// delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for example
-    /// its number of targets. Hand over gradients that are to be added up as they are, those of the sum of
-    /// the losses of the targets; the step divides their sum by the sum of the weights of all its micro-steps
-    /// and ranks. Set it in each micro-step, on every rank, before ds_backward, which otherwise returns
-    /// DS_ERROR_STATE.
+    /// Changes a number from the next step on, in place of configuration and schedule, until it is changed
+    /// again: "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD and Muon
+    /// "momentum". NaN gives it back to configuration and schedule. Such a name changes all groups of
+    /// parameters, "param_groups\[1\].lr" one. With Muon, "lr" changes both rates of a group, "muon_lr" that
+    /// of its matrices and "adam_lr" that of its other parameters; of two calls for one rate the later one
+    /// counts. A checkpoint saves what was set. Call it between the same steps and with the same value on all
+    /// ranks; it does not communicate. "micro_weight" is another kind of number: with loss_average "tokens"
+    /// in delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for
+    /// example its number of targets. Hand over gradients that are to be added up as they are, those of the
+    /// sum of the losses of the targets; the step divides their sum by the sum of the weights of all its
+    /// micro-steps and ranks. Set it in each micro-step, on every rank, before ds_backward, which otherwise
+    /// returns DS_ERROR_STATE.
     ///
     /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
     /// configuration would refuse.
