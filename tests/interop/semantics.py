@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Random schedules, loss scales, batch sizes, lengths and groups beside DeepSpeed's own (./run interop semantics [NUMBER [SEED]]).
+"""Random schedules, loss scales, batch sizes, lengths and groups beside DeepSpeed and Transformers (./run interop semantics [NUMBER [SEED]]).
 
-NUMBER of each are drawn: parameters of a schedule, whose rates over 60 steps must be the same to 1e-12; a dynamic loss scale and
-the steps that overflow, with the same scale after each and the same end; the three batch sizes for a number of ranks, which
-must be refused alike or have the same values; a curriculum, whose lengths must be those of the steps of a run of one small model;
-and documents with a bound of tokens, whose groups must have as many tokens and documents in each step of such a run. DeepSpeed is run as it is; libds through its Python package. libds may also refuse
-a wrong value that DeepSpeed computes with, such as a negative number or one of another type.
+NUMBER of each are drawn: parameters of a schedule of DeepSpeed and of one of Transformers, whose rates over 60 steps must be the
+same to 1e-12, with an optimizer of one rate or with Muon, which has two; a dynamic loss scale and the steps that overflow, with
+the same scale after each and the same end; the three batch sizes for a number of ranks, which must be refused alike or have the
+same values; a curriculum, whose lengths must be those of the steps of a run of one small model; and documents with a bound of
+tokens, whose groups must have as many tokens and documents in each step of such a run. DeepSpeed and Transformers are run as they
+are; libds through its Python package. libds may also refuse a wrong value that DeepSpeed computes with, such as a negative number
+or one of another type.
 """
 import csv
 import json
@@ -29,13 +31,17 @@ from deepspeed.runtime.fp16 import loss_scaler  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build" / "python"))
 import libds  # noqa: E402
+import trainer_schedules  # noqa: E402
 
 STEPS = 60
+# What has which rates: an optimizer with one, and Muon's two halves, which are groups in DeepSpeed.
+ONE_RATE = {"type": "SGD", "params": {"lr": 0.1}}
+TWO_RATES = {"type": "Muon", "params": {"muon_lr": 0.1, "adam_lr": 0.03}}
 
 
 def host(**more):
     """An engine without a program, with one parameter."""
-    engine = libds.DelegateEngine({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, **more})
+    engine = libds.DelegateEngine({"train_micro_batch_size_per_gpu": 1, "optimizer": ONE_RATE, **more})
     engine.add_param("p", [2])
     engine.start()
     return engine
@@ -80,43 +86,69 @@ def draw_schedule(numbers):
     return name, params, spoiled
 
 
-def rates_of_deepspeed(name, params):
+def own_rates(optimizer):
+    """By the names that libds has for them."""
+    return dict(optimizer["params"])
+
+
+def rates_of_deepspeed(optimizer, name, params):
     """Rates of the steps; None: refused, by the schedule or where it computes."""
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": rate} for rate in own_rates(optimizer).values()]
+    theirs = torch.optim.SGD(groups, lr=0.1)
     try:
-        schedule, rates = getattr(lr_schedules, name)(optimizer, **params), []
+        schedule, rates = getattr(lr_schedules, name)(theirs, **params), []
         for _ in range(STEPS):
-            rates.append(optimizer.param_groups[0]["lr"])
+            rates.append([group["lr"] for group in theirs.param_groups])
             schedule.step()
     except Exception:  # Python's own, too
         return None
     return rates
 
 
-def rates_of_libds(name, params):
+def rates_of_libds(optimizer, name, params):
     """The same; what libds says where it refuses."""
     try:
-        engine = host(scheduler={"type": name, "params": params})
+        engine = host(optimizer=optimizer, scheduler={"type": name, "params": params})
     except libds.Error as error:
         return str(error)
     rates = []
     with engine:
         for _ in range(STEPS):
-            rates.append(engine["lr"])
+            rates.append([engine[key] for key in own_rates(optimizer)])
             step(engine, 0.0)
     return rates
 
 
+def compared(what, got, want):
+    """"same", or the first step with another rate."""
+    def far(one, other):
+        return any(abs(a - b) > 1e-12 * abs(b) + 1e-15 for a, b in zip(one, other, strict=True))
+    worst = [k for k in range(len(want)) if far(got[k], want[k])]
+    return "same" if not worst else f"{what}: step {worst[0]} has {got[worst[0]]}, not {want[worst[0]]}"
+
+
 def same_rates(numbers):
+    optimizer = numbers.choice([ONE_RATE, TWO_RATES])
     name, params, spoiled = draw_schedule(numbers)
-    want, got = rates_of_deepspeed(name, params), rates_of_libds(name, params)
-    what = f"{name} {params}"
+    want, got = rates_of_deepspeed(optimizer, name, params), rates_of_libds(optimizer, name, params)
+    what = f"{optimizer['type']} {name} {params}"
     if want is None:
         return "both refuse" if isinstance(got, str) else f"{what}: DeepSpeed refuses it"
     if isinstance(got, str):
         return "refused, with a wrong value" if spoiled else f"{what}: {got}"
-    worst = [k for k in range(STEPS) if abs(got[k] - want[k]) > 1e-12 * abs(want[k]) + 1e-15]
-    return "same" if not worst else f"{what}: step {worst[0]} has rate {got[worst[0]]}, DeepSpeed {want[worst[0]]}"
+    return compared(what, got, want)
+
+
+def same_trainer_rates(numbers):
+    """Beside Transformers. Its schedules are multiples of the rate that a group has."""
+    optimizer = numbers.choice([ONE_RATE, TWO_RATES])
+    name, params = trainer_schedules.draw(numbers)
+    what = f"{optimizer['type']} {name} {params}"
+    got = rates_of_libds(optimizer, name, params)
+    if isinstance(got, str):
+        return f"{what}: {got}"
+    shares = [rate / trainer_schedules.RATE for rate in trainer_schedules.rates(name, params)]
+    return compared(what, got, [[rate * share for rate in own_rates(optimizer).values()] for share in shares])
 
 
 # ---------------------------------------------------------------- loss scales
@@ -269,7 +301,7 @@ def same_groups(numbers):
     return "same" if found == want else f"{what}: {found}, DeepSpeed {want}"
 
 
-JUDGES = {"schedules": same_rates, "loss scales": same_scales, "batch sizes": same_batches, "lengths": same_lengths,
+JUDGES = {"schedules": same_rates, "Trainer's schedules": same_trainer_rates, "loss scales": same_scales, "batch sizes": same_batches, "lengths": same_lengths,
           "groups": same_groups}
 
 

@@ -8,7 +8,7 @@
 // the optimizer first and the scheduler, whose iteration starts at -1, afterwards: step k (from 0) uses
 // iteration i = k - 1, and a warm-up therefore uses the same rate in its first two steps. The other four,
 // constant, linear, cosine and WSD, are those of Hugging Face's Trainer, where step k uses the k-th value; a
-// warm-up begins at rate 0.
+// warm-up begins at rate 0, that of WSD at its least one.
 #include "core/config/schedule.h"
 
 #include <algorithm>
@@ -147,42 +147,56 @@ void constant(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars
   scalars.lr *= linear_warmup(s, static_cast<double>(k));
 }
 
-// How much of the steps between the warm-up and the end is done: 0 to 1.
-double progress_of(const SchedulerConfig& s, double k) {
-  const double n = number(s, "warmup_num_steps"), total = number(s, "total_num_steps");
-  return std::min(1.0, (k - n) / std::max(1.0, total - n));
+// What is left of the rate above its minimum after this share of a cosine of that many waves.
+double cosine_left(const SchedulerConfig& s, double share) {
+  return 0.5 * (1 + std::cos(std::numbers::pi * number(s, "num_cycles") * 2 * share));
+}
+
+// The rate with this much left of what is above the least one.
+void above_least(const SchedulerConfig& s, double left, GroupScalars& scalars) {
+  const double low = number(s, "min_lr_ratio");
+  scalars.lr *= std::max(0.0, left * (1 - low) + low);
 }
 
 void linear(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
   const auto x = static_cast<double>(k);
-  const double low = number(s, "min_lr_ratio");
-  const bool warm = x >= number(s, "warmup_num_steps");
-  scalars.lr *= warm ? low + (1 - low) * (1 - progress_of(s, x)) : linear_warmup(s, x);
+  const double n = number(s, "warmup_num_steps"), total = number(s, "total_num_steps");
+  if (x < n) {
+    scalars.lr *= linear_warmup(s, x);
+  } else {
+    above_least(s, std::max(0.0, (total - x) / std::max(1.0, total - n)), scalars);
+  }
 }
 
 void cosine(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
   const auto x = static_cast<double>(k);
-  const double low = number(s, "min_lr_ratio");
-  const bool warm = x >= number(s, "warmup_num_steps");
-  const double share = (1 + std::cos(std::numbers::pi * progress_of(s, x))) / 2;
-  scalars.lr *= warm ? low + (1 - low) * share : linear_warmup(s, x);
+  const double n = number(s, "warmup_num_steps"), total = number(s, "total_num_steps");
+  if (x < n) {
+    scalars.lr *= linear_warmup(s, x);
+  } else {
+    above_least(s, cosine_left(s, std::min(1.0, (x - n) / std::max(1.0, total - n))), scalars);
+  }
 }
 
-// Warm-up, stable, decay: the last decay_num_steps of total_num_steps bring the rate down.
+// Warm-up from the least rate on, stable, decay: the last decay_num_steps of total_num_steps bring the rate
+// down to the least one again.
 void wsd(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
   const auto x = static_cast<double>(k);
-  const double low = number(s, "min_lr_ratio"), decay = number(s, "decay_num_steps"),
-               begin = std::max(number(s, "warmup_num_steps"), number(s, "total_num_steps") - decay);
-  if (x < begin) {
-    scalars.lr *= linear_warmup(s, x);
-    return;
+  const double n = number(s, "warmup_num_steps"), length = number(s, "decay_num_steps"),
+               total = number(s, "total_num_steps");
+  const bool warm = x < n;
+  if (!warm && x < total - length) return;
+  const double done = warm ? linear_warmup(s, x) : (x - (total - length)) / std::max(1.0, length);
+  const std::string& way = s.words.at(warm ? "warmup_type" : "decay_type");
+  double left = 0;
+  if (warm) {
+    left = way == "cosine"   ? 0.5 * (1 - std::cos(std::numbers::pi * done))
+           : way == "linear" ? done
+                             : 1 - std::sqrt(1 - done);
+  } else if (x < total) {
+    left = way == "cosine" ? cosine_left(s, done) : way == "linear" ? 1 - done : 1 - std::sqrt(done);
   }
-  const double done = std::min(1.0, (x - begin) / std::max(1.0, decay));
-  const std::string& way = s.words.at("decay_type");
-  const double left = way == "cosine"   ? (1 + std::cos(std::numbers::pi * done)) / 2
-                      : way == "linear" ? 1 - done
-                                        : 1 - std::sqrt(done);
-  scalars.lr *= low + (1 - low) * left;
+  above_least(s, left, scalars);
 }
 
 constexpr ScheduleNumber min_lr{"warmup_min_lr", Kind::real, 0, not_negative, true},
@@ -190,12 +204,14 @@ constexpr ScheduleNumber min_lr{"warmup_min_lr", Kind::real, 0, not_negative, tr
     warmup{"warmup_num_steps", Kind::steps, 1000, some_steps},
     no_warmup{"warmup_num_steps", Kind::steps, 0, steps_or_none},
     total{"total_num_steps", Kind::steps, kNotGiven, some_steps},
-    least{"min_lr_ratio", Kind::real, 0, {.low = 0, .high = 1}};
+    least{"min_lr_ratio", Kind::real, 0, {.low = 0, .high = 1}},
+    cycles{"num_cycles", Kind::real, 0.5, not_negative};
 
 constexpr const char* kWarmupTypes[] = {"log", "linear"};
-constexpr const char* kDecayTypes[] = {"linear", "cosine", "1-sqrt"};
+constexpr const char* kWsdWarmupTypes[] = {"linear", "cosine", "1-sqrt"};
+constexpr const char* kWsdDecayTypes[] = {"cosine", "linear", "1-sqrt"};
 constexpr ScheduleWord kWarmupWords[] = {{"warmup_type", kWarmupTypes}};
-constexpr ScheduleWord kDecayWords[] = {{"decay_type", kDecayTypes}};
+constexpr ScheduleWord kWsdWords[] = {{"warmup_type", kWsdWarmupTypes}, {"decay_type", kWsdDecayTypes}};
 
 constexpr ScheduleNumber kWarmup[] = {warmup, min_lr, max_lr};
 constexpr ScheduleNumber kWarmupDecay[] = {
@@ -223,8 +239,9 @@ constexpr ScheduleNumber kRange[] = {{"lr_range_test_min_lr", Kind::real, 1e-3, 
                                      {"lr_range_test_staircase", Kind::flag, 0}};
 constexpr ScheduleNumber kConstant[] = {no_warmup};
 constexpr ScheduleNumber kToTheEnd[] = {total, no_warmup, least};
+constexpr ScheduleNumber kCosine[] = {total, no_warmup, least, cycles};
 constexpr ScheduleNumber kWsd[] = {
-    total, no_warmup, least, {"decay_num_steps", Kind::steps, kNotGiven, steps_or_none}};
+    total, no_warmup, least, cycles, {"decay_num_steps", Kind::steps, kNotGiven, steps_or_none}};
 
 constexpr ScheduleType kTypes[] = {{"WarmupLR", kWarmup, kWarmupWords, warmup_lr},
                                    {"WarmupDecayLR", kWarmupDecay, kWarmupWords, warmup_decay_lr},
@@ -233,8 +250,8 @@ constexpr ScheduleType kTypes[] = {{"WarmupLR", kWarmup, kWarmupWords, warmup_lr
                                    {"LRRangeTest", kRange, {}, lr_range_test},
                                    {"constant", kConstant, {}, constant},
                                    {"linear", kToTheEnd, {}, linear},
-                                   {"cosine", kToTheEnd, {}, cosine},
-                                   {"WSD", kWsd, kDecayWords, wsd}};
+                                   {"cosine", kCosine, {}, cosine},
+                                   {"WSD", kWsd, kWsdWords, wsd}};
 
 }  // namespace
 

@@ -102,12 +102,21 @@ Key schedule_number_key(const std::string& name) {
   return {path, "", set, get};
 }
 
-Key schedule_word_key(const ScheduleWord& word) {
-  const std::string path = fmt::format("scheduler.params.{}", word.name), name = word.name;
-  std::vector<std::string> values(word.values.begin(), word.values.end());
-  auto set = [=](Config& c, const Json& given) {
-    if (!c.scheduler.words.contains(name)) no_parameter_of(path, c);
-    c.scheduler.words[name] = choose(path, given, values, {});
+// The word `name` of the configured schedule; nullptr: it has none.
+const ScheduleWord* schedule_word(const Config& c, const std::string& name) {
+  const ScheduleType* type = find_schedule(c.scheduler.type);
+  if (!type) return nullptr;
+  auto found = std::find_if(type->words.begin(), type->words.end(),
+                            [&](const ScheduleWord& word) { return word.name == name; });
+  return found == type->words.end() ? nullptr : &*found;
+}
+
+Key schedule_word_key(const std::string& name) {
+  const std::string path = "scheduler.params." + name;
+  auto set = [path, name](Config& c, const Json& given) {
+    const ScheduleWord* word = schedule_word(c, name);
+    if (!word) no_parameter_of(path, c);
+    c.scheduler.words[name] = choose(path, given, {word->values.begin(), word->values.end()}, {});
   };
   auto get = [name](const Config& c) {
     auto found = c.scheduler.words.find(name);
@@ -131,7 +140,7 @@ void scheduler_keys(std::vector<Key>& keys) {
       if (fresh(number.name)) keys.push_back(schedule_number_key(number.name));
     }
     for (const ScheduleWord& word : type.words) {
-      if (fresh(word.name)) keys.push_back(schedule_word_key(word));
+      if (fresh(word.name)) keys.push_back(schedule_word_key(word.name));
     }
   }
 }
