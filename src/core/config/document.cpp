@@ -7,6 +7,7 @@
 
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
+#include "core/config/usual_names.h"
 #include "core/config/values.h"
 
 namespace ds {
@@ -130,7 +131,8 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
     read_.insert(path);
     refusals_.doubtful.erase(path);
     if (!value.is_object())
-      raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
+      raise(DS_ERROR_CONFIG, "{}: expected a section, got {}{}", KeyName(path), value.dump(),
+            meant_inside(path, value));
     read(value, path + ".");
     return;
   }
@@ -145,11 +147,27 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
   if (on) give(found->second, path, "cpu", "config");
 }
 
+// The member of a section that a plain value in its place was meant for: ; did you mean {"enabled": true}?
+std::string ConfigDocument::meant_inside(const std::string& path, const Json& value) const {
+  const std::vector<const char*> members = value.is_bool()     ? std::vector{"enabled"}
+                                           : value.is_number() ? std::vector{"stage"}
+                                           : value.is_string()
+                                               ? std::vector{"type", "device", "folder", "paths"}
+                                               : std::vector<const char*>();
+  for (const char* member : members) {
+    if (names_.contains(path + "." + member))
+      return fmt::format("; did you mean {{\"{}\": {}}}?", member, value.dump());
+  }
+  return "";
+}
+
 // Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At the top
 // level DeepSpeed reads what it knows, and files have keys of other programs there.
 void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
-  const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
+  std::string near = usual_key(path);
+  if (near.empty()) near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
+  if (near.empty() && lower(path).starts_with("zero")) near = "zero_optimization";
   if (!nested && near.empty()) return warn_of_stranger(path);
   collect(refusals_, Causes::itself, [&] {
     raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),

@@ -54,6 +54,7 @@ class ConfigDocument {
  private:
   void add(const std::string& name, const std::string& canonical);
   void member(const std::string& path, const Json& value);
+  std::string meant_inside(const std::string& path, const Json& value) const;
   void unknown(const std::string& path);
   void warn_of_stranger(const std::string& name);
   void dotted(const std::string& prefix, const std::string& name);
