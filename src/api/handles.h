@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/device/stream.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
+#include "run/plan_fit.h"
 
 // What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed in any
 // order.
@@ -48,8 +50,10 @@ struct ds_graph : ds::Handle {
 };
 
 struct ds_plan : ds::Handle {
-  ds::Config config;
-  ds::Plan plan;
+  ds::PlanSource source;
+  ds::MadePlan made;
+  mutable std::once_flag asked;  // whether it fits, which takes other plans to say
+  mutable ds::PlanFit fit;
 };
 
 // Members are destroyed in reverse order: the engine before its communicator.

@@ -4,28 +4,26 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
-#include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/certificate.h"
 #include "compile/pipeline.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
-#include "core/config/describe.h"
 #include "core/graph/graph.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
 #include "monitor/plan_picture.h"
 #include "monitor/readable_text.h"
-#include "nn/models/hf.h"
 #include "run/plan_column.h"
-#include "run/setup.h"
+#include "run/plan_fit.h"
 
 namespace ds {
 namespace {
@@ -83,9 +81,14 @@ StepCounts counts_of(const Plan& plan) {
   return out;
 }
 
-std::string plan_report(const Plan& plan, const Config& config) {
+const PlanFit& fit_of(const ds_plan& plan) {
+  std::call_once(plan.asked, [&] { plan.fit = plan_fit(plan.source, plan.made); });
+  return plan.fit;
+}
+
+std::string plan_report(const Plan& plan, const Config& config, const PlanFit& fit) {
   StepCounts counts = counts_of(plan);
-  std::string out = model_lines(plan, config) + memory_table(tiers_of(plan, config));
+  std::string out = fit.text() + "\n" + model_lines(plan, config) + memory_table(tiers_of(plan, config));
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {
@@ -105,7 +108,7 @@ Json object_of(const std::map<std::string, int64_t>& numbers) {
   return out;
 }
 
-Json plan_json(const Plan& plan, const Config& config) {
+Json plan_json(const Plan& plan, const Config& config, const PlanFit& fit) {
   StepCounts counts = counts_of(plan);
   Json out;
   int64_t parameters = 0;
@@ -122,6 +125,7 @@ Json plan_json(const Plan& plan, const Config& config) {
   }
   for (const std::string& note : plan.notes) notes.emplace_back(note);
   out.set("schema", 1);
+  out.set("fit", fit.json());
   out.set("parameters", parameters);
   out.set("tensors", std::move(tensors));
   out.set("ranks", plan.step.mesh.ranks());
@@ -148,18 +152,12 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
     ds::require(size >= 1, "size must be at least 1 rank, got {}", size);
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
-    handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
-    ds::log_warnings(handle->config);
-    ds::fill_from_folder(handle->config);
-    if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
-    ds::PlanPrograms programs;
-    ds::HfModel model;
-    if (!graph) {
-      model = ds::configured_model(handle->config);
-      programs = ds::run_programs(handle->config, model);
+    handle->source = {ds::Json::parse(text, "config"), nullptr, rank, size};
+    if (ds::need_or_null(graph, "graph")) {
+      ds::need_trainable(graph->graph);
+      handle->source.graph = std::make_shared<const ds::Graph>(graph->graph);
     }
-    handle->plan = ds::compile_plan(graph ? graph->graph : model.graph, handle->config, rank, size,
-                                    ds::Machine{}, true, programs);
+    handle->made = ds::make_plan(handle->source);
     *out = handle.release();
   });
 }
@@ -169,7 +167,10 @@ ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text)
     ds::need(out_text, "out_text") = nullptr;
     const ds_plan& p = ds::need(plan, "plan");
     bool json = ds::wants_json(format);
-    ds::put_text(json ? ds::plan_json(p.plan, p.config).dump(1) : ds::plan_report(p.plan, p.config),
+    const ds::MadePlan& made = p.made;
+    const ds::PlanFit& fit = ds::fit_of(p);
+    ds::put_text(json ? ds::plan_json(made.plan, made.config, fit).dump(1)
+                      : ds::plan_report(made.plan, made.config, fit),
                  out_text);
   });
 }
@@ -177,7 +178,7 @@ ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text)
 ds_status ds_plan_print(const ds_plan* plan, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::put_text(ds::print_steps(ds::need(plan, "plan").plan), out_text);
+    ds::put_text(ds::print_steps(ds::need(plan, "plan").made.plan), out_text);
   });
 }
 
@@ -189,7 +190,7 @@ ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char** out_
     std::vector<ds::PlanColumn> columns;
     for (size_t i = 0; i < count; ++i) {
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
-      columns.push_back(ds::plan_column(plan.plan, plan.config));
+      columns.push_back(ds::plan_column(plan.made.plan, plan.made.config));
     }
     ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), out_text);
   });
@@ -203,11 +204,11 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** 
     std::vector<const ds::Plan*> ranks;
     for (size_t i = 0; i < count; ++i) {
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
-      const ds::Program& step = plan.plan.step;
+      const ds::Program& step = plan.made.plan.step;
       ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
                   "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count,
                   step.rank, step.mesh.ranks());
-      ranks.push_back(&plan.plan);
+      ranks.push_back(&plan.made.plan);
     }
     ds::put_text(ds::certificate(ranks), out_text);
   });

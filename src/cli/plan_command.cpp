@@ -79,21 +79,33 @@ void certify(const PlanArgs& args, const std::string& config) {
            }));
 }
 
-void plan(const PlanArgs& args) {
+// Code of a plan that does not fit this machine or memory_budget.
+constexpr int kDoesNotFit = 3;
+
+std::string report_of(const ds_plan* plan, ds_format format) {
+  return text_of([&](char** out_text) { return ds_plan_report(plan, format, out_text); });
+}
+
+// Returns the exit code.
+int plan(const PlanArgs& args) {
   std::string config = read_text(args.config);
-  if (!args.svg.empty()) return draw(args, config);
-  if (!args.certificate.empty()) return certify(args, config);
+  if (!args.svg.empty() || !args.certificate.empty()) {
+    args.svg.empty() ? certify(args, config) : draw(args, config);
+    return 0;
+  }
   PlanHandle plan = make_plan(config, args.rank, args.ranks);
-  std::string text = text_of([&](char** out_text) {
-    return args.print ? ds_plan_print(plan.get(), out_text)
-                      : ds_plan_report(plan.get(), args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, out_text);
-  });
-  write_out(text);
+  if (args.print) {
+    write_out(text_of([&](char** out_text) { return ds_plan_print(plan.get(), out_text); }));
+    return 0;
+  }
+  const std::string report = report_of(plan.get(), DS_FORMAT_TEXT);
+  write_out(args.json ? report_of(plan.get(), DS_FORMAT_JSON) : report);
+  return report.rfind("fits", 0) == 0 ? 0 : kDoesNotFit;
 }
 
 }  // namespace
 
-void add_plan(CLI::App& app, int&) {
+void add_plan(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("plan", "Compile a configuration without running it");
   auto args = std::make_shared<PlanArgs>();
   command->add_option("--config", args->config, "JSON configuration")->required();
@@ -117,7 +129,7 @@ void add_plan(CLI::App& app, int&) {
       "Examples:\n"
       "  libds plan --config examples/train.json -n 2\n"
       "  libds plan --config examples/train.json -n 2 --svg plan.svg");
-  command->callback([args] { plan(*args); });
+  command->callback([args, &code] { code = plan(*args); });
 }
 
 }  // namespace ds::cli

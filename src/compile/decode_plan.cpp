@@ -16,6 +16,8 @@
 
 namespace ds {
 
+bool is_cache(const Value& input) { return input.type.dtype != DS_DTYPE_I32; }
+
 DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest& request, ZeroPlan& zero) {
   DecodePlan plan;
   plan.positions = request.positions;
@@ -28,6 +30,10 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[in];
+    if (is_cache(value)) {
+      plan.inputs.push_back(BufferId());
+      continue;
+    }
     plan.inputs.push_back(zero.add(Holds::input, "decode." + value.name, value.type.dtype,
                                    value.type.shape.numel(plan.graph.bound), Tier::device));
   }
@@ -40,6 +46,13 @@ void finish_decode(DecodePlan& plan, const ZeroPlan& zero, const Config& config,
                    const FinishOptions& options) {
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", plan.graph.bound, buffers);
+  for (InputId i : plan.inputs.ids()) {
+    const Value& value = plan.graph.values[plan.graph.inputs[i]];
+    if (!is_cache(value)) continue;
+    const int64_t numel = value.type.shape.numel(plan.graph.bound);
+    plan.inputs[i] = builder.transient("decode." + value.name, value.type.dtype, numel, Tier::device);
+    builder.program().buffers[plan.inputs[i]].holds = Holds::cache;
+  }
   Lowering(plan.graph, zero, plan.inputs, builder, buffers)
       .evaluate(Phase::decode, {{plan.graph.outputs[0].value, plan.logits}});
   plan.program = builder.take();

@@ -22,12 +22,15 @@ struct DecodeRequest {
 };
 
 struct DecodePlan {
-  Graph graph;  // of decode_graph(), in its final types
-  IdVector<InputId, BufferId> inputs;
-  BufferId logits;  // compute type [1, vocabulary]
+  Graph graph;                         // of decode_graph(), in its final types
+  IdVector<InputId, BufferId> inputs;  // caches are buffers of the program alone, and kept
+  BufferId logits;                     // compute type [1, vocabulary]
   int64_t positions = 0, position_offset = 0;
   Program program;  // "decode"
 };
+
+// Whether an input of decode_graph() is a cache: the others are ids.
+bool is_cache(const Value& input);
 
 // A plan without training: parameters in the compute type, caches, and no other state. Stages 0 to 2 hold
 // whole parameters, stage 3 shards.
@@ -43,7 +46,7 @@ InferencePlan compile_inference(const Graph& forward, const Config& config, cons
 MemoryPlan memory_plan(const InferencePlan& plan);
 
 // The two halves of compiling a decode program: its graph and persistent buffers, which join `zero`; and,
-// when no more buffers come, its program.
+// when no more buffers come, its program, in whose transient memory the caches lie.
 DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest& request, ZeroPlan& zero);
 void finish_decode(DecodePlan& plan, const ZeroPlan& zero, const Config& config, const Machine& machine,
                    const FinishOptions& options);

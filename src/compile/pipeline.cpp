@@ -325,7 +325,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
       plan.notes.back() = "the activations of each layer are computed again to fit memory_budget";
     }
   }
-  check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  if (plan.within_budget) check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   plan.hash = plan_hash(plan, config);
 }
 
@@ -429,6 +429,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   if (std::string note = matrix_updates_note(plan.zero); !note.empty()) plan.zero.notes.push_back(note);
   plan.written_out = programs.written_out;
   plan.schedule = programs.schedule;
+  plan.within_budget = programs.within_budget;
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);

@@ -29,6 +29,8 @@ struct PlanPrograms {
   bool row_granules = false;
   // The value that evaluation computes, a scalar as the loss is; none: output 0.
   ValueId evaluated;
+  // A plan beyond memory_budget is refused; false: it is made with all that saves memory, for who asks.
+  bool within_budget = true;
 };
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh, machine).
 struct Plan {
@@ -47,8 +49,9 @@ struct Plan {
   Program eval;   // forward without dropout
   Program infer;  // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
-  int64_t written_out = 0;  // PlanPrograms::written_out, schedule
+  int64_t written_out = 0;  // PlanPrograms::written_out, schedule, within_budget
   std::vector<Action> schedule;
+  bool within_budget = true;
   std::string hash;  // plan hash: equal on all ranks
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")

@@ -18,7 +18,7 @@ Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& contro
       executor_(runtime.executor(plan.program, control)) {
   for (InputId i : plan_.graph.inputs.ids()) {
     const Value& value = plan_.graph.values[plan_.graph.inputs[i]];
-    if (value.type.dtype != DS_DTYPE_I32) continue;  // a cache
+    if (is_cache(value)) continue;
     bool tokens = value.name == kTokensInput, places = value.name == kDecodePositions,
          length = value.name == kDecodeLength;
     if (!tokens && !places && !length && value.name != "positions") {

@@ -14,8 +14,8 @@
 namespace ds {
 
 // A plan's decode program in memory: continues one text. Everything is borrowed and outlives it. Makes an
-// executor, as Runtime::make_executors says. A change of the parameters ends the text: its first tokens are
-// to be fed again.
+// executor, as Runtime::make_executors says. A change of the parameters, and a run of any other program, in
+// whose memory the caches lie, end the text: its first tokens are to be fed again.
 class Decoding {
  public:
   Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control, StateStore& store);
@@ -39,7 +39,7 @@ class Decoding {
     BufferId buffer;
   };
 
-  int64_t fed() const { return version_ == store_.version() ? fed_ : 0; }
+  int64_t fed() const { return version_ == store_.version() && executor_->ran_last() ? fed_ : 0; }
   void check(std::span<const int32_t> tokens, int64_t first) const;
   std::vector<float> feed(std::span<const int32_t> tokens, int64_t first);
   void put(std::span<const int32_t> tokens, int64_t first, int64_t length);

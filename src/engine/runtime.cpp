@@ -19,11 +19,13 @@
 #include "checkpoint/agree.h"
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
+#include "compile/memory_fit.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
+#include "core/config/tiers.h"
 #include "core/device/named_device.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
@@ -113,7 +115,9 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       placed_(placed),
       device_(device_for(config_, options_, comm.local_rank())) {
   groups_.set_timeout(config_.comm_timeout_ms);
-  if (!device_->shared()) config_.emulate_tiers = true;
+  ensure(device_->shared() || separate_tiers(config_),
+         "device '{}' has a memory of its own, which the plan for '{}' does not keep apart", device_->name(),
+         config_.device);
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
   linked_ = collectives.linked;
   agree(comm_, "threads", [&] {
@@ -212,29 +216,21 @@ std::string Runtime::first_difference() {
 // The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
 // compared with what its host has before anything of that size is made.
 void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) const {
-  std::optional<int64_t> free = device_->free_memory();
-  int64_t wanted = memory.total(Tier::host) + (free ? 0 : memory.total(Tier::device) - unbacked);
+  const std::optional<int64_t> free = device_->free_memory();
+  const int64_t elements = placed_.zero.layout.numel();
   if (free) {
     int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
     if (more > *free) {
       raise(DS_ERROR_OUT_OF_MEMORY,
-            "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free",
-            placed_.zero.layout.numel(), more, device_->name(), *free);
+            "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free", elements, more,
+            device_->name(), *free);
     }
   }
-  int ranks = comm_.local_size();
-  int64_t elements = placed_.zero.layout.numel();
-  HostMemory has = host_memory();
-  if (wanted > has.machine / ranks) {
-    raise(DS_ERROR_OUT_OF_MEMORY,
-          "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
-          elements, wanted, ranks, has.machine);
-  }
-  if (wanted > has.group) {  // which may be this rank's alone
-    raise(DS_ERROR_OUT_OF_MEMORY,
-          "the plan for {} elements needs {} bytes on a rank whose control group may use {} bytes", elements,
-          wanted, has.group);
-  }
+  // A control group may be this rank's alone.
+  const MemoryLimit limit =
+      host_limit(bytes_on_host(memory, free.has_value(), unbacked), comm_.local_size(), 1, host_memory());
+  if (!limit.holds())
+    raise(DS_ERROR_OUT_OF_MEMORY, "the plan for {} elements {}", elements, limit_text(limit));
 }
 
 void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {

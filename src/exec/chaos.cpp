@@ -152,7 +152,8 @@ class ChaosExecutor final : public Executor {
 
   bool poisonable(BufferId b) const {
     const Buffer& buffer = program_.buffers[b];
-    return buffer.residency == Residency::transient && buffer.tier != Tier::nvme && buffer.offset >= 0;
+    bool ends = buffer.residency == Residency::transient && !buffer.kept();
+    return ends && buffer.tier != Tier::nvme && buffer.offset >= 0;
   }
 
   void own(BufferId b) {

@@ -40,9 +40,11 @@ struct Memory {
 
 class Executor;
 
-// Who has saves of its last run still in flight: executors that share memory share one of these.
+// Who has saves of its last run still in flight, and who ran last: executors that share memory share one of
+// these.
 struct FileTail {
   Executor* owner = nullptr;
+  uint64_t runs = 0;  // begun, of all of them
 };
 
 // What instructions run on. All pointers are borrowed and outlive the executor.
@@ -104,6 +106,8 @@ class Executor : protected WorkOwner {
   // Gives the rest of the program up: waits for what is in flight and rewinds.
   virtual void abandon() = 0;
   const Program& program() const { return program_; }
+  // Whether no executor that shares its memory has run since it did: what its program keeps is there.
+  bool ran_last() const { return context_.tail && run_ != 0 && run_ == context_.tail->runs; }
   // With true, every floating-point result is checked; first_bad() names that of the first instruction with
   // NaN or infinity.
   void check_results(bool on);
@@ -162,6 +166,7 @@ class Executor : protected WorkOwner {
   std::byte* room_ = nullptr;  // of all groups' collectives, one after the other on their queue
   IdVector<MicroId, int64_t> extents_;
   Position position_;
+  uint64_t run_ = 0;          // FileTail::runs of its last one
   StepScalars* const block_;  // of the program's buffer, on the device; null: it has none
   class Finite;
   std::unique_ptr<Finite> check_;  // null: results are not checked

@@ -466,6 +466,7 @@ void Executor::take_tail() {
   if (!context_.tail) return;
   if (context_.tail->owner && context_.tail->owner != this) context_.tail->owner->settle();
   context_.tail->owner = this;
+  run_ = ++context_.tail->runs;
 }
 
 void Executor::leave_tail() {

@@ -12,7 +12,8 @@
 // first access this is takes the smallest free range that holds it, or extends the arena (FreeList::take);
 // behind its last access its range is free again and joins its free neighbours (FreeList::give). With
 // late_reuse a range that a copy or an instruction of the host used last stays taken until that queue is done
-// with the next one in the same memory. Best fit would give it to the very next buffer of that kind, and
+// with the next one in the same memory. A buffer that is kept lives from the first instruction to the last.
+// Best fit would give it to the very next buffer of that kind, and
 // gradients that are stored, added up, updated and fetched would then go through one place, one at a time.
 //
 // Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live bytes
@@ -107,6 +108,9 @@ IdVector<BufferId, Lifetime> lifetimes(const Program& program) {
       if (!life.first.exists()) life.first = i;
       life.last = i;
     }
+  }
+  for (BufferId b : program.buffers.ids()) {
+    if (program.buffers[b].kept() && out[b].first.exists()) out[b] = {InstrId(0), program.instrs.last()};
   }
   return out;
 }

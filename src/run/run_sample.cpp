@@ -12,12 +12,12 @@
 #include "inference/sampler.h"
 #include "inference/text_generation.h"
 #include "monitor/readable_text.h"
+#include "run/setup.h"
 #include "run/stop.h"
 
 namespace ds {
 namespace {
 
-constexpr int64_t kPromptTokens = 48;
 constexpr SamplingOptions kRunSampling{0.8, 40, 0};
 
 // Every line of a text behind `mark`.
@@ -37,7 +37,7 @@ SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int3
   SampleRecord out{engine.control().steps(), "", ""};
   int64_t tokens = engine.runtime().config().run.sample_tokens;
   if (tokens <= 0) return out;
-  std::vector<int32_t> prompt = data.prompt(kPromptTokens);
+  std::vector<int32_t> prompt = data.prompt(kSamplePrompt);
   if (prompt.empty()) return out;
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.runtime().comm(), stop); };
   GenerateOptions options{tokens, kRunSampling, {}, true};

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "engine/threads.h"
 
 namespace ds {
 namespace {
@@ -86,12 +87,21 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
   if (config.dynamic_batching.order == "random") same("data_efficiency.seed");
 }
 
+EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks) {
+  EngineOptions options;
+  options.threads = threads_of_rank(config, local_ranks);
+  options.trace = true;
+  options.programs = run_programs(config, model);
+  return options;
+}
+
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   programs.infer = false;
   programs.evaluated = model.token_loss;
   if (config.run.sample_tokens > 0 && model.causal)
-    programs.decode = {config.sequence, model.position_offset};
+    programs.decode = {std::min(config.sequence, kSamplePrompt + config.run.sample_tokens),
+                       model.position_offset};
   return programs;
 }
 

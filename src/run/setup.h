@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
 #include "core/base/json.h"
+#include "engine/options.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -20,8 +21,14 @@ void check_curriculum_model(const Config& config, const HfModel& model);
 // their place in it would be a place of other text.
 void check_order(const Config& config, const CheckpointInfo& saved);
 
-// The programs of a run's engine beside training and evaluation: text is continued for the sample, within a
-// sequence. A masked language model continues none.
+// Tokens of the text that a run's sample continues, at most.
+inline constexpr int64_t kSamplePrompt = 48;
+
+// What a run makes its engine with, where so many of its ranks are on this machine.
+EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks);
+
+// The programs of a run's engine beside training and evaluation: text is continued for the sample, with
+// caches for the sample or for a sequence, whichever is shorter. A masked language model continues none.
 PlanPrograms run_programs(const Config& config, const HfModel& model);
 
 }  // namespace ds

@@ -138,12 +138,6 @@ class Run {
 
   RunReport train() {
     // First what refuses a bad configuration, so that such a run leaves no folder.
-    EngineOptions engine_options;
-    engine_options.threads = threads_of_rank(config_, comm_.local_size());
-    engine_options.trace = true;
-    engine_options.module_report = [this](const std::string& text) {
-      if (log_) log_->note(text.substr(0, text.size() - 1));
-    };
     HfModel model = configured_model(config_);
     check_masking_keys(config_, model);
     check_curriculum_model(config_, model);
@@ -152,7 +146,10 @@ class Run {
     int64_t batch = batch_rows(config_);
     inputs_.emplace(model, batch * config_.accumulation, config_.sequence, std::vector<int32_t>(),
                     std::vector<int32_t>(), batch);
-    engine_options.programs = run_programs(config_, model);
+    EngineOptions engine_options = run_engine_options(config_, model, comm_.local_size());
+    engine_options.module_report = [this](const std::string& text) {
+      if (log_) log_->note(text.substr(0, text.size() - 1));
+    };
     engine_ = std::make_unique<Engine>(config_, model.graph, comm_, engine_options);
     if (!options_.batch) {
       agree_equal(comm_, "data.paths",

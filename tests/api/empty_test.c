@@ -164,7 +164,7 @@ static void huge(void) {
   check_ok(ds_engine_param_add(engine, "huge", dims, 2, &param), "huge");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_STATE, "ds_engine_start must come first");
   check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "the plan for 549755814144 elements needs ");
-  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "on each of 1 ranks of this host, which has ");
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "of host memory (1 rank), this machine has ");
   ds_engine_destroy(engine);
   engine = NULL;
   check_ok(ds_graph_param(graph, "huge", dims, 2, "normal", 0.5, &value), "a parameter of a graph");

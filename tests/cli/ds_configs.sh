@@ -36,7 +36,7 @@ for name in sorted(os.listdir(folder)):
     taken += 1
     assert described["origins"]["run.sequence"] == "config", name
     plan = subprocess.run([libds, "plan", "--config", path, "-n", str(ranks), "--json"], capture_output=True, text=True)
-    if plan.returncode != 0:
+    if plan.returncode not in (0, 3):  # 3: too large for this machine
         sys.exit(f"{name}: {plan.stderr}")
     json.loads(plan.stdout)
     planned += 1

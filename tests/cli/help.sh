@@ -36,6 +36,20 @@ code=0
 grep -Eq '^model +[0-9.]+[kM]? parameters in [0-9]+ tensors; [0-9]+ tokens a step' out || fail "$(cat out)"
 grep -Eq '^largest +[a-z0-9._]+ +\[[0-9,]+\]' out || fail "no largest tensor: $(cat out)"
 grep -Eq '^device +total +[0-9]+ +[0-9]+\.[0-9]{2}  budget' out || fail "no MiB: $(cat out)"
+head -1 out | grep -Eq '^fits: needs .* GiB of host memory \(2 ranks\), this machine has [0-9.]+ GiB' || fail "$(head -1 out)"
+sed '1s/{/{"memory_budget": {"device": "100 KiB"},/' "$here/tiny.json" > small.json
+code=0
+"$libds" plan --config small.json -n 2 > out || code=$?
+[ $code = 3 ] || fail "a plan beyond its budget: code $code"
+head -1 out | grep -Eq '^does not fit: needs .* GiB a rank, memory_budget.device is .*(it fits|it still needs)' || fail "$(head -1 out)"
+grep -Eq '^device +total +[0-9]+ +[0-9.]+  budget 102400' out || fail "no table: $(cat out)"
+code=0
+"$libds" plan --config small.json -n 2 --json > out || code=$?
+python3 -c 'import json, sys; assert json.load(open("out"))["fit"]["fits"] is False' && [ $code = 3 ] || fail "JSON: $code $(cat out)"
+sed 's/"layers": 1, "hidden": 32/"layers": 200, "hidden": 32768/' "$here/tiny.json" > huge.json
+code=0
+"$libds" plan --config huge.json > out || code=$?
+[ $code = 3 ] && head -1 out | grep -q '^does not fit: needs .* GiB of host memory (1 rank), this machine has' || fail "huge: $code $(head -1 out)"
 "$libds" plan --config "$here/tiny.json" -n 2 --svg a.svg
 "$libds" plan --config "$here/tiny.json" -n 2 --svg - | cmp -s - a.svg || fail "two pictures differ"
 python3 - a.svg <<'END' || fail "the picture is no SVG of four plans"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
@@ -376,6 +377,45 @@ TEST(Decode, graph_refuses_rows_that_see_later_rows) {
   HfModel model = model_of("bert");
   std::string message = message_of([&] { decode_graph(model.graph, {kPositions, 4}); }, DS_ERROR_UNSUPPORTED);
   expect_names(message, {"attention", "later rows"});
+}
+
+// Caches lie in the memory of the step's activations. Whatever runs in between ends the text, and nothing of
+// the text is seen by training.
+TEST(Decode, texts_and_steps_share_memory_and_no_bits) {
+  auto comm = create_communicator("self", {});
+  HfModel model = model_of("gpt2");
+  std::vector<int32_t> text = some_tokens(5);
+  InputView ids{text.data(), DS_DTYPE_I32, kPositions};
+  const std::vector<InputView> batch{ids, ids};
+  for (int stage : {0, 3}) {
+    for (std::optional<uint64_t> chaos : {std::optional<uint64_t>(), {1}, {8}}) {
+      EngineOptions plain, with;
+      plain.chaos_seed = with.chaos_seed = chaos;
+      with.programs.decode = {kPositions, model.position_offset, 3};
+      Config config = config_of(1, stage);
+      config.device = chaos ? "cpu" : "separate";
+      Engine engine(config, model.graph, *comm, with), alone(config, model.graph, *comm, plain);
+      const DecodePlan& decode = *engine.plan().decode;
+      for (InputId i : decode.inputs.ids()) {
+        const bool cache = is_cache(decode.graph.values[decode.graph.inputs[i]]);
+        EXPECT_EQ(decode.program.buffers[decode.inputs[i]].kept(), cache);
+      }
+      for (Engine* e : {&engine, &alone}) e->checkpoints().load_weights(golden_path("gpt2"));
+      for (int step = 0; step < 3; ++step) {
+        const std::vector<float> whole = engine.text().decode(text, 0);
+        engine.text().decode(std::span(text).first(5), 0);
+        EXPECT_EQ(engine.text().reusable(6), 5);
+        const double loss = engine.eval_batch(batch);
+        EXPECT_EQ(engine.text().reusable(6), 0) << "eval has run where the caches are";
+        EXPECT_THROW(engine.text().decode(std::span(text).subspan(5, 1), 5), Error);
+        EXPECT_EQ(engine.text().decode(text, 0), whole);
+        EXPECT_EQ(alone.eval_batch(batch), loss);
+        EXPECT_EQ(engine.train_batch(batch).loss, alone.train_batch(batch).loss);
+      }
+      for (ParamId p : engine.store().param_names().ids())
+        EXPECT_EQ(engine.store().read_tensor(p, "param"), alone.store().read_tensor(p, "param"));
+    }
+  }
 }
 
 TEST(Decode, training_engines_continue_with_their_newest_parameters) {

@@ -143,6 +143,7 @@ RandomCase random_case(uint64_t seed) {
   if (dice.one_in(3)) choose_long_step(out, dice);
   if (!out.options.chaos_seed && dice.one_in(2)) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
+    c.emulate_tiers = true;  // that device is none that the configuration knows
     out.options.device = [delays = *out.separate] { return std::make_unique<SeparateDevice>(delays); };
   }
   choose_gradient_types(out, dice);

@@ -121,7 +121,9 @@ Config config_of(const Point& p) {
   if (p.gradient_bits > 0) c.zero.gradient_bits = p.gradient_bits;
   c.zero.error_feedback = p.err_beta >= 0;
   c.zero.err_beta = std::max(0.0, p.err_beta);
-  c.emulate_tiers = p.emulate;
+  // A device that options bring (set_device) is none that the configuration knows.
+  const bool apart = p.separate || !(p.device.empty() || p.device == "cpu");
+  c.emulate_tiers = p.emulate || apart;
   c.reproducible = p.reproducible;
   if (p.boundary) c.reduction = "boundary";
   if (p.by_tokens) c.loss_average = "tokens";

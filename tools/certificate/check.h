@@ -40,6 +40,7 @@ struct Buffer {
   bool persistent = false, files = false;  // files: a file transfer of the program touches it
   Int bytes = 0, offset = -1;
   Int first = -1, last = -1, ended = -1;  // instructions: the first and last that use it; the one marked last
+  bool kept() const { return !persistent && holds == "cache"; }
   Int align() const { return files || tier == nvme ? kBlock : kLine; }
 };
 struct Operand {
@@ -294,7 +295,7 @@ class ProgramCheck {
     std::map<std::tuple<Tier, Int, Text>, Int> persistent;  // and where they end
     for (const Buffer& b : p_.buffers) {
       if (!b.persistent && b.first < 0) continue;
-      if (!b.persistent && b.ended != b.last)
+      if (!b.persistent && b.ended != (b.kept() ? -1 : b.last))
         find("the last use of ", b.name, " is ", b.last, ", not ", b.ended);
       if (b.offset < 0 || b.offset % b.align() != 0)
         find(b.name, " lies at ", b.offset, ", no multiple of ", b.align());
@@ -377,7 +378,9 @@ class ProgramCheck {
     for (Int at : {begin, used, end}) pieces.cut(at);
     for (auto it = pieces.find(begin); it != pieces.end() && it->first < end; ++it) {
       Piece& piece = it->second;
-      bool own = b.persistent || piece.buffer == o.buffer || it->first >= used || id >= count_;
+      // Of what is kept the first run may find anything, the second only what the first has left.
+      bool free = b.kept() ? id < count_ && piece.buffer == -1 : id >= count_;
+      bool own = b.persistent || piece.buffer == o.buffer || it->first >= used || free;
       if (!writes && !own) find("reads ", b.name, " where it was not written, or overwritten");
       if (writes && piece.writer == id) find("writes bytes of ", b.name, " twice");
       after(piece.writer, id, b, "writes");

@@ -653,7 +653,9 @@ function ds_graph_destroy(graph)
 end
 
 """
-Compiles a configuration for one rank of a group, without taking memory and without communicating.
+Compiles a configuration for one rank of a group, without taking memory and without communicating: the plan of
+an engine that is made from the same, or of a run where graph is NULL, with its bytes, on any machine. A plan
+beyond memory_budget is made all the same, and its report says so.
 - `config`: JSON text
 - `graph`: [nullable] NULL: the configuration's model
 - `out`: [out] [owned]
@@ -663,8 +665,9 @@ function ds_plan_create(config, graph, rank, size, out)
 end
 
 """
-Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per queue, and
-collectives.
+Reports whether the plan fits this machine and memory_budget, and what would make it fit; parameters, tokens
+per step, the largest tensors, bytes per tier and kind, instructions per queue, and collectives. The first
+line of the text begins with \"fits: \" or \"does not fit: \".
 """
 function ds_plan_report(plan, format, out_text)
     @ccall libds.ds_plan_report(plan::Ptr{ds_plan}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32

@@ -179,7 +179,8 @@ class Plan(Handle):
         self._place = (rank, size)
 
     def report(self, form: str = "text") -> Any:
-        """Parameters, tokens a step, bytes per tier and kind, instructions, collectives; form "data": as a dictionary."""
+        """Whether it fits this machine, parameters, bytes per tier and kind, instructions, collectives; form "data": as a
+        dictionary, whose member "fit" has what would help."""
         return report(form, self._call(lowlevel.plan_report, format_code(form)))
 
     def picture(self, *others: Plan) -> str:

@@ -62,13 +62,30 @@ int64_t group_memory(int64_t swap, const std::string& root) {
   return std::min({memory + swap_left, both, kNoLimit});
 }
 
+namespace {
+
+// What the kernel thinks that programs could take now without swapping, and what is left of swap; -1: it does
+// not say.
+int64_t available_memory() {
+  InputFile file("/proc/meminfo");
+  int64_t memory = -1, swap = 0, kib = 0;
+  std::string name, rest;
+  while (file >> name >> kib && std::getline(file, rest)) {
+    if (name == "MemAvailable:") memory = kib * 1024;
+    if (name == "SwapFree:") swap = kib * 1024;
+  }
+  return memory < 0 ? -1 : memory + swap;
+}
+
+}  // namespace
+
 HostMemory host_memory() {
   struct sysinfo host {};
   sysinfo(&host);
   auto unit = static_cast<int64_t>(host.mem_unit);
   int64_t memory = static_cast<int64_t>(host.totalram) * unit,
           swap = static_cast<int64_t>(host.totalswap) * unit;
-  return {memory + swap, group_memory(swap)};
+  return {memory + swap, group_memory(swap), available_memory()};
 }
 
 }  // namespace ds

@@ -6,8 +6,9 @@ namespace ds {
 
 // Bytes of memory and swap.
 struct HostMemory {
-  int64_t machine = 0;  // that this machine has
-  int64_t group = 0;    // that the control group of this process may use; kNoLimit where nothing limits it
+  int64_t machine = 0;     // that this machine has
+  int64_t group = 0;       // that the control group of this process may use; kNoLimit where nothing limits it
+  int64_t available = -1;  // that this machine could give to a new program now; -1: not known
 };
 inline constexpr int64_t kNoLimit = INT64_MAX / 2;
 

@@ -71,7 +71,8 @@ void mark_last_uses(Program& program) {
   IdVector<BufferId, char> seen(program.buffers.size(), 0);
   for (InstrId i = program.instrs.last(); i.exists(); --i) {
     for (Operand& o : program.instrs[i].operands) {
-      o.last = program.buffers[o.buffer].residency == Residency::transient && !seen[o.buffer];
+      const Buffer& buffer = program.buffers[o.buffer];
+      o.last = buffer.residency == Residency::transient && !buffer.kept() && !seen[o.buffer];
       seen[o.buffer] = 1;
     }
   }

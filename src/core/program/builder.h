@@ -56,7 +56,7 @@ class Splice {
   IdVector<InstrId, std::vector<Instr>> before_, after_;
 };
 
-// Sets Operand::last on the last use of every transient buffer, and clears it elsewhere.
+// Sets Operand::last on the last use of every transient buffer that is not kept, and clears it elsewhere.
 void mark_last_uses(Program& program);
 // Numbers the collectives in issue order.
 void number_collectives(Program& program);

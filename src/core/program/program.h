@@ -29,7 +29,9 @@ using MicroId = Id<struct MicroTag>;  // a micro-step of a step
 inline constexpr int64_t kFileBlock = 4096;
 
 // persistent: parameters, states, accumulators, inputs, losses: one layout per engine, the same in all
-// programs. transient: lives from its first write to its last use; shares memory with others.
+// programs. transient: lives from its first write to its last use; shares memory with others. One that is
+// kept() shares it with those of other programs alone: a run finds what the run before has left there, unless
+// another program has run in between.
 enum class Residency : int8_t { persistent = 0, transient };
 
 // What a buffer holds. `value`: of the graph, or what an instruction leaves for another.
@@ -46,7 +48,8 @@ enum class Holds : int8_t {
   grad,   // accumulated over micro-steps
   norms,  // of granules
   error,  // of quantization
-  lease   // parameters or gradients that a delegate host has
+  lease,  // parameters or gradients that a delegate host has
+  cache   // keys and values of a text
 };
 const char* holds_name(Holds holds);
 
@@ -59,6 +62,7 @@ struct Buffer {
   int64_t offset = -1;  // byte offset in its tier's persistent or transient arena; -1 before offsets
   Holds holds = Holds::value;
   int64_t bytes() const { return numel * size_of(dtype); }
+  bool kept() const { return residency == Residency::transient && holds == Holds::cache; }
 };
 
 // A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!' in text):

@@ -24,8 +24,8 @@ namespace {
 constexpr const char* kQueueNames[kQueues] = {"comp", "host", "comm", "copy", "read", "write"};
 constexpr const char* kTierNames[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccessMarks[3] = {"", "=", "&"};  // read, write, update
-constexpr const char* kHolds[] = {"value",  "scalars", "input", "loss",  "result", "param",
-                                  "master", "state",   "grad",  "norms", "error",  "lease"};
+constexpr const char* kHolds[] = {"value", "scalars", "input", "loss",  "result", "param", "master",
+                                  "state", "grad",    "norms", "error", "lease",  "cache"};
 constexpr const char* kPhases[] = {"init",   "refresh", "forward", "backward", "backward_last",
                                    "leases", "losses",  "update",  "eval",     "infer",
                                    "decode", "gather",  "reduce"};

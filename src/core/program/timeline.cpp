@@ -59,6 +59,9 @@ std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program, 
       last = std::max(last, timeline.end[i]);
     }
   }
+  for (BufferId b : lives.ids()) {
+    if (program.buffers[b].kept() && lives[b].first != kNever) lives[b] = {0, timeline.seconds};
+  }
   std::map<double, int64_t> changes{{0, program.arenas[static_cast<int>(tier)].persistent}};
   for (BufferId b : lives.ids()) {
     const Buffer& buffer = program.buffers[b];

@@ -112,9 +112,11 @@ class LogicalCheck {
       ensure(o.begin >= 0 && o.begin + o.bytes(p_.bound) <= buffer.bytes(),
              "{} uses bytes {}..{} of %{} ({} bytes)", at(p_, entry.instr), o.begin,
              o.begin + o.bytes(p_.bound), buffer.name, buffer.bytes());
-      if (buffer.residency == Residency::transient) use(entry, o);
+      if (buffer.residency == Residency::transient && !buffer.kept()) use(entry, o);
     }
     for (const Operand& o : in.operands) {
+      ensure(!o.last || !p_.buffers[o.buffer].kept(), "{} ends %{}, which is kept", at(p_, entry.instr),
+             p_.buffers[o.buffer].name);
       if (o.last) ended_[o.buffer] = entry.copy;
     }
   }
@@ -138,6 +140,26 @@ class LogicalCheck {
   IdVector<BufferId, int> ended_;  // in which copy of the repeated instructions; -1: not
   int32_t comm_order_ = -1;
 };
+
+// What is kept between runs has bytes that no other buffer uses.
+void verify_kept(const Program& p) {
+  if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); })) return;
+  IdVector<BufferId, char> used(p.buffers.size(), 0);
+  for (const Instr& in : p.instrs) {
+    for (const Operand& o : in.operands) used[o.buffer] = 1;
+  }
+  for (BufferId b : p.buffers.ids()) {
+    const Buffer& kept = p.buffers[b];
+    if (!used[b] || !kept.kept()) continue;
+    for (BufferId other : p.buffers.ids()) {
+      const Buffer& o = p.buffers[other];
+      if (other == b || !used[other] || o.residency != Residency::transient || o.tier != kept.tier) continue;
+      ensure(o.offset + o.bytes() <= kept.offset || kept.offset + kept.bytes() <= o.offset,
+             "%{} at {}..{} shares bytes with %{}, which is kept at {}..{}", o.name, o.offset,
+             o.offset + o.bytes(), kept.name, kept.offset, kept.offset + kept.bytes());
+    }
+  }
+}
 
 // Two runs, one after the other: every conflict is ordered by queues and waits, also that of the second run
 // with saves of the first. Of repeated instructions each has a few rounds (core/program/repeat.h says why
@@ -218,7 +240,9 @@ class PhysicalCheck {
 void verify(const Program& program, const VerifyOptions& options) {
   verify_repeat(program);
   LogicalCheck(program).run();
-  if (options.physical) PhysicalCheck(program).run();
+  if (!options.physical) return;
+  verify_kept(program);
+  PhysicalCheck(program).run();
 }
 
 }  // namespace ds

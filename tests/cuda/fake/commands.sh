@@ -27,12 +27,15 @@ grep -q sample out || fail "no samples: $(cat out)"
 "$libds" generate run --prompt "line " --tokens 8 --temperature 0 > here || fail "no text from a run on the CPU"
 cmp here there || fail "another text: $(cat here there)"
 
-# A plan needs no device, and is that of the CPU.
+# A plan needs no device, and is that of memories of their own; the first line says what is known of the device.
 "$libds" plan --config cuda.json --print > there || fail "no plan"
-"$libds" plan --config "$tiny" --print > here
+sed '1s/{/{"emulate_tiers": true,/' "$tiny" > apart.json
+"$libds" plan --config apart.json --print > here
 cmp here there || fail "another plan"
+"$libds" plan --config cuda.json | head -1 > out
+grep -q '^fits: needs .* GiB of memory of device cuda:0 (1 rank), which has .*; needs .* of host memory' out || fail "$(cat out)"
 DS_CUDA_DRIVER=/nowhere/libcuda.so "$libds" plan --config cuda.json > out || fail "a plan asks for a driver"
-grep -q device out || fail "$(cat out)"
+grep -q '^fits: .* the memory of device cuda:0 is not known here (' out || fail "$(head -1 out)"
 
 # Every instruction of a profile has a time, and nothing is said of limits that nobody has measured.
 "$libds" profile --config cuda.json --steps 1 > out 2> err || fail "no profile: $(cat err)"

@@ -31,7 +31,9 @@ std::string train(const Point& p, const EngineOptions& options) {
   constexpr int kSteps = 3;
   std::vector<std::string> hashes(static_cast<size_t>(p.world));
   run_ranks(p.world, [&](Communicator& comm) {
-    Engine engine(config_of(p), graph_of(p), comm, options);
+    Config config = config_of(p);
+    if (options.device) config.emulate_tiers = true;  // which is none that the configuration knows
+    Engine engine(config, graph_of(p), comm, options);
     std::string losses;
     for (int step = 0; step < kSteps; ++step)
       losses += std::to_string(train_step(p, engine, step).loss) + " ";

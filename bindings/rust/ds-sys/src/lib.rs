@@ -632,7 +632,9 @@ extern "C" {
     ///
     /// - `graph`: \[nullable\]
     pub fn ds_graph_destroy(graph: *mut ds_graph);
-    /// Compiles a configuration for one rank of a group, without taking memory and without communicating.
+    /// Compiles a configuration for one rank of a group, without taking memory and without communicating: the
+    /// plan of an engine that is made from the same, or of a run where graph is NULL, with its bytes, on any
+    /// machine. A plan beyond memory_budget is made all the same, and its report says so.
     ///
     /// - `config`: JSON text
     ///
@@ -640,8 +642,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_plan_create(config: *const c_char, graph: *const ds_graph, rank: i32, size: i32, out: *mut *mut ds_plan) -> ds_status;
-    /// Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per
-    /// queue, and collectives.
+    /// Reports whether the plan fits this machine and memory_budget, and what would make it fit; parameters,
+    /// tokens per step, the largest tensors, bytes per tier and kind, instructions per queue, and
+    /// collectives. The first line of the text begins with "fits: " or "does not fit: ".
     pub fn ds_plan_report(plan: *const ds_plan, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
     /// Prints the step program in its text form.
     pub fn ds_plan_print(plan: *const ds_plan, out_text: *mut *mut c_char) -> ds_status;
