@@ -60,6 +60,14 @@ bool all_hold(const std::vector<MemoryLimit>& limits) {
   return std::all_of(limits.begin(), limits.end(), [](const MemoryLimit& limit) { return limit.holds(); });
 }
 
+// By how much the worst bound is passed; at most 1 where all hold.
+double excess(const std::vector<MemoryLimit>& limits) {
+  double most = 0;
+  for (const MemoryLimit& limit : limits)
+    most = std::max(most, static_cast<double>(limit.needs) / std::max(1.0, static_cast<double>(limit.has)));
+  return most;
+}
+
 // A change of the document, or more machines of as many ranks.
 struct Change {
   std::string name;
@@ -105,18 +113,19 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
   return out;
 }
 
-// All of them that go together.
-Change together(const MadePlan& made, const std::vector<Change>& changes) {
+// All of them that go together; files: also what moves state there.
+Change together(const MadePlan& made, const std::vector<Change>& changes, bool files) {
   const Config& c = made.config;
   Change out;
   std::vector<std::string> names;
   for (const Change& change : changes) {
     const bool replaced = change.name.find("offload_optimizer.device \"cpu\"") != change.name.npos;
-    if (replaced || change.name.starts_with("run.")) continue;
+    const bool moves = change.name.find("nvme") != change.name.npos;
+    if (replaced || (moves && !files) || change.name.starts_with("run.")) continue;
     names.push_back(change.name);
     merge_patch(out.patch, change.patch);
   }
-  if (c.zero.param_tier != Tier::nvme) {
+  if (files && c.zero.param_tier != Tier::nvme) {
     names.emplace_back("zero_optimization.stage 3 with offload_param.device \"nvme\"");
     std::erase(names, "zero_optimization.stage 3");
     Json zero = section("offload_param", offload(c, "nvme"));
@@ -175,18 +184,24 @@ std::string needs_text(const std::vector<MemoryLimit>& limits) {
   return gib_text(worst->needs) + (budget ? " a rank" : " of " + worst->of);
 }
 
-// More machines, twice as many each time, with every change.
+// More machines, twice as many each time, until that helps no more.
 std::optional<std::string> on_machines(const Trials& trials, const PlanSource& source, const Config& config,
                                        Change change) {
   constexpr int kMostRanks = 4096;
+  constexpr double kLess = 0.9;
+  double before = 0;
   for (change.machines = 2; change.machines <= kMostRanks / source.ranks; change.machines *= 2) {
     const auto limits = trials.limits(change);
     if (!limits) return std::nullopt;
-    if (!all_hold(*limits)) continue;
-    const int ranks = local_ranks(config, source.ranks);
-    return fmt::format("{} machines of {} rank{}{}{} ({} a machine)",
-                       std::max<int64_t>(1, config.nodes) * change.machines, ranks, ranks == 1 ? "" : "s",
-                       change.name.empty() ? "" : " with ", change.name, needs_text(*limits));
+    if (all_hold(*limits)) {
+      const int ranks = local_ranks(config, source.ranks);
+      return fmt::format("it fits on {} machines of {} rank{}{}{} ({})",
+                         std::max<int64_t>(1, config.nodes) * change.machines, ranks, ranks == 1 ? "" : "s",
+                         change.name.empty() ? "" : " with ", change.name, needs_text(*limits));
+    }
+    const double now = excess(*limits);
+    if (change.machines > 2 && now > kLess * before) return std::nullopt;
+    before = now;
   }
   return std::nullopt;
 }
@@ -204,7 +219,7 @@ std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& ma
       out.push_back(fmt::format("it fits with {} ({})", change.name, needs_text(*limits)));
   }
   if (!out.empty()) return out;
-  Change all = together(made, taken);
+  const Change all = together(made, taken, true);
   auto limits = trials.limits(all);
   if (!limits) return out;
   if (all_hold(*limits)) {
@@ -212,11 +227,12 @@ std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& ma
   } else {
     out.push_back(fmt::format("with {} it still needs {}", all.name, needs_text(*limits)));
   }
-  const bool cut = made.config.zero.stage == 3;
-  const Change more{cut ? "" : "zero_optimization.stage 3",
-                    section("zero_optimization", section("stage", 3))};
-  if (auto machines = on_machines(trials, source, made.config, more))
-    out.push_back("it fits on " + *machines);
+  Change here = together(made, taken, false);
+  if (made.config.zero.stage < 3 && source.ranks == 1) {  // of one rank the stage was no change
+    merge_patch(here.patch, section("zero_optimization", section("stage", 3)));
+    here.name += here.name.empty() ? "zero_optimization.stage 3" : ", zero_optimization.stage 3";
+  }
+  if (auto machines = on_machines(trials, source, made.config, here)) out.push_back(*machines);
   return out;
 }
 

@@ -14,7 +14,7 @@ namespace {
 TEST(FakeCudaPlan, IsTheEngines) {
   if (!FakeCuda::find()) GTEST_SKIP() << "built without the plugin";
   uint64_t taken = 0;
-  const uint64_t draws = plan_draws(24);
+  const uint64_t draws = plan_draws(12);
   for (uint64_t seed = 0; seed < draws && !testing::Test::HasFailure(); ++seed)
     taken += plan_is_the_engines(seed, seed % 2 == 0 ? "cuda" : "cuda:0") ? 1 : 0;
   EXPECT_GT(taken, draws / 3);
