@@ -756,8 +756,8 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
  * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
  * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it),
  * "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the numbers of
- * ds_engine_set as the next step will use them; a name without a group means group 0, and "lr" is with Muon the
- * rate of matrices. */
+ * ds_engine_set as the next step will use them; a name without a group means group 0, and "lr" is with Muon
+ * the rate of matrices. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule, until it is changed again:
  * "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD and Muon "momentum". NaN

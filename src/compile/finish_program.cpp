@@ -7,7 +7,6 @@
 
 #include "compile/simulate.h"
 #include "core/base/dtype.h"
-#include "core/config/tiers.h"
 #include "offload/tiers.h"
 #include "optim/optimizer.h"
 #include "passes/hoist.h"
@@ -44,7 +43,7 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
   // A sub-group of one f32 state is the unit of host memory for states on files.
   int64_t unit = update_group(config.zero) * size_of(DS_DTYPE_F32);
   int64_t resident = config.zero.buffer_count * unit;
-  insert_tier_moves(program, {.emulate = separate_tiers(config),
+  insert_tier_moves(program, {.emulate = config.separate_tiers(),
                               .file_alignment = machine.file_alignment,
                               .resident_bytes = options.prefetch ? resident : 0,
                               .save_every_write = options.may_end_early});

@@ -25,7 +25,6 @@
 #include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
-#include "core/config/tiers.h"
 #include "core/device/named_device.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
@@ -115,7 +114,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       placed_(placed),
       device_(device_for(config_, options_, comm.local_rank())) {
   groups_.set_timeout(config_.comm_timeout_ms);
-  ensure(device_->shared() || separate_tiers(config_),
+  ensure(device_->shared() || config_.separate_tiers(),
          "device '{}' has a memory of its own, which the plan for '{}' does not keep apart", device_->name(),
          config_.device);
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/model_folder.h"
 #include "core/base/device_name.h"
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "core/config/describe.h"
 #include "core/device/named_device.h"
 #include "nn/models/hf.h"

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
 #include "core/base/json.h"

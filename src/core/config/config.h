@@ -267,6 +267,9 @@ struct Config {
   std::string device = "cpu";        // a name of make_device(); never changes bits on devices of one kind
   bool tf32 = false;                 // f32 products of a GPU round their operands to TF32
   bool emulate_tiers = false;
+  // Whether the tiers device and host are memories of their own: those of "cpu" are one unless emulate_tiers
+  // keeps them apart, those of every other device are two.
+  bool separate_tiers() const { return emulate_tiers || device != kDevices[0]; }
   std::string fused_head = "auto";   // "always", "never": head and cross-entropy in one; "auto": where f32
   std::string recompute = "none";    // what is made again in backward: "cheap", "layers"; never changes bits
   int64_t recompute_num_layers = 1;  // of "layers": those between two activations that are kept

@@ -19,7 +19,6 @@
 #include "core/config/key_kinds.h"
 #include "core/config/optimizer_keys.h"
 #include "core/config/schedule_keys.h"
-#include "core/config/tiers.h"
 
 namespace ds {
 namespace {
@@ -263,7 +262,7 @@ void general_keys(std::vector<Key>& keys) {
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));
   keys.push_back(key("frozen_parameters", [](auto& c) -> auto& { return c.frozen; }));
   Key apart = key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; });
-  apart.get = [](const Config& c) { return Json(separate_tiers(c)); };
+  apart.get = [](const Config& c) { return Json(c.separate_tiers()); };
   keys.push_back(std::move(apart));
   keys.push_back(
       choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));
