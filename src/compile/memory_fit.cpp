@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "core/base/tier.h"
+#include "core/config/config.h"
+
 namespace ds {
 
 int64_t bytes_on_host(const MemoryPlan& memory, bool own_device_memory, int64_t unbacked) {

@@ -5,6 +5,7 @@
 
 #include "compile/memory_plan.h"
 #include "core/base/host_memory.h"
+#include "core/config/config.h"
 
 namespace ds {
 
