@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/conformance.h"
+#include "support/record.h"
 #include "support/semantics.h"
 
 namespace ds::test::recorded_layers {
@@ -34,6 +35,11 @@ std::vector<int64_t> dims_of(const Json& list) {
 
 class RecordedLayers : public testing::Test {
  protected:
+  // A recorded input of the case, which says its extents.
+  Tensor input(const std::string& name) const { return tensor(name, dims_of(inputs_->at(name))); }
+  std::vector<int64_t> output() const { return dims_of(case_->at("output")); }
+  Tensor gradient() const { return tensor("dy", output()); }
+
   // A recorded tensor of a case. One with four dimensions, [batch, heads, rows, depth], becomes the rows that
   // attention takes, [batch * rows, heads * depth].
   Tensor tensor(const std::string& name, std::vector<int64_t> dims, DType dtype = DS_DTYPE_F32) const {
@@ -84,21 +90,23 @@ class RecordedLayers : public testing::Test {
     EXPECT_EQ(got.numel(), want.numel());
     double worst = 0;
     for (int64_t e = 0; e < want.numel(); ++e) {
-      double off = std::abs(got.at(e) - want.at(e)) / (absolute_ + relative_ * std::abs(want.at(e)));
+      double off = std::abs(got.at(e) - want.at(e)) / tolerance_.of(want.at(e));
       if (!(off <= worst)) worst = off;  // NaN is the worst
     }
     return worst;
   }
 
   void elementwise(const std::string& op, const Attrs& attrs) {
-    const std::vector<int64_t> dims = dims_of(case_->at("output"));
-    const Tensor x = tensor("x", dims), dy = tensor("dy", dims);
+    const Tensor x = input("x"), dy = gradient();
+    const std::vector<int64_t> dims = output();
     compare(op, attrs, {x}, {x}, {exact("y", dims)});
     compare(op + "_dx", attrs, {dy, x}, {x}, {exact("dx", dims)});
   }
 
   void swiglu() {
-    const std::vector<int64_t> dims{1, case_->at("output").array()[0].integer()};
+    const std::vector<int64_t> dims{1, output().at(0)};
+    EXPECT_EQ(dims_of(inputs_->at("g")), output());
+    EXPECT_EQ(dims_of(inputs_->at("u")), output());
     const Tensor g = tensor("g", dims), u = tensor("u", dims), dy = tensor("dy", dims);
     const Attrs attrs{{"act", "silu"}};
     compare("glu", attrs, {g, u}, {g}, {exact("y", dims)});
@@ -106,13 +114,13 @@ class RecordedLayers : public testing::Test {
   }
 
   void norm(bool layer) {
-    const std::vector<int64_t> dims = dims_of(case_->at("output")), width{dims[1]};
-    const Tensor x = tensor("x", dims), dy = tensor("dy", dims), w = tensor("w", width);
+    const std::vector<int64_t> dims = output(), width{dims.at(1)};
+    const Tensor x = input("x"), dy = gradient(), w = input("w");
     const Attrs eps{{"eps", case_->at("eps").number()}};
     if (layer) {
       const Tensor of_rows(DS_DTYPE_F32, {dims[0]});
       const std::vector<Tensor> y =
-          compare("layer_norm", eps, {x, w, tensor("b", width)}, {x, of_rows, of_rows}, {exact("y", dims)});
+          compare("layer_norm", eps, {x, w, input("b")}, {x, of_rows, of_rows}, {exact("y", dims)});
       compare("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, {x}, {exact("dx", dims)});
       compare("layer_norm_dw", {}, {dy, x, y[1], y[2]}, {w, w}, {exact("dw", width), exact("db", width)});
       return;
@@ -123,25 +131,46 @@ class RecordedLayers : public testing::Test {
     compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
   }
 
+  // The first row is at position `start`: rows of another token stand before it, as many as that.
   void rope() {
     const std::vector<int64_t> dims = dims_of(case_->at("shape"));
-    const Tensor x = tensor("x", dims), dy = tensor("dy", dims);
-    const int64_t neighbours = name_ == "rope_interleaved" ? 1 : 0;
-    Attrs attrs{{"heads", dims[1]},
-                {"seq", dims[2]},
+    EXPECT_EQ(dims, output());
+    const int64_t batch = dims.at(0), rows = dims.at(2), start = case_->at("start").integer();
+    const std::string& layout = case_->at("layout").string();
+    const int64_t neighbours = layout.starts_with("pairs (2i, 2i+1)") ? 1 : 0;
+    EXPECT_TRUE(neighbours == 1 || layout.starts_with("pairs (i, i+D/2)")) << layout;
+    const auto behind = [&](const Tensor& t) { return shifted(t, batch, rows, start); };
+    const Tensor x = behind(input("x")), dy = behind(gradient());
+    Attrs attrs{{"heads", dims.at(1)},
+                {"seq", start + rows},
                 {"theta", case_->at("theta").number()},
                 {"interleaved", neighbours}};
-    compare("rope", attrs, {x}, {x}, {exact("y", dims)});
+    compare("rope", attrs, {x}, {x}, {behind(exact("y", dims))});
     attrs.set("inverse", int64_t{1});
-    compare("rope", attrs, {dy}, {x}, {exact("dx", dims)});
+    compare("rope", attrs, {dy}, {x}, {behind(exact("dx", dims))});
+  }
+
+  // Rows of 0 in front of those of each sequence; 0 stays 0 when it is turned.
+  static Tensor shifted(const Tensor& t, int64_t batch, int64_t rows, int64_t start) {
+    const int64_t columns = t.dims()[1], seq = start + rows;
+    Tensor out(t.dtype(), {batch * seq, columns});
+    for (int64_t e = 0; e < out.numel(); ++e) {
+      const int64_t r = e / columns % seq - start, first = e / columns / seq * rows;
+      out.set(e, r < 0 ? 0 : t.at((first + r) * columns + e % columns));
+    }
+    return out;
   }
 
   void cross_entropy() {
-    const std::vector<int64_t> dims = dims_of(case_->at("inputs").at("x")),
-                               of_loss = dims_of(case_->at("output"));
-    const Tensor x = tensor("x", dims), targets = tensor("target", {dims[0]}, DS_DTYPE_I32);
+    const Tensor x = input("x");
+    const std::vector<int64_t> dims = x.dims(), of_loss = output();
+    const Tensor targets = tensor("target", {dims[0]}, DS_DTYPE_I32);
     const Tensor loss(DS_DTYPE_F32, of_loss), stats(DS_DTYPE_F32, {dims[0], 2}), dy = tensor("dy", of_loss);
     Attrs attrs;
+    // No row's target is another number below 0, so that this one is the only one that can be passed over.
+    if (const Json* ignored = case_->find("ignore_index")) {
+      EXPECT_EQ(ignored->integer(), -100);
+    }
     if (const Json* e = case_->find("label_smoothing")) attrs.set("label_smoothing", e->number());
     if (const Json* z = case_->find("z")) attrs.set("z_loss", z->number());
     if (const Json* reduction = case_->find("reduction")) attrs.set("reduction", reduction->string());
@@ -167,8 +196,8 @@ class RecordedLayers : public testing::Test {
   }
 
   void softmax() {
-    const std::vector<int64_t> dims = dims_of(case_->at("output"));
-    const Tensor x = tensor("x", dims), dy = tensor("dy", dims);
+    const Tensor x = input("x"), dy = gradient();
+    const std::vector<int64_t> dims = output();
     const bool causal = name_ == "softmax_causal";
     Attrs attrs, seq{{"seq", dims[0]}};
     if (name_ == "log_softmax") attrs.set("log", int64_t{1});
@@ -178,8 +207,9 @@ class RecordedLayers : public testing::Test {
   }
 
   void attention() {
-    const Json& inputs = case_->at("inputs");
-    const std::vector<int64_t> of_q = dims_of(inputs.at("q")), of_k = dims_of(inputs.at("k"));
+    const std::vector<int64_t> of_q = dims_of(inputs_->at("q")), of_k = dims_of(inputs_->at("k"));
+    EXPECT_EQ(dims_of(inputs_->at("v")), of_k);
+    EXPECT_EQ(output(), of_q);
     const int64_t batch = of_q[0], queries = of_q[2], keys = of_k[2], seq = std::max(queries, keys);
     const auto as_query = [&](const Tensor& t) { return longer(t, batch, queries, seq, true); };
     const auto as_gradient = [&](const Tensor& t) { return longer(t, batch, queries, seq, false); };
@@ -218,14 +248,16 @@ class RecordedLayers : public testing::Test {
   }
 
   void run_all() {
-    const Json document = read_semantics("activations.json");
-    for (const Json& given : document.at("cases").array()) {
+    const Recording all(semantics_path("activations.json"), {"cases"});
+    for (const Record& given : all.list("cases")) {
+      const Record inputs = given.inside("inputs");
       case_ = &given;
+      inputs_ = &inputs;
+      given.told({"note"});
       name_ = given.at("name").string();
+      SCOPED_TRACE(name_);
       const bool statistics = name_.starts_with("attention") || name_.find("norm") != name_.npos;
-      const Json& tolerance = document.at("tolerance").at(statistics ? "attention and norms" : "against f64");
-      relative_ = tolerance.at("rtol").number();
-      absolute_ = tolerance.at("atol").number();
+      tolerance_ = all.tolerance(statistics ? "attention and norms" : "against f64");
       if (auto row = kElementwise.find(name_); row != kElementwise.end()) {
         elementwise(row->second.first, row->second.second);
       } else if (name_ == "swiglu") {
@@ -250,9 +282,9 @@ class RecordedLayers : public testing::Test {
   KernelRegistry registry_ = built_in_kernels();
   ThreadTeam team_{2};
   RecordedTensors tensors_{semantics_path("activations.safetensors")};
-  const Json* case_ = nullptr;
+  const Record *case_ = nullptr, *inputs_ = nullptr;
   std::string name_;
-  double relative_ = 0, absolute_ = 0;
+  Tolerance tolerance_;
   int64_t compared_ = 0, cases_ = 0;
 };
 

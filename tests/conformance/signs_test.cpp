@@ -6,13 +6,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "core/base/json.h"
 #include "io/file.h"
 #include "support/conformance.h"
+#include "support/record.h"
 #include "support/semantics.h"
 
 namespace ds::test::signs {
@@ -114,10 +114,11 @@ std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run
   return out;
 }
 
-void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first, const std::string& what) {
+void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first, const Tolerance& tolerance,
+                 const std::string& what) {
   for (int64_t e = 0; e < got.numel(); ++e) {
-    double w = want[static_cast<size_t>(first + e)];
-    ASSERT_NEAR(got.at(e), w, 1e-6 + 1e-5 * std::abs(w)) << what << " " << e;
+    double w = want.at(static_cast<size_t>(first + e));
+    ASSERT_NEAR(got.at(e), w, tolerance.of(w)) << what << " " << e;
   }
 }
 
@@ -128,14 +129,15 @@ std::vector<uint8_t> bytes_of(const SafetensorEntry& entry) {
 }
 
 TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
-  const std::string path = semantics_path("onebit.json");
-  std::ifstream file(path);
-  const Json all = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  const Recording all(semantics_path("onebit.json"),
+                      {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"});
+  const Tolerance tolerance = all.tolerance();
   const RecordedTensors tensors(semantics_path("onebit.safetensors"));
-  ASSERT_FALSE(all.at("allreduce").array().empty());
-  for (const Json& c : all.at("allreduce").array()) {
+  for (const Record& c : all.list("allreduce")) {
     const std::string name = c.at("name").string();
     int64_t ranks = c.at("workers").integer(), numel = c.at("numel").integer();
+    const int64_t calls = c.at("calls").integer();
+    EXPECT_EQ(c.at("divider").integer(), 8 * ranks / std::gcd(8, ranks));
     Group g(ranks, {{0, numel}}, numel);
     int64_t chunk = sign_chunk(numel, ranks), padded = ranks * chunk;
     ASSERT_EQ(padded, c.at("padded_numel").integer());
@@ -145,7 +147,15 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
                              answers = read("phase2_scale");
     const std::vector<uint8_t> sent = bytes_of(*tensors.find(name + ".phase1_sign_bytes")),
                                answered = bytes_of(*tensors.find(name + ".phase2_sign_bytes"));
-    for (int64_t call = 0; call < c.at("calls").integer(); ++call) {
+    ASSERT_EQ(static_cast<int64_t>(input.size()), calls * ranks * numel);
+    ASSERT_EQ(static_cast<int64_t>(output.size()), calls * numel);
+    if (const Json* zeros = c.find("zero_every")) {  // elements of the input that are 0
+      for (size_t e = 0; e < input.size(); ++e) {
+        const bool zero = static_cast<int64_t>(e) % numel % zeros->integer() == 0;
+        EXPECT_EQ(input[e] == 0, zero) << name << " input " << e;
+      }
+    }
+    for (int64_t call = 0; call < calls; ++call) {
       std::vector<Tensor> x;
       for (int64_t r = 0; r < ranks; ++r) {
         auto first = input.begin() + (call * ranks + r) * numel;
@@ -159,22 +169,24 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
       for (int64_t r = 0; r < ranks; ++r) {
         auto rank = static_cast<size_t>(r);
         const int64_t row = call * ranks + r;
-        expect_near(out[rank], output, call * numel, at + " output");
-        expect_near(g.worker_errors[rank], read("worker_error"), row * padded, at + " worker error");
-        expect_near(g.server_errors[rank], read("server_error"), row * chunk, at + " server error");
+        expect_near(out[rank], output, call * numel, tolerance, at + " output");
+        expect_near(g.worker_errors[rank], read("worker_error"), row * padded, tolerance,
+                    at + " worker error");
+        expect_near(g.server_errors[rank], read("server_error"), row * chunk, tolerance,
+                    at + " server error");
         int64_t bits = chunk / 8, block = bits + int64_t{sizeof(float)};
         for (int64_t to = 0; to < ranks; ++to) {
           const auto* from = reinterpret_cast<const uint8_t*>(g.sent[rank].bytes().data()) + to * block;
           float scale;
           std::memcpy(&scale, from, sizeof scale);
-          EXPECT_NEAR(scale, scales[static_cast<size_t>(row)], 1e-6) << at;
+          EXPECT_NEAR(scale, scales[static_cast<size_t>(row)], tolerance.of(scale)) << at;
           for (int64_t b = 0; b < bits; ++b)
             ASSERT_EQ(from[4 + b], sent[static_cast<size_t>((row * ranks + to) * bits + b)]) << at;
         }
         const auto* back = reinterpret_cast<const uint8_t*>(g.answered[rank].bytes().data());
         float scale;
         std::memcpy(&scale, back, sizeof scale);
-        EXPECT_NEAR(scale, answers[static_cast<size_t>(row)], 1e-6) << at;
+        EXPECT_NEAR(scale, answers[static_cast<size_t>(row)], tolerance.of(scale)) << at;
         for (int64_t b = 0; b < bits; ++b)
           ASSERT_EQ(back[4 + b], answered[static_cast<size_t>(row * bits + b)]) << at;
       }

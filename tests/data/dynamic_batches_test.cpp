@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "io/file.h"
+#include "support/record.h"
+#include "support/semantics.h"
 
 namespace ds {
 namespace {
 
-Json recorded() {
-  return Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/dynamic_batches.json"));
-}
+test::Recording recorded() { return {test::data_path("dynamic_batches.json"), {"batches", "rates"}}; }
 
 std::vector<int64_t> integers(const Json& list) {
   std::vector<int64_t> out;
@@ -26,9 +25,9 @@ std::vector<int64_t> integers(const Json& list) {
 }
 
 TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
-  Json all = recorded();
+  const test::Recording all = recorded();
   int compared = 0;
-  for (const Json& c : all.at("batches").array()) {
+  for (const test::Record& c : all.list("batches")) {
     DynamicBatchOptions options;
     options.max_tokens = c.at("max_tokens").integer();
     options.least = c.at("min_batch_size").integer();
@@ -40,11 +39,13 @@ TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
     const Json::Array& groups = c.at("microbatches").array();
     const int64_t steps = batches.groups() / each;
     ASSERT_EQ(steps * each, static_cast<int64_t>(groups.size())) << c.dump();
+    const std::vector<int64_t> sizes = integers(c.at("sizes"));
+    ASSERT_EQ(static_cast<int64_t>(sizes.size()), steps);
     int64_t documents = 0, next = 0;
     for (int64_t step = 0; step < 2 * steps; ++step) {  // the second round is the first again
       const int64_t first = batches.first_of_step(next, each), at = step % steps * each;
       EXPECT_EQ(first % batches.groups(), at);
-      EXPECT_EQ(batches.documents(first, each), integers(c.at("sizes"))[static_cast<size_t>(step % steps)]);
+      EXPECT_EQ(batches.documents(first, each), sizes[static_cast<size_t>(step % steps)]);
       if (step < steps) documents += batches.documents(first, each);
       for (int64_t g = 0; g < each; ++g, ++compared) {
         auto group = batches.group(first + g);
@@ -60,8 +61,8 @@ TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
 }
 
 TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
-  Json all = recorded();
-  for (const Json& c : all.at("rates").array()) {
+  const test::Recording all = recorded();
+  for (const test::Record& c : all.list("rates")) {
     EXPECT_DOUBLE_EQ(lr_factor(c.at("method").string(), c.at("documents").integer(), c.at("base").integer()),
                      c.at("lr").number())
         << c.dump();

@@ -9,16 +9,20 @@
 
 namespace ds::test {
 
-std::string semantics_path(const std::string& file) {
-  const char* folder = std::getenv("DS_SEMANTICS");
-  return (folder && *folder ? folder : std::string(DS_SOURCE_DIR) + "/tests/data/semantics") + "/" + file;
+namespace {
+
+std::string in_folder(const char* variable, const char* otherwise, const std::string& file) {
+  const char* folder = std::getenv(variable);
+  return (folder && *folder ? std::string(folder) : std::string(DS_SOURCE_DIR) + otherwise) + "/" + file;
 }
 
-Json read_semantics(const std::string& file) {
-  constexpr int64_t kMost = 64 << 20;
-  const std::string path = semantics_path(file);
-  return Json::parse(read_file(path, kMost), path);
+}  // namespace
+
+std::string semantics_path(const std::string& file) {
+  return in_folder("DS_SEMANTICS", "/tests/data/semantics", file);
 }
+
+std::string data_path(const std::string& file) { return in_folder("DS_TEST_DATA", "/tests/data", file); }
 
 std::vector<std::byte> RecordedTensors::bytes_of(const std::string& name, DType& dtype) const {
   const SafetensorEntry* entry = header_.find(name);
@@ -27,6 +31,12 @@ std::vector<std::byte> RecordedTensors::bytes_of(const std::string& name, DType&
   File(path_, File::Mode::read).read(bytes.data(), bytes.size(), entry->begin);
   dtype = entry->dtype;
   return bytes;
+}
+
+std::vector<std::string> RecordedTensors::names() const {
+  std::vector<std::string> out;
+  for (const SafetensorEntry& entry : header_.entries) out.push_back(entry.name);
+  return out;
 }
 
 std::vector<float> RecordedTensors::read(const std::string& name) const {

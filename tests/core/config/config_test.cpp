@@ -1,5 +1,6 @@
 #include "core/config/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,12 +14,21 @@
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 #include "core/config/schema.h"
+#include "support/record.h"
 #include "support/semantics.h"
 
 namespace ds {
 namespace {
 
-using test::read_semantics;
+using test::Record;
+using test::Recording;
+
+Recording recorded_configs() {
+  return {test::semantics_path("batch_config.json"), {"triangle", "fragments", "text", "engine"}};
+}
+Recording recorded_schedules() {
+  return {test::semantics_path("lr_schedules.json"), {"runs", "resume", "errors"}};
+}
 
 Config parse(const std::string& text, int world = 1) { return parse_config(Json::parse(text), world); }
 
@@ -44,24 +54,65 @@ std::string refusal_with(const std::string& rest) {
 }
 
 TEST(Config, batch_triangle_is_deepspeeds) {
-  const Json data = read_semantics("batch_config.json");
-  ASSERT_GT(data.at("triangle").array().size(), 20u);
-  for (const Json& item : data.at("triangle").array()) {
+  const Recording all = recorded_configs();
+  for (const Record& item : all.list("triangle")) {
     const int world = static_cast<int>(item.at("world").integer());
-    const Json& result = item.at("result");
+    const Record result = item.inside("result");
     SCOPED_TRACE(item.dump());
-    if (item.at("config").find("sequence_parallel_size")) continue;  // refused by name
-    if (result.find("error")) {
-      // DeepSpeed stumbles over "auto", which Hugging Face's integration fills in before.
-      const bool automatic = item.at("config").dump().find("auto") != std::string::npos;
-      EXPECT_EQ(refusal(item.at("config"), world).empty(), automatic);
+    const Json& document = item.at("config");
+    if (document.find("sequence_parallel_size")) {  // refused by name
+      EXPECT_NE(refusal(document, world), "");
+      static_cast<void>(result.all());
       continue;
     }
-    const Config c = parse_config(item.at("config"), world);
+    if (result.has("error")) {
+      result.told({"message"});
+      // DeepSpeed stumbles over "auto", which Hugging Face's integration fills in before.
+      const bool automatic = document.dump().find("auto") != std::string::npos;
+      EXPECT_EQ(refusal(document, world).empty(), automatic);
+      continue;
+    }
+    const Config c = parse_config(document, world);
     EXPECT_EQ(c.train_batch, result.at("train_batch_size").integer());
     EXPECT_EQ(c.micro_batch, result.at("train_micro_batch_size_per_gpu").integer());
     EXPECT_EQ(c.accumulation, result.at("gradient_accumulation_steps").integer());
   }
+}
+
+// What differs from DeepSpeed's default configuration must be so in ours.
+void expect_recorded_values(const Config& c, const Record& differs) {
+  const auto same = [&](const char* name, const Json& ours) {
+    const Json* theirs = differs.find(name);
+    if (!theirs) return;
+    const bool numbers = theirs->is_number() && ours.is_number();
+    EXPECT_TRUE(numbers ? theirs->number() == ours.number() : theirs->dump() == ours.dump())
+        << name << ": " << ours.dump() << ", DeepSpeed " << theirs->dump();
+  };
+  same("fp16", c.compute == DS_DTYPE_F16);
+  same("bf16", c.compute == DS_DTYPE_BF16);
+  same("zero_stage", c.zero.stage);
+  same("overlap_comm", c.zero.overlap_comm);
+  same("prefetch_bucket_size", c.zero.prefetch_bucket_size);
+  same("param_persistence_threshold", c.zero.param_persistence_threshold);
+  same("gradient_clipping", c.gradient_clipping);
+  const std::map<std::string, std::string> torch{
+      {"bf16", "torch.bfloat16"}, {"f16", "torch.float16"}, {"f32", "torch.float32"}};
+  ASSERT_EQ(differs.has("communication_data_type"), c.communication != DS_DTYPE_NONE);
+  if (c.communication != DS_DTYPE_NONE)
+    same("communication_data_type", torch.at(dtype_name(c.communication)));
+  same("torch_autocast_dtype", torch.at(c.autocast.dtype));
+  if (differs.has("fp16_section")) {
+    const Record section = differs.inside("fp16_section");
+    EXPECT_EQ(section.at("loss_scale").number(), c.loss_scale.loss_scale);
+    EXPECT_EQ(section.at("initial_scale_power").integer(), c.loss_scale.initial_scale_power);
+    EXPECT_EQ(section.at("loss_scale_window").integer(), c.loss_scale.window);
+    EXPECT_EQ(section.at("hysteresis").integer(), c.loss_scale.hysteresis);
+    EXPECT_EQ(section.at("min_loss_scale").number(), c.loss_scale.min_loss_scale);
+  }
+  // Names of classes, what is the same for libds whatever its value, and what is compared elsewhere.
+  differs.told({"optimizer", "scheduler", "offload_optimizer", "offload_param", "compute_grad_norm",
+                "gather_16bit_weights_on_model_save", "gradient_allreduce_op", "prescale_gradients",
+                "tag_validation", "wall_clock_breakdown"});
 }
 
 // Where DeepSpeed refuses, we refuse; where it accepts, we accept, or name what is unsupported by this
@@ -97,14 +148,28 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
                                                   "mics_shard_size",
                                                   "bf16_master_weights_and_grads"};
   size_t agreed = 0;
-  const Json data = read_semantics("batch_config.json");
-  for (const Json& item : data.at("fragments").array()) {
+  const Recording all = recorded_configs();
+  for (const Record& item : all.list("fragments")) {
     Json rest = Json::Object{};
     for (const auto& [key, value] : item.at("config").object()) {
       if (key != "train_micro_batch_size_per_gpu") rest.set(key, value);
     }
     SCOPED_TRACE(rest.dump());
     const std::string message = refusal(item.at("config"));
+    EXPECT_EQ(item.has("result"), !item.at("accepted").boolean());
+    if (item.has("result")) {
+      const Record result = item.inside("result");
+      result.at("error");
+      result.told({"message", "validation"});
+    }
+    if (item.has("differs_from_default")) {
+      const Record differs = item.inside("differs_from_default");
+      if (message.empty()) {
+        expect_recorded_values(parse_config(item.at("config"), 1), differs);
+      } else {
+        static_cast<void>(differs.all());
+      }
+    }
     const auto decided = std::find_if(ours.begin(), ours.end(), [&](const auto& one) {
       return Json::parse(one.first).dump() == rest.dump();
     });
@@ -125,7 +190,7 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
 }
 
 // The configuration of a recorded schedule, with a group of parameters for each of its rates.
-Config scheduled(const Json& item) {
+Config scheduled(const Record& item) {
   Json document = Json::parse("{\"train_batch_size\": 1}");
   const Json* type = item.find("optimizer");
   Json optimizer = Json::Object{}, groups = Json::Array{};
@@ -145,55 +210,64 @@ Config scheduled(const Json& item) {
   return parse_config(document, 1);
 }
 
-GroupScalars at_step(const Config& config, const Json& item, size_t group, int64_t step) {
+GroupScalars at_step(const Config& config, const Record& item, size_t group, int64_t step) {
   GroupScalars scalars = group_scalars(config.optimizer);
   scalars.lr = item.at("group_lr").array()[group].number();
   apply_schedule(config.scheduler, group, step, scalars);
   return scalars;
 }
 
-void expect_rate(double rate, double expected) {
-  EXPECT_NEAR(rate, expected, 1e-12 * std::abs(expected) + 1e-15);
+void expect_rate(double rate, double expected, const test::Tolerance& tolerance) {
+  EXPECT_NEAR(rate, expected, tolerance.of(expected));
 }
 
 TEST(Config, schedules_are_deepspeeds) {
-  const Json data = read_semantics("lr_schedules.json");
-  ASSERT_GE(data.at("runs").array().size(), 8u);
-  std::set<std::string> types;
-  for (const Json& run : data.at("runs").array()) {
+  const Recording all = recorded_schedules();
+  const test::Tolerance tolerance = all.tolerance();
+  for (const Record& run : all.list("runs")) {
     SCOPED_TRACE(run.at("scheduler").string() + " " + run.at("params").dump());
-    types.insert(run.at("scheduler").string());
     const Config config = scheduled(run);
     const Json* betas = run.find("betas");
+    ASSERT_EQ(run.at("lr").array().size(), run.at("group_lr").array().size());
+    ASSERT_TRUE(!betas || betas->array().size() == run.at("lr").array().size());
     for (size_t g = 0; g < run.at("lr").array().size(); ++g) {
       const Json::Array& rates = run.at("lr").array()[g].array();
-      ASSERT_GT(rates.size(), 30u);
+      ASSERT_TRUE(!betas || betas->array()[g].array().size() == rates.size());
       for (size_t k = 0; k < rates.size(); ++k) {
         SCOPED_TRACE(k);
         const GroupScalars scalars = at_step(config, run, g, static_cast<int64_t>(k));
-        expect_rate(scalars.lr, rates[k].number());
+        expect_rate(scalars.lr, rates[k].number(), tolerance);
         if (!betas) continue;
         const Json::Array& both = betas->array()[g].array()[k].array();
-        expect_rate(scalars.beta1, both[0].number());
-        expect_rate(scalars.beta2, both[1].number());
+        expect_rate(scalars.beta1, both.at(0).number(), tolerance);
+        expect_rate(scalars.beta2, both.at(1).number(), tolerance);
       }
     }
   }
-  EXPECT_EQ(types.size(), 5u);
 }
 
 // A resumed scheduler of DeepSpeed goes on at its iteration; it sets rates with its next step.
 TEST(Config, schedules_resume_as_deepspeeds) {
-  const Json data = read_semantics("lr_schedules.json");
-  for (const Json& item : data.at("resume").array()) {
+  const Recording all = recorded_schedules();
+  for (const Record& item : all.list("resume")) {
     SCOPED_TRACE(item.dump());
     const Config config = scheduled(item);
-    const int64_t loaded = item.at("load").at("last_batch_iteration").integer();
-    const Json::Array& rates = item.at("lr_after_each_following_step").array();
+    const Record load = item.inside("load"), saved = item.inside("state_dict");
+    const int64_t loaded = load.at("last_batch_iteration").integer();
+    // Until its next step the optimizer has what the constructor of the schedule set.
+    const Json::Array &rates = item.at("lr_after_each_following_step").array(),
+                      &at_once = item.at("lr_right_after_load").array();
+    for (size_t g = 0; g < at_once.size(); ++g)
+      expect_rate(at_step(config, item, g, 0).lr, at_once[g].number(), all.tolerance());
     for (size_t k = 0; k < rates.size(); ++k) {
       const auto iteration = loaded + 1 + static_cast<int64_t>(k);
-      expect_rate(at_step(config, item, 0, iteration + 1).lr, rates[k].array()[0].number());
+      ASSERT_EQ(rates[k].array().size(), at_once.size());
+      for (size_t g = 0; g < at_once.size(); ++g) {
+        expect_rate(at_step(config, item, g, iteration + 1).lr, rates[k].array()[g].number(),
+                    all.tolerance());
+      }
     }
+    EXPECT_EQ(saved.at("last_batch_iteration").integer(), loaded + static_cast<int64_t>(rates.size()));
   }
 }
 
@@ -226,13 +300,47 @@ TEST(Config, schedules_of_the_trainer) {
   const std::string decay = steps + ", \"decay_num_steps\": 8";
   expect(rates("WSD", decay, {0, 2, 4, 11, 12, 16, 20, 24}), {0, 0.25, 0.5, 0.5, 0.5, 0.25, 0, 0});
   expect(rates("wsd", decay + ", \"decay_type\": \"1-sqrt\"", {12, 14, 20}), {0.5, 0.25, 0});
-  expect(rates("WSD", decay + ", \"decay_type\": \"cosine\", \"min_lr_ratio\": 0.2", {12, 16, 20}),
-         {0.5, 0.3, 0.1});
+  expect(rates("WSD", decay + ", \"decay_type\": \"cosine\", \"min_lr_ratio\": 0.2", {0, 2, 12, 16, 20}),
+         {0.1, 0.3, 0.5, 0.3, 0.1});
+}
+
+// Recorded by tests/interop/trainer_schedules.py.
+TEST(Config, schedules_are_transformers) {
+  const Recording all(test::data_path("trainer_schedules.json"), {"runs"});
+  const double rate = all.document().at("group_lr").number();
+  const test::Tolerance tolerance{1e-12, 1e-15};
+  std::map<std::string, int> types;
+  for (const Record& run : all.list("runs")) {
+    SCOPED_TRACE(run.at("scheduler").string() + " " + run.at("params").dump());
+    ++types[run.at("scheduler").string()];
+    Json document = Json::parse(fmt::format(
+        R"({{"train_batch_size": 1, "optimizer": {{"type": "Muon", "params": {{"muon_lr": {}, "adam_lr": 0.03}}}}}})",
+        rate));
+    Json scheduler = Json::Object{};
+    scheduler.set("type", run.at("scheduler"));
+    scheduler.set("params", run.at("params"));
+    document.set("scheduler", scheduler);
+    const Config config = parse_config(document, 1);
+    const Json::Array& rates = run.at("lr").array();
+    for (size_t k = 0; k < rates.size(); ++k) {
+      SCOPED_TRACE(k);
+      GroupScalars scalars = group_scalars(config.optimizer);
+      apply_schedule(config.scheduler, 0, static_cast<int64_t>(k), scalars);
+      expect_rate(scalars.lr, rates[k].number(), tolerance);
+      expect_rate(scalars.adam_lr, rates[k].number() / rate * 0.03, tolerance);
+    }
+  }
+  EXPECT_EQ(types.size(), 4u);
+  for (const auto& [type, count] : types) EXPECT_GE(count, 8) << type;
 }
 
 TEST(Config, refused_schedules) {
-  const Json data = read_semantics("lr_schedules.json");
-  for (const Json& item : data.at("errors").array()) {
+  const Recording all = recorded_schedules();
+  for (const Record& item : all.list("errors")) {
+    const Record result = item.inside("result");
+    result.at("error");
+    result.told({"message"});
+    item.told({"group_lr"});
     Json document = Json::parse("{\"train_batch_size\": 1}");
     Json scheduler = Json::Object{};
     scheduler.set("type", item.at("scheduler"));
@@ -276,6 +384,73 @@ TEST(Config, misspelt_keys_get_a_suggestion) {
   EXPECT_NE(refusal_with("\"zero_optimization\": {\"" + huge + "\": 1}").find("unknown key"),
             std::string::npos);
   EXPECT_EQ(refusal_with("\"" + huge + "\": 1"), "");
+}
+
+// Names by which other programs call what training depends on: dropped with a warning, a run would train
+// otherwise than its file says.
+TEST(Config, usual_names_of_other_programs_are_refused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"zero", "zero_optimization"},
+      {"zero_cfg", "zero_optimization"},
+      {"zero3", "zero_optimization"},
+      {"zero_stage", "zero_optimization.stage"},
+      {"zero_quantized_weights", "zero_optimization.zero_quantized_weights"},
+      {"lr", "optimizer.params.lr"},
+      {"learning_rate", "optimizer.params.lr"},
+      {"learningRate", "optimizer.params.lr"},
+      {"Learning-Rate", "optimizer.params.lr"},
+      {"learning_rat", "optimizer.params.lr"},
+      {"wd", "optimizer.params.weight_decay"},
+      {"weight_decay", "optimizer.params.weight_decay"},
+      {"adam_beta2", "optimizer.params.betas"},
+      {"epsilon", "optimizer.params.eps"},
+      {"optim", "optimizer"},
+      {"lr_scheduler_type", "scheduler.type"},
+      {"warmup_steps", "scheduler.params.warmup_num_steps"},
+      {"batch_size", "train_batch_size"},
+      {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+      {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+      {"grad_accum", "gradient_accumulation_steps"},
+      {"gradient_accumulation", "gradient_accumulation_steps"},
+      {"clip_grad", "gradient_clipping"},
+      {"max_grad_norm", "gradient_clipping"},
+      {"mixed_precision", "bf16.enabled or fp16.enabled"},
+      {"use_bf16", "bf16.enabled"},
+      {"seq_len", "run.sequence"},
+      {"max_length", "run.sequence"},
+      {"epochs", "run.steps"},
+      {"max_steps", "run.steps"},
+      {"optimizer.learning_rate", "optimizer.params.lr"},
+      {"optimizer.name", "optimizer.type"},
+      {"optimizer.params.learning_rate", "optimizer.params.lr"},
+      {"optimizer.params.wd", "optimizer.params.weight_decay"},
+      {"optimizer.params.beta1", "optimizer.params.betas"},
+      {"scheduler.params.warmup_steps", "scheduler.params.warmup_num_steps"},
+      {"scheduler.params.num_training_steps", "scheduler.params.total_num_steps"},
+      {"zero_optimization.level", "zero_optimization.stage"},
+      {"run.max_length", "run.sequence"},
+      {"run.max_steps", "run.steps"},
+      {"run.batch_size", "train_batch_size"},
+  };
+  for (const auto& [name, meant] : cases) {
+    std::string document = "1", path = name;
+    for (size_t dot = path.rfind('.'); !path.empty(); dot = path.rfind('.')) {
+      const std::string leaf = path.substr(dot == path.npos ? 0 : dot + 1);
+      document = "\"" + leaf + "\": " + document;
+      path.resize(dot == path.npos ? 0 : dot);
+      if (!path.empty()) document = "{" + document + "}";
+    }
+    EXPECT_EQ(refusal_with(document), std::string(name) + ": unknown key; did you mean " + meant + "?");
+  }
+  EXPECT_EQ(refusal_with("\"zero\": {\"stage\": 3}"), "zero: unknown key; did you mean zero_optimization?");
+  EXPECT_EQ(refusal_with("\"bf16\": true"),
+            "bf16: expected a section, got true; did you mean {\"enabled\": true}?");
+  EXPECT_EQ(refusal_with("\"optimizer\": \"Muon\""),
+            "optimizer: expected a section, got \"Muon\"; did you mean {\"type\": \"Muon\"}?");
+  // Names of comments and of what training does not depend on.
+  for (const char* name : {"_lr", "//zero", "#learning_rate", "output_dir", "project", "author"}) {
+    EXPECT_EQ(refusal_with("\"" + std::string(name) + "\": 1"), "") << name;
+  }
 }
 
 TEST(Config, strangers_at_the_top_are_warnings) {
@@ -389,7 +564,8 @@ TEST(Config, kinds_and_ranges_name_the_path_and_the_value) {
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stage\": 4}"), "zero_optimization.stage: 4 is above 3");
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"reduce_bucket_size\": 1.5}"),
             "zero_optimization.reduce_bucket_size: expected an integer, got 1.5");
-  EXPECT_EQ(refusal_with("\"zero_optimization\": 2"), "zero_optimization: expected a section, got 2");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": 2"),
+            "zero_optimization: expected a section, got 2; did you mean {\"stage\": 2}?");
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"offload_param\": {\"device\": \"gpu\"}}"),
             "zero_optimization.offload_param.device: expected \"none\", \"cpu\" or \"nvme\", got \"gpu\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"lr\": \"fast\"}}"),
@@ -519,6 +695,8 @@ TEST(Config, muon_has_two_rates) {
   EXPECT_EQ(rates(R"({"lr": 0.1, "adam_lr": 0.3})", ""), std::pair(0.1, 0.3));
   EXPECT_EQ(rates(R"({"adam_lr": 0.3})", R"({"params": "a", "lr": 0.5})"), std::pair(0.5, 0.5));
   EXPECT_EQ(rates(R"({"adam_lr": 0.3})", R"({"params": "a", "adam_lr": 0.5})"), std::pair(0.02, 0.5));
+  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "muon_lr": 0.6})"), std::pair(0.6, 0.5));
+  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "adam_lr": 0.6})"), std::pair(0.5, 0.6));
   const OptimizerConfig muon = with(R"("optimizer": {"type": "Muon"})").optimizer;
   EXPECT_EQ(muon.momentum, 0.95);
   EXPECT_EQ(muon.beta2, 0.95);

@@ -5,7 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/config/config.h"
-#include "io/file.h"
+#include "support/record.h"
+#include "support/semantics.h"
 
 namespace ds {
 namespace {
@@ -17,8 +18,8 @@ Json document_of(const Json& curriculum) {
 }
 
 TEST(Curriculum, LengthsAreDeepSpeeds) {
-  Json all = Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/curriculum.json"));
-  for (const Json& one : all.at("cases").array()) {
+  const test::Recording all(test::data_path("curriculum.json"), {"cases"});
+  for (const test::Record& one : all.list("cases")) {
     SCOPED_TRACE(one.at("config").dump());
     Config config = parse_config(document_of(one.at("config")), 1);
     int64_t step = 0;

@@ -3,29 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/base/json.h"
+#include "support/record.h"
+#include "support/semantics.h"
 
 namespace ds {
 namespace {
 
-// The recordings, or others of the same layout that DS_SEMANTICS names.
-Json recordings() {
-  const char* folder = std::getenv("DS_SEMANTICS");
-  const std::string path =
-      std::string(folder ? folder : DS_SOURCE_DIR "/tests/data/semantics") + "/loss_scaler.json";
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  std::stringstream text;
-  text << file.rdbuf();
-  return Json::parse(text.str(), path);
-}
+test::Recording recorded() { return {test::semantics_path("loss_scaler.json"), {"runs", "stage0"}}; }
 
 // A configuration whose first scale is `initial`, which may be no power of two.
 struct Rule {
@@ -46,10 +34,11 @@ Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hy
 
 // What DeepSpeed's dynamic scaler does, step by step, with its end at the minimum.
 TEST(LossScaler, GivesTheScalesOfZero) {
-  const Json all = recordings();
+  const test::Recording all = recorded();
   int64_t steps = 0, ends = 0;
-  for (const Json& run : all.at("runs").array()) {
-    const Json& params = run.at("params");
+  for (const test::Record& run : all.list("runs")) {
+    SCOPED_TRACE(run.dump());
+    const test::Record params = run.inside("params");
     Rule rule = rule_of(params.at("init_scale").number(), params.at("scale_window"), params.at("min_scale"),
                         params.at("delayed_shift").integer(), params.at("consecutive_hysteresis").boolean());
     const Json* raises = params.find("raise_error_at_min_scale");
@@ -57,6 +46,7 @@ TEST(LossScaler, GivesTheScalesOfZero) {
     const std::string& pattern = run.at("overflow").string();
     const Json::Array &scales = run.at("scale").array(), &left = run.at("hysteresis").array(),
                       &last = run.at("last_overflow_iter").array();
+    ASSERT_EQ(pattern.find_first_not_of(".x"), pattern.npos);
     size_t end = pattern.size();
     for (size_t k = 0; k < pattern.size(); ++k) {
       const bool overflow = pattern[k] == 'x';
@@ -66,15 +56,19 @@ TEST(LossScaler, GivesTheScalesOfZero) {
       }
       rule.scaler = next_scaler(rule.config, rule.scaler, overflow);
       ASSERT_LT(k, scales.size());
-      EXPECT_EQ(rule.scaler.scale, scales[k].number()) << params.dump() << " step " << k;
-      EXPECT_EQ(rule.scaler.hysteresis, left[k].integer()) << params.dump() << " step " << k;
-      EXPECT_EQ(rule.scaler.last_overflow, last[k].integer()) << params.dump() << " step " << k;
+      EXPECT_EQ(rule.scaler.scale, scales[k].number()) << " step " << k;
+      EXPECT_EQ(rule.scaler.hysteresis, left.at(k).integer()) << " step " << k;
+      EXPECT_EQ(rule.scaler.last_overflow, last.at(k).integer()) << " step " << k;
       ++steps;
     }
+    EXPECT_EQ(scales.size(), end);
+    EXPECT_EQ(left.size(), end);
+    EXPECT_EQ(last.size(), end);
     EXPECT_EQ(rule.scaler.steps, run.at("cur_iter").integer());
-    const Json& raised = run.at("raised");
-    EXPECT_EQ(end < pattern.size(), !raised.is_null()) << params.dump();
-    if (raised.is_null()) continue;
+    EXPECT_EQ(end < pattern.size(), !run.at("raised").is_null());
+    if (run.at("raised").is_null()) continue;
+    const test::Record raised = run.inside("raised");
+    raised.told({"error", "message"});
     EXPECT_EQ(static_cast<int64_t>(end), raised.at("at").integer());
     ++ends;
   }
@@ -84,13 +78,24 @@ TEST(LossScaler, GivesTheScalesOfZero) {
 
 // Without ZeRO, DeepSpeed has two more scalers. Both are this rule with a hysteresis of 1.
 TEST(LossScaler, GivesTheScalesOfStageZero) {
-  const Json all = recordings();
-  for (const Json& run : all.at("stage0").array()) {
+  const test::Recording all = recorded();
+  for (const test::Record& run : all.list("stage0")) {
+    SCOPED_TRACE(run.dump());
+    const std::string& of = run.at("optimizer").string();
+    EXPECT_TRUE(of == "fused" || of == "unfused");
+    if (!run.at("params").is_null()) {
+      const test::Record params = run.inside("params");
+      EXPECT_EQ(params.at("init_scale").number(), run.at("initial_scale").number());
+      EXPECT_EQ(params.at("scale_window").number(), run.at("window").number());
+      EXPECT_EQ(params.at("min_scale").number(), run.at("min_scale").number());
+    }
     Rule rule = rule_of(run.at("initial_scale").number(), run.at("window"), run.at("min_scale"), 1, false);
     const std::string& pattern = run.at("overflow").string();
+    ASSERT_EQ(pattern.find_first_not_of(".x"), pattern.npos);
+    ASSERT_EQ(run.at("scale").array().size(), pattern.size());
     for (size_t k = 0; k < pattern.size(); ++k) {
       rule.scaler = next_scaler(rule.config, rule.scaler, pattern[k] == 'x');
-      EXPECT_EQ(rule.scaler.scale, run.at("scale").array()[k].number()) << run.dump() << " step " << k;
+      EXPECT_EQ(rule.scaler.scale, run.at("scale").array()[k].number()) << " step " << k;
     }
     EXPECT_EQ(rule.scaler.steps, run.at("cur_iter").integer());
     EXPECT_EQ(rule.scaler.last_overflow, run.at("last_overflow_iter").integer());
