@@ -379,20 +379,21 @@ def check_twin(draw, runs, steps, made):
 def check_held(draw, runs, made):
     """A rate that is set behind the first step, which stood still, and one that is configured with a warm-up of one step."""
     rate, first = draw.rates_set[1], draw.parts[0]
+    steps = min([first.end, *(part.begin for part in draw.parts[1:])])  # those that no later part has made again
+    if steps < 2:
+        return
     folder = os.path.join(draw.folder, "held")
     config = draw.config(folder, 0)
     config["optimizer"] = draw.optimizer_section(rate, rate, draw.groups)
     config["scheduler"] = {"type": "constant", "params": {"warmup_num_steps": 1}}
-    config["run"]["steps"] = first.steps
-    if first.steps < 2:
-        return
+    config["run"]["steps"] = steps
     runs.train(config, first.ranks, set_rates=False)
     got, _ = library.metrics(folder)
     for step in got:
         require(got[step][0] == made[step][0],
                 f"step {step} has the loss {made[step][0]} with next_lr {rate} and {got[step][0]} with lr {rate}")
-    require(runs.hash(folder, first.steps) == runs.hash(runs.folder, first.steps),
-            f"step {first.steps} ends in another state with next_lr {rate} than with lr {rate}")
+    require(runs.hash(folder, steps) == runs.hash(runs.folder, steps),
+            f"step {steps} ends in another state with next_lr {rate} than with lr {rate}")
 
 
 def check_unbroken(draw, runs, made):
