@@ -69,12 +69,14 @@ TEST_P(AuditOf, PassesAtEveryStageOnFilesToo) {
         test::TempFolder scratch;
         Json config = config_of(model, zero_of(stage, files ? scratch.path() : ""), files, 2);
         if (ranks == 2) config.set("device", "separate");
+        if ((stage == 3) == (ranks == 2)) config.set("loss_average", "tokens");
         AuditReport report = audit_on(ranks, config);
         SCOPED_TRACE(report.title);
         EXPECT_EQ(report.failed(), 0) << report.text(5);
         EXPECT_TRUE(report.unaudited().empty()) << report.text(5);
         EXPECT_EQ(report.ending, "");
         EXPECT_GT(rows_of(report, "linear_dw"), 4);
+        EXPECT_EQ(rows_of(report, "count_targets") > 0, (stage == 3) == (ranks == 2));
         EXPECT_EQ(rows_of(report, "load") > 0, files);
         EXPECT_EQ(rows_of(report, "save") > 0, files);
         EXPECT_GT(rows_of(report, "all_gather"), stage == 3 ? 4 : 0);
