@@ -178,7 +178,7 @@ class DataOrder : public testing::Test {
         std::vector<std::vector<int32_t>> unbroken;  // of a packed run, whose rows are not made again here
         CheckpointInfo at, straight;
         int64_t taken = 0;
-        for (int step = 0; step < 25; ++step) {
+        while (taken < 90) {
           const int ranks = 1 + static_cast<int>(dice() % 3), micro = 1 + static_cast<int>(dice() % 2);
           Json now = document;
           merge_patch(now, Json::parse("{" + batch(micro, 1 + static_cast<int>(dice() % 2)) + "}"));
