@@ -468,6 +468,19 @@ Key packing_key() {
   return {path, "", set, get};
 }
 
+// Run folders of earlier versions have it: batches of a rank, so what an evaluation saw depended on the
+// layout.
+Key eval_batches_key() {
+  const std::string path = "run.eval_batches";
+  auto set = [path](Config& config, const Json& given) {
+    int64_t batches = 0;
+    read_value(path, given, positive, batches);
+    config.warnings.push_back(
+        path + ": has no effect any more: evaluations see all held-out samples, or run.eval_samples of them");
+  };
+  return {path, "", set, [](const Config&) { return Json(); }};
+}
+
 void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
   keys.push_back(
@@ -488,6 +501,7 @@ void run_keys(std::vector<Key>& keys) {
       "run.eval_every", [](auto& c) -> auto& { return c.run.eval_every; }, count));
   keys.push_back(key(
       "run.eval_samples", [](auto& c) -> auto& { return c.run.eval_samples; }, count));
+  keys.push_back(eval_batches_key());
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key("run.async_save", [](auto& c) -> auto& { return c.run.async_save; }));
