@@ -208,11 +208,15 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   return graph;
 }
 
+// What ranks must do alike. Between two collectives each may do as much as its part needs, also where what is
+// repeated begins or ends.
 void hash_collectives(const Program& program, Hash128& hash) {
   const Repeat& repeat = program.repeat;
-  if (repeat.rounds > 1)
-    hash.update(fmt::format("repeat {} {} {} {}", repeat.begin, repeat.end, repeat.rounds, repeat.micros));
-  for (const Instr& in : program.instrs) {
+  for (InstrId i : program.instrs.ids()) {
+    if (repeat.rounds > 1 && i == repeat.begin)
+      hash.update(fmt::format("repeat {} {}", repeat.rounds, repeat.micros));
+    if (repeat.rounds > 1 && i == repeat.end) hash.update("to here");
+    const Instr& in = program.instrs[i];
     if (in.queue != Queue::comm) continue;
     hash.update(fmt::format("{} {} {}", in.def->name, in.group.name(), in.bucket));
     for (const Operand& operand : in.operands) hash.update(operand.type.text());

@@ -371,6 +371,35 @@ TEST(Property, AnyProgramParsesBack) {
   EXPECT_GT(with_runs, 20);
 }
 
+// The same collectives and repetitions, whatever a rank's part has to do between them.
+TEST(Property, RanksOfAnyLayoutCompileOneHash) {
+  int kinds = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    RandomRun run = with_layout(draw_plain_run(seed), 4);
+    run.config.zero.sub_group_size = 1;
+    if (seed % 2 == 0) run.config.accumulation = 30;
+    PlanPrograms programs;
+    std::vector<Plan> plans;
+    for (int rank = 0; rank < run.world; ++rank)
+      plans.push_back(compile_plan(run.graph, run.config, rank, run.world, Machine{}, true, programs));
+    TrainedParams trained = plans[0].zero.trained;
+    for (ParamId p : trained.frozen.ids()) {
+      trained.frozen[p] = p.number() % 2 == 0 && p.number() > 0;
+      if (!trained.frozen[p]) trained.begun[p] = 1;
+    }
+    for (int rank = 0; rank < run.world; ++rank) {
+      EXPECT_EQ(plans[static_cast<size_t>(rank)].hash, plans[0].hash) << run.text();
+      const auto after = [&](int r) {
+        return recompile_plan(plans[static_cast<size_t>(r)], run.graph, run.config, Machine{}, trained);
+      };
+      const Plan mine = after(rank), first = after(0);
+      EXPECT_EQ(mine.hash, first.hash) << run.text();
+      kinds += mine.step.repeat.rounds > 1 && mine.step.repeat.begin != first.step.repeat.begin;
+    }
+  }
+  EXPECT_GT(kinds, 0);
+}
+
 TEST(Property, AnyPolicyIsPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;

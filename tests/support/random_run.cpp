@@ -65,11 +65,12 @@ void draw_events(RandomRun& run, Dice& dice) {
   for (std::vector<RunEvent>& events : run.events) {
     for (int64_t count = dice.below(3); count > 0; --count) {
       using Kind = RunEvent::Kind;
-      RunEvent e{dice.pick({Kind::freeze, Kind::thaw, Kind::thaw, Kind::write, Kind::evaluate}), {}};
+      RunEvent e{dice.pick({Kind::freeze, Kind::thaw, Kind::thaw, Kind::write, Kind::write, Kind::evaluate}),
+                 {}};
       if (e.kind == Kind::freeze) e.params = some_of(those_that(frozen, false), dice, true);
       if (e.kind == Kind::thaw) e.params = some_of(those_that(frozen, true), dice, false);
       if (e.kind == Kind::write) {
-        const bool of_frozen = dice.one_in(2) && !those_that(frozen, true).empty();
+        const bool of_frozen = !dice.one_in(4) && !those_that(frozen, true).empty();
         const std::vector<int32_t> from = those_that(frozen, of_frozen);
         e.params = {from[static_cast<size_t>(dice.below(static_cast<int64_t>(from.size())))]};
         e.frozen = of_frozen;
