@@ -41,8 +41,10 @@ std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBud
 
 std::string gib_text(int64_t bytes) {
   const double gib = static_cast<double>(bytes) / (int64_t{1} << 30);
-  if (bytes > 0 && gib < 0.0005) return "under 0.001 GiB";
-  return fmt::format("{:.{}f} GiB", gib, gib >= 100 ? 0 : gib >= 10 ? 1 : gib >= 1 ? 2 : 3);
+  constexpr double kLeast = 0.00001;
+  if (bytes > 0 && gib < kLeast) return fmt::format("under {:.5f} GiB", kLeast);
+  const int digits = gib >= 100 ? 0 : gib >= 10 ? 1 : gib >= 1 ? 2 : gib >= 0.1 ? 3 : 5;
+  return fmt::format("{:.{}f} GiB", gib, digits);
 }
 
 std::string limit_text(const MemoryLimit& limit) {

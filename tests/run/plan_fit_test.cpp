@@ -55,7 +55,7 @@ TEST(PlanFit, SaysBothNumbersAndWhatWouldHelp) {
   expect_names(fit.text(),
                {"fits: needs ", " GiB of host memory (2 ranks), this machine has ", "(available "});
   EXPECT_TRUE(fit.help.empty());
-  const int64_t limit = device_bytes(made.plan) / 3;
+  const int64_t limit = device_bytes(made.plan) * 3 / 5;
   source = gpt(fmt::format(R"({{"memory_budget": {{"device": {}}}}})", limit), 2);
   made = make_plan(source);
   fit = plan_fit(source, made);
