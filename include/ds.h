@@ -503,13 +503,16 @@ DS_API void ds_graph_destroy(ds_graph* graph);
 
 /* ---------------------------------------------------------------- plan */
 
-/** Compiles a configuration for one rank of a group, without taking memory and without communicating.
+/** Compiles a configuration for one rank of a group, without taking memory and without communicating: the
+ * plan of an engine that is made from the same, or of a run where graph is NULL, with its bytes, on any
+ * machine. A plan beyond memory_budget is made all the same, and its report says so.
  * @param config JSON text  @param graph [nullable] NULL: the configuration's model  @param out [out] [owned]
  */
 DS_API ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
                                 ds_plan** out);
-/** Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per queue,
- * and collectives. */
+/** Reports whether the plan fits this machine and memory_budget, and what would make it fit; parameters,
+ * tokens per step, the largest tensors, bytes per tier and kind, instructions per queue, and collectives. The
+ * first line of the text begins with "fits: " or "does not fit: ". */
 DS_API ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text);
 /** Prints the step program in its text form. */
 DS_API ds_status ds_plan_print(const ds_plan* plan, char** out_text);
