@@ -113,12 +113,12 @@ struct Salvage {
   }
 };
 
-// Steps rise; an evaluation follows its step.
+// Steps rise; an evaluation follows its step, which has no line if it was skipped.
 bool in_order(const Metrics& before, const Row& row) {
   int64_t last = before.steps.empty() ? 0 : before.steps.back().step;
-  if (row.step) return row.step->step > last;
   int64_t evaluated = before.evals.empty() ? 0 : before.evals.back().step;
-  return row.eval->step == last && last > evaluated;
+  if (row.step) return row.step->step > std::max(last, evaluated);
+  return row.eval->step >= last && row.eval->step > evaluated;
 }
 
 Salvage salvage(std::string_view text, const std::string& path, int64_t keep_until) {

@@ -101,6 +101,27 @@ TEST(MetricsCsv, GoesOnAfterACheckpoint) {
   EXPECT_EQ(back.evals.back().step, 4);
 }
 
+// A skipped step has no line, and may be evaluated all the same.
+TEST(MetricsCsv, GoesOnBehindTheEvaluationOfASkippedStep) {
+  test::TempFolder folder;
+  std::string path = folder / "metrics.csv";
+  {
+    MetricsCsv csv(path);
+    csv.write(EvalRecord{1, 3.0});
+    csv.write(record(2));
+    csv.write(EvalRecord{3, 2.0});
+    csv.write(record(4));
+  }
+  MetricsCsv csv(path, 4);
+  csv.write(record(5));
+  EXPECT_FALSE(std::ifstream(path + ".damaged").good());
+  Metrics back = read_metrics(path);
+  EXPECT_EQ(back.steps.size(), 3u);
+  ASSERT_EQ(back.evals.size(), 2u);
+  EXPECT_EQ(back.evals[0].step, 1);
+  EXPECT_EQ(back.evals[1].step, 3);
+}
+
 // The file of a run that an older version began gets the column of the loss scale.
 TEST(MetricsCsv, ARunOfAnOlderVersionGoesOnWithALossScale) {
   test::TempFolder folder;
