@@ -154,7 +154,7 @@ TEST(ModuleCost, LinearNormsAndActivationsCountWhatDeepSpeedCounted) {
     const Record result = recorded.inside("result");
     const std::optional<Graph> g = graph_of_module(recorded);
     if (!g) {
-      static_cast<void>(result.all());
+      for (const char* name : {"flops", "macs", "params"}) EXPECT_GE(result.at(name).integer(), 0);
       continue;
     }
     compared.insert(recorded.at("module").string());

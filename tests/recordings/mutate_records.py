@@ -2,7 +2,9 @@
 """Changes recorded numbers, one field at a time, and runs the tests that read them: one must fail (mutate_records.py BUILD [NUMBER [SEED]]).
 
 Of each file NUMBER changes are drawn (2; 0: all are made): another value, another name, or a field that nobody knows in a record.
-What need not be noticed is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and DS_TEST_DATA name the copies.
+An input may decide nothing in one record, as a limit does that nothing reaches: a value that is not noticed is changed in all
+records of the list, where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied;
+DS_SEMANTICS and DS_TEST_DATA name the copies.
 """
 import copy
 import json
@@ -36,6 +38,20 @@ ABOUT = {"topic", "about", "source", "versions", "seed", "notes", "transformers"
 # (file, pattern of "kind path", why nothing notices it).
 UNREAD = [
     (r".*", r"value .*\.(message|error|note|validation.*)$", "words of another program"),
+    (r".*/partition.json", r".* \.(partitioned_tensor|pipeline_module|topology)\b", "libds has no such"),
+    (r".*/flops_profile.json", r".* \.ops\b", "functions are no modules"),
+    (r".*/flops_profile.json", r"value .*\.type$", "classes of torch"),
+    (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "most modules are none of libds"),
+    (r".*/batch_config.json", r".* \.(text|engine)\b", "decided by the class that torch or DeepSpeed has for it"),
+    (r".*/batch_config.json", r".*\.validation\b", "words of another program"),
+    (r".*/batch_config.json", r".*\.config\b", "what no program reads decides nothing, and one decision is that of many values"),
+    (r".*/batch_config.json", r"value .*\.offload_(optimizer|param)\.(?!device)", "defaults that libds has no keys for"),
+    (r".*/batch_config.json", r"value .*\.differs_from_default\.(optimizer|scheduler|compute_grad_norm|gather_16bit.*|"
+     r"gradient_allreduce_op|prescale_gradients|tag_validation.*|wall_clock_breakdown)$", "does nothing here, or is a name"),
+    (r".*/onebit.json", r"value .*\.trace\[\d+\]\.(var_counter|local_step_counter|lamb_coeff.*|last_factor|scaling_coeff)",
+     "DeepSpeed's way to the results that are compared"),
+    (r".*/optimizers.json", r"value .*\.(lamb_coeff.*|grad_scale|zeros)$", "on the way to the results, or to the arrays"),
+    (r".*/zero_flat.json", r"value .*\.(stage|dtype)$", "the layouts do not depend on it"),
 ]
 
 
@@ -95,6 +111,19 @@ def changed(document, kind, path):
     return document
 
 
+def everywhere(document, path):
+    """Another value of this field in all records and places of lists."""
+    def walk(value, keys):
+        if not keys:
+            return other(value) if not isinstance(value, (dict, list)) else value
+        if isinstance(value, list):
+            return [walk(one, keys[1:]) for one in value] if isinstance(keys[0], int) else value
+        if isinstance(value, dict) and keys[0] in value:
+            return {key: walk(one, keys[1:]) if key == keys[0] else one for key, one in value.items()}
+        return value
+    return walk(document, path)
+
+
 def text_of(path):
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
@@ -142,7 +171,11 @@ def main():
             for kind, path in all_changes:
                 (folder / file).write_text(json.dumps(changed(document, kind, path)), encoding="utf-8")
                 made += 1
-                if not fails(build, readers, environment):
+                if fails(build, readers, environment):
+                    continue
+                if kind == "value":
+                    (folder / file).write_text(json.dumps(everywhere(document, path)), encoding="utf-8")
+                if kind != "value" or not fails(build, readers, environment):
                     unnoticed.append(f"{file}: {kind} {text_of(path)}")
                     print("unnoticed:", unnoticed[-1], flush=True)
             shutil.copy(DATA / file, folder / file)

@@ -22,6 +22,7 @@ TEST(Curriculum, LengthsAreDeepSpeeds) {
   for (const test::Record& one : all.list("cases")) {
     SCOPED_TRACE(one.at("config").dump());
     Config config = parse_config(document_of(one.at("config")), 1);
+    EXPECT_TRUE(config.curriculum.enabled);
     int64_t step = 0;
     for (const Json& length : one.at("difficulty").array()) {
       EXPECT_EQ(curriculum_difficulty(config.curriculum, step), length.integer()) << step;
