@@ -26,7 +26,7 @@ DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packin
   } else {
     one_a_row();
   }
-  if (epoch_samples() >= std::max<int64_t>(batch_samples, 1)) return;
+  if (epoch_samples() >= batch_samples) return;
   raise(DS_ERROR_CONFIG, "{}: {} documents make {} samples of {} tokens, but one batch needs {} samples",
         KeyName(text.path()), text.documents(), epoch_samples(), sequence, batch_samples);
 }

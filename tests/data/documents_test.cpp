@@ -182,6 +182,15 @@ TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
   }
 }
 
+// Held-out documents whose prompts fill their rows are no held-out text; a batch of them is refused.
+TEST(DocumentSampler, HasNoSamplesWhereNoDocumentHasATarget) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered({9, 12}, 8));
+  for (Packing packing : {Packing::none, Packing::isolated})
+    EXPECT_EQ(DocumentSampler(text, 6, packing, 1, 0).epoch_samples(), 0);
+  EXPECT_THROW(DocumentSampler(text, 6, Packing::none, 1, 1), Error);
+}
+
 TEST(TokenText, JoinsRangesOfFiles) {
   test::TempFolder folder;
   std::vector<int32_t> all(300);
