@@ -27,6 +27,7 @@ void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
     }
   });
   compare(wanted);
+  check_variance(wanted);
   set(wanted, store_.zero().trained.begun, own_updates());
   called_ = true;
 }
@@ -71,6 +72,22 @@ void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
   }
 }
 
+// Where the variance stands it is that of the updates before: one of none would be 0, and a step without
+// bound.
+void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
+  const OptimizerConfig& config = runtime_.config().optimizer;
+  if (optimizer_of(config).form(config, control_.updates()) == StepForm::reduced) return;
+  const IdVector<ParamId, int64_t> updates = own_updates();
+  for (ParamId p : frozen.ids()) {
+    if (frozen[p] || !store_.zero().trained.frozen[p] || updates[p] > 0) continue;
+    raise(DS_ERROR_STATE,
+          "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the next one, "
+          "number "
+          "{}: it would be 0; train the parameter before, or from an update on that has reduced gradients",
+          TensorName(store_.param_names()[p]), config.type, control_.updates() + 1);
+  }
+}
+
 IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
   IdVector<ParamId, int64_t> updates = updates_;
   updates.resize(store_.param_names().size(), 0);
@@ -110,7 +127,9 @@ void TrainedSet::recompile(const TrainedParams& next) {
       if (next.begun[p] && !before.begun[p] && had_states[store_.bucket_of(p)]) store_.begin_states(p);
       if (next.frozen[p] && !before.frozen[p]) store_.forget_errors(p);
     }
-    store_.forget_own_momenta();  // which lie otherwise for other tensors
+    // Which lie otherwise for other tensors, and have rates of their groups in them.
+    if (next.frozen == before.frozen && next.group == before.group) return;
+    store_.forget_own_momenta();
     if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
   });
 }

@@ -57,6 +57,8 @@ class TrainedSet {
   std::string difference(const CheckpointInfo& saved) const;
 
  private:
+  // Throws for a parameter that would be trained with a variance of 0. On all ranks alike.
+  void check_variance(const IdVector<ParamId, char>& frozen) const;
   void compare(const IdVector<ParamId, char>& mine);  // with the other ranks' wishes. Collective
   IdVector<ParamId, int64_t> updates_of(const CheckpointInfo& saved) const;
   IdVector<ParamId, char> frozen_of(const CheckpointInfo& saved) const;

@@ -95,8 +95,8 @@ class Rank {
     for (const RunEvent& e : run_.events[static_cast<size_t>(step)]) {
       if (e.kind == RunEvent::Kind::evaluate) evaluate(step);
       if (e.kind == RunEvent::Kind::write) write(ParamId(e.params[0]), step);
-      if (e.kind == RunEvent::Kind::freeze) engine_->trained().freeze(e.params, true);
-      if (e.kind == RunEvent::Kind::thaw) engine_->trained().freeze(e.params, false);
+      if (e.kind == RunEvent::Kind::freeze) freeze(e.params, true);
+      if (e.kind == RunEvent::Kind::thaw) freeze(e.params, false);
     }
   }
 
@@ -158,6 +158,17 @@ class Rank {
       engine_->backward();
     }
     engine_->step();
+  }
+
+  // What is refused is a part of the run, too: a parameter without variance behind a freeze of variances, and
+  // then perhaps the last ones that are trained.
+  void freeze(const std::vector<int32_t>& params, bool frozen) {
+    try {
+      engine_->trained().freeze(params, frozen);
+    } catch (const Error& error) {
+      if (error.status() != DS_ERROR_STATE && error.status() != DS_ERROR_CONFIG) throw;
+      put(error.what(), {});
+    }
   }
 
   // A mean over ranks has the order of additions of their number.
