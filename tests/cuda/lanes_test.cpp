@@ -285,7 +285,7 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     }
   }
   for (const InstructionCase& c : more) note({nullptr, &c, DS_DTYPE_F32});
-  EXPECT_EQ(uses.size(), 89u) << "barriers of all entries; a new one needs a case here";
+  EXPECT_EQ(uses.size(), 90u) << "barriers of all entries; a new one needs a case here";
   // Whether some case fails in some order of threads.
   auto goes_wrong = [&](const std::vector<Use>& users) {
     for (seed = 1; seed <= kSeeds; ++seed) {

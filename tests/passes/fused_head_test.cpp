@@ -105,10 +105,11 @@ TEST(FusedHead, TheConfigurationDecides) {
   const std::string step = compile_plan(gpt(), c, 0, 1, machine).step.print();
   EXPECT_NE(step.find("kept=1"), std::string::npos);
   EXPECT_NE(step.find("bf16[n,4504]"), std::string::npos) << step;
-  // Devices whose kernels are the CPU's have its plans, and its bits.
+  // Devices whose kernels are the CPU's have its plans, where its tiers are apart, too, and its bits.
   c.device = "separate";
   const Plan separate = compile_plan(gpt(), c, 0, 1, machine);
   c.device = "cpu";
+  c.emulate_tiers = true;
   EXPECT_EQ(separate.step.print(), compile_plan(gpt(), c, 0, 1, machine).step.print());
   // A frozen weight gets no gradient.
   c.device = "cuda:0";

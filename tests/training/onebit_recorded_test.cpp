@@ -211,7 +211,7 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
                     before = static_cast<int64_t>(k);
       // DeepSpeed asks for the variance before it counts the step, and for the synchronisation behind that.
       if (!trace[k - 1].at("frozen").boolean()) {
-        EXPECT_EQ(form == StepForm::reduced, before % of_variance == 0) << k;
+        EXPECT_EQ(form == StepForm::reduced, (before + 1) % of_variance == 0) << k;
       } else {
         EXPECT_EQ(local, (before + 1) % of_steps != 0) << k;
       }

@@ -92,7 +92,8 @@ TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
     std::string message = message_of([&] { engine.start(); }, DS_ERROR_OUT_OF_MEMORY);
     size_t at = message.find("needs ");
     ASSERT_NE(at, std::string::npos) << message;
-    int64_t needed = std::stoll(message.substr(at + 6));
+    const int64_t needed = std::stoll(message.substr(at + 6)) << 30;
+    expect_names(message.substr(at), {" GiB of host memory (1 rank), this machine has "});
     // Parameter, momentum, sum of gradients and a draft of initial values; norms beside them.
     EXPECT_GE(needed, 4 * 4 * kHuge) << message;
     EXPECT_LT(needed, 4 * 4 * kHuge + kHuge / 8) << message;

@@ -904,8 +904,9 @@ TEST(Config, a_device_is_named) {
   EXPECT_NE(refusal_with(R"("device": 3)"), "");
   const Config c = with(R"("device": "separate")");
   EXPECT_EQ(c.effective().at("config").at("device").string(), "separate");
-  EXPECT_EQ(c.shared_text(), with(R"("device": "cpu")").shared_text())
-      << "ranks may run on different devices";
+  EXPECT_EQ(c.shared_text(), with(R"("device": "cpu", "emulate_tiers": true)").shared_text())
+      << "ranks may run on different devices whose tiers are apart";
+  EXPECT_NE(c.shared_text(), with(R"("device": "cpu")").shared_text()) << "their programs differ";
 }
 
 TEST(Config, names_old_and_new) {

@@ -105,7 +105,9 @@ TEST(CountingDevice, ServesADelegateHost) {
   Counts counts;
   auto self = create_communicator("self", {});
   std::vector<float> ones(64, 1.0f);
-  DelegateEngine engine(make_config(3, 1, 1), *self, with_values({ones}, counting(counts)));
+  Config config = make_config(3, 1, 1);
+  config.emulate_tiers = true;
+  DelegateEngine engine(config, *self, with_values({ones}, counting(counts)));
   const ParamId p = engine.add_param("w", {8, 8});
   engine.start();
   for (int step = 0; step < 3; ++step) {
