@@ -22,6 +22,7 @@
 // numbers tests/training/onebit_recorded_test.cpp replays. docs/adr/0033.
 #include "zero/compressed_lamb.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -56,14 +57,11 @@ class CompressedLamb {
           Op::granule_norms,
           {flat(momentum(b), Access::read),
            flat(norms.slice(own_norm_first(plan_, b), bucket.numel / bucket.granule), Access::write)});
-      for_stretches(b, [&](const Stretch& s) {
-        auto part = [&](size_t state, Access access) {
-          return flat(plan_.buckets[b].states[state].slice(s.first, s.count), access);
-        };
-        builder_.emit(Op::accumulate, {part(1, Access::read), part(2, Access::write)},
-                      {{"beta", int64_t{0}}});
-      });
+      begin_fresh(b);
     });
+    for (BucketId b : plan_.buckets.ids()) {
+      if (!plan_.trains(b) && plan_.has_states(b)) begin_fresh(b);
+    }
     for_params([&](ParamId p, const ParamPlace& place, BucketId b) {
       int64_t granule = plan_.layout.buckets[b].granule;
       int64_t first = own_norm_first(plan_, b) + place.begin / granule;
@@ -115,6 +113,17 @@ class CompressedLamb {
   template <typename F>
   void for_stretches(BucketId b, const F& f) const {
     for (const Stretch& s : stretches_of(plan_, config_, b, plan_.part_first(b), plan_.part_numel(b))) f(s);
+  }
+
+  // The second moment that goes on, also of what is frozen now: it may be trained again.
+  void begin_fresh(BucketId b) {
+    const int64_t numel = plan_.part_numel(b), most = stretch_size(plan_, config_, b);
+    for (int64_t first = 0; first < numel; first += most) {
+      auto part = [&](size_t state, Access access) {
+        return flat(plan_.buckets[b].states[state].slice(first, std::min(most, numel - first)), access);
+      };
+      builder_.emit(Op::accumulate, {part(1, Access::read), part(2, Access::write)}, {{"beta", int64_t{0}}});
+    }
   }
 
   void exchange() {

@@ -51,16 +51,19 @@ void Stretch::limit(Instr& update) const {
   if (runs.size() > 1 || runs[0] != all) update.runs = runs;
 }
 
+int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket) {
+  const int64_t most = update_group(config.zero);
+  if (!optimizer_of(config.optimizer).by_norms) return most;
+  // Norms are of whole granules.
+  const int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
+  return std::max(unit, most / unit * unit);
+}
+
 std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
                                   int64_t numel) {
   std::vector<Stretch> out;
   if (!plan.trains(bucket)) return out;
-  int64_t most = update_group(config.zero);
-  // Norms are of whole granules.
-  if (optimizer_of(config.optimizer).by_norms) {
-    int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
-    most = std::max(unit, most / unit * unit);
-  }
+  const int64_t most = stretch_size(plan, config, bucket);
   for (int64_t first = 0; first < numel; first += most) {
     Stretch s{bucket, first, std::min(most, numel - first), {}};
     s.runs = update_runs(plan, bucket, low + s.first, s.count, config.optimizer.stochastic);

@@ -30,6 +30,9 @@ struct Stretch {
   void limit(Instr& update) const;
 };
 
+// The most elements of a stretch of a bucket.
+int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket);
+
 // The stretches of elements [low, low + numel) of a bucket of which any is trained.
 std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
                                   int64_t numel);
