@@ -231,7 +231,3 @@ class Groups:
                 break
             self.groups.append(order[at:end])
             at = end
-
-    def whole(self, unit):
-        """Those that fill whole steps of `unit` groups."""
-        return len(self.groups) // unit * unit

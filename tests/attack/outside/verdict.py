@@ -138,8 +138,7 @@ def steps_of(draw, text):
         for _ in range(part.steps):
             places.append((place, updates))
             if draw.dynamic:
-                whole = text.samples.whole(part.batch)
-                if place + part.batch > whole:
+                if place + part.batch > len(text.samples.groups):  # too few are left of the list for a step
                     place = 0
                 groups = text.samples.groups[place:place + part.batch]
                 leaves = [[row for group in groups[l * part.micro:(l + 1) * part.micro] for row in group] for l in range(part.leaves)]
