@@ -169,12 +169,8 @@ void HeldoutSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
   const int64_t begin = row * sequence_, count = std::min(sequence_, file_->size() - 1 - begin);
   const auto used = static_cast<size_t>(count);
   fill_sample(*file_, nullptr, {}, begin, whole.tokens.first(used), whole.targets.first(used));
-  const BatchRows rest = whole.part(used, whole.tokens.size() - used);
-  std::fill(rest.tokens.begin(), rest.tokens.end(), 0);
-  std::fill(rest.targets.begin(), rest.targets.end(), kNoTarget);
-  if (whole.counted.empty()) return;
   std::fill(whole.counted.begin(), whole.counted.end(), 1);
-  std::fill(rest.counted.begin(), rest.counted.end(), 0);
+  pad(used, whole.tokens.size() - used, {whole.tokens, whole.targets, {}, whole.counted});
 }
 
 }  // namespace ds

@@ -82,8 +82,8 @@ void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
     if (frozen[p] || !store_.zero().trained.frozen[p] || updates[p] > 0) continue;
     raise(DS_ERROR_STATE,
           "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the next one, "
-          "number "
-          "{}: it would be 0; train the parameter before, or from an update on that has reduced gradients",
+          "number {}: it would be 0; train the parameter before, or from an update on that has reduced "
+          "gradients",
           TensorName(store_.param_names()[p]), config.type, control_.updates() + 1);
   }
 }
