@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -28,13 +29,23 @@ Key scheduler_type_key() {
   return {"scheduler.type", "", set, get};
 }
 
-// The number `name` of the configured schedule; nullptr: it has none.
-const ScheduleNumber* schedule_number(const Config& c, const std::string& name) {
+// The parameter `name` among those of one kind that the configured schedule has; nullptr: it has none.
+template <typename Parameter>
+const Parameter* schedule_parameter(const Config& c, std::span<const Parameter> ScheduleType::*of_kind,
+                                    const std::string& name) {
   const ScheduleType* type = find_schedule(c.scheduler.type);
   if (!type) return nullptr;
-  auto found = std::find_if(type->numbers.begin(), type->numbers.end(),
-                            [&](const ScheduleNumber& number) { return number.name == name; });
-  return found == type->numbers.end() ? nullptr : &*found;
+  const std::span<const Parameter> all = type->*of_kind;
+  auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+const ScheduleNumber* schedule_number(const Config& c, const std::string& name) {
+  return schedule_parameter(c, &ScheduleType::numbers, name);
+}
+
+const ScheduleWord* schedule_word(const Config& c, const std::string& name) {
+  return schedule_parameter(c, &ScheduleType::words, name);
 }
 
 [[noreturn]] void no_parameter_of(const std::string& path, const Config& c) {
@@ -100,15 +111,6 @@ Key schedule_number_key(const std::string& name) {
     return Json(list);
   };
   return {path, "", set, get};
-}
-
-// The word `name` of the configured schedule; nullptr: it has none.
-const ScheduleWord* schedule_word(const Config& c, const std::string& name) {
-  const ScheduleType* type = find_schedule(c.scheduler.type);
-  if (!type) return nullptr;
-  auto found = std::find_if(type->words.begin(), type->words.end(),
-                            [&](const ScheduleWord& word) { return word.name == name; });
-  return found == type->words.end() ? nullptr : &*found;
 }
 
 Key schedule_word_key(const std::string& name) {
