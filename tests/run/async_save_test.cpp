@@ -49,13 +49,6 @@ class AsyncSave : public testing::Test {
     return c;
   }
 
-  static RunReport train_on(int ranks, const Json& config, const std::string& resume = "") {
-    TrainOptions options;
-    options.quiet = 2;
-    options.resume = resume;
-    return test::train_on(ranks, config, options);
-  }
-
   static std::vector<std::string> hashes(const std::string& run) {
     std::vector<std::string> out;
     for (const std::string& name : list_folder(run + "/checkpoints"))
@@ -71,8 +64,9 @@ class AsyncSave : public testing::Test {
 TEST_F(AsyncSave, SavesTheSame) {
   for (int ranks : {1, 2}) {
     const std::string n = std::to_string(ranks);
-    RunReport started = train_on(ranks, config("started" + n, 7));
-    RunReport waited = train_on(ranks, config("waited" + n, 7, R"({"run": {"async_save": false}})"));
+    RunReport started = test::train_quietly(ranks, config("started" + n, 7));
+    RunReport waited =
+        test::train_quietly(ranks, config("waited" + n, 7, R"({"run": {"async_save": false}})"));
     EXPECT_EQ(hashes(started.folder), hashes(waited.folder));
     EXPECT_EQ(hashes(started.folder).size(), 4u);  // 2, 4, 6 and the last step
     EXPECT_EQ(started.checkpoint, started.folder + "/checkpoints/step-00000007-4");
@@ -83,7 +77,7 @@ TEST_F(AsyncSave, SavesTheSame) {
 
 // The last step's own save is the one that is waited for, and a stop saves what it has.
 TEST_F(AsyncSave, AStopWaitsForTheSaveAndResumesTheSame) {
-  RunReport unbroken = train_on(2, config("unbroken", 8));
+  RunReport unbroken = test::train_quietly(2, config("unbroken", 8));
   volatile int32_t stop = 0;
   TrainOptions options;
   options.quiet = 2;
@@ -96,12 +90,12 @@ TEST_F(AsyncSave, AStopWaitsForTheSaveAndResumesTheSame) {
   EXPECT_EQ(stopped.end, RunEnd::stopped);
   EXPECT_EQ(stopped.checkpoint, stopped.folder + "/checkpoints/step-00000004-2");
   EXPECT_NO_THROW(payload_hash(stopped.checkpoint));
-  RunReport resumed = train_on(2, Json(), stopped.folder);
+  RunReport resumed = test::train_quietly(2, Json(), stopped.folder);
   EXPECT_EQ(payload_hash(resumed.checkpoint), payload_hash(unbroken.checkpoint));
 }
 
 TEST_F(AsyncSave, WhatASaveCostIsInMetricsAndReport) {
-  RunReport report = train_on(2, config("run", 6));
+  RunReport report = test::train_quietly(2, config("run", 6));
   Metrics metrics = read_metrics(report.folder + "/metrics.csv");
   ASSERT_EQ(metrics.steps.size(), 6u);
   for (const StepRecord& r : metrics.steps)
@@ -113,8 +107,8 @@ TEST_F(AsyncSave, WhatASaveCostIsInMetricsAndReport) {
 // A copy that the budget has no room for is not made.
 TEST_F(AsyncSave, WithoutRoomForTheCopyStepsWait) {
   set_log_sink({});
-  RunReport roomy = train_on(1, config("roomy", 4, R"({"memory_budget": {"host": "1GiB"}})"));
-  RunReport tight = train_on(1, config("tight", 4, R"({"memory_budget": {"host": "64KiB"}})"));
+  RunReport roomy = test::train_quietly(1, config("roomy", 4, R"({"memory_budget": {"host": "1GiB"}})"));
+  RunReport tight = test::train_quietly(1, config("tight", 4, R"({"memory_budget": {"host": "64KiB"}})"));
   EXPECT_EQ(payload_hash(tight.checkpoint), payload_hash(roomy.checkpoint));
   const std::string by_thread = "a thread wrote all but the last";
   EXPECT_NE(read_file(roomy.folder + "/report.html").find(by_thread), std::string::npos);

@@ -127,12 +127,6 @@ class DataOrder : public testing::Test {
     return c;
   }
 
-  static RunReport train_on(int ranks, const Json& config, const std::string& resume = "") {
-    TrainOptions options;
-    options.quiet = 2;
-    options.resume = resume;
-    return test::train_on(ranks, config, options);
-  }
   static std::vector<StepRecord> rows(const std::string& run) {
     return read_metrics(run + "/metrics.csv").steps;
   }
@@ -213,7 +207,7 @@ TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
 
 // Whole runs, whose checkpoints keep the place: with a rate of 0 a loss says which samples a step had.
 TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
-  RunReport one = train_on(1, config("one", "jsonl", R"({"run": {"steps": 80}})"));
+  RunReport one = test::train_quietly(1, config("one", "jsonl", R"({"run": {"steps": 80}})"));
   std::vector<StepRecord> each = rows(one.folder);
   int64_t steps = 0, taken = 0;
   std::vector<std::array<int64_t, 3>> made;  // first sample, samples, micro-batch
@@ -223,7 +217,7 @@ TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
     const int ranks = 1 + static_cast<int>(dice() % 3), accumulation = 1 + static_cast<int>(dice() % 2);
     std::string changes = fmt::format(R"({{"run": {{"steps": {}}}, {}}})", steps + 3, batch(1, accumulation));
     Json c = phase == 0 ? config("part", "jsonl", changes) : Json::parse(changes);
-    folder = train_on(ranks, c, folder).folder;
+    folder = test::train_quietly(ranks, c, folder).folder;
     for (int i = 0; i < 3; ++i, ++steps) {
       made.push_back({taken, ranks * accumulation, 1});
       taken += ranks * accumulation;
@@ -257,7 +251,8 @@ TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
   const std::string on = R"("data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
       "dynamic_batching": {"enabled": true, "max_tokens": 25, "lr_scaling_method": "linear"}}})";
   const std::string rate = R"("optimizer": {"params": {"lr": 1e-30}})";
-  RunReport one = train_on(1, config("one", "jsonl", "{" + on + ", " + rate + R"(, "run": {"steps": 40}})"));
+  RunReport one =
+      test::train_quietly(1, config("one", "jsonl", "{" + on + ", " + rate + R"(, "run": {"steps": 40}})"));
   std::vector<StepRecord> each = rows(one.folder);
   // Losses repeat where the list begins again.
   size_t groups = 1;
@@ -274,7 +269,7 @@ TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
       c = config("part", "jsonl", "{" + on + ", " + rate + "}");
       merge_patch(c, Json::parse(changes));
     }
-    folder = train_on(ranks, c, folder).folder;
+    folder = test::train_quietly(ranks, c, folder).folder;
     std::vector<StepRecord> got = rows(folder);
     for (int i = 0; i < 3; ++i, ++steps) {
       if (groups - next % groups < count) next = 0;
@@ -312,7 +307,7 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
     Json c =
         config("h" + std::to_string(serial++), format, R"({"data": {"heldout": 0.3}, "run": {"steps": 1}})");
     merge_patch(c, Json::parse("{" + batch(micro, 1) + more + "}"));
-    return train_on(ranks, c);
+    return test::train_quietly(ranks, c);
   };
   const std::string packed = R"(, "data": {"packing": "isolated"})";
   std::map<std::string, double> of;
@@ -336,7 +331,7 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
   merge_patch(c, Json::parse(fmt::format(
                      R"({{"data": {{"format": "tokens", "paths": ["{}"]}}, "run": {{"steps": {}}}}})",
                      report.folder + "/data/heldout.tokens", file.documents())));
-  std::vector<StepRecord> each = rows(train_on(1, c).folder);
+  std::vector<StepRecord> each = rows(test::train_quietly(1, c).folder);
   const Order order{5};
   double sum = 0, targets = 0;
   const std::vector<DocumentEnd> ends = file.ends();
@@ -364,7 +359,7 @@ TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
                   Json::parse(fmt::format(R"({{{}, "data": {{"packing": {}}}, "run": {{"sequence": 24}}}})",
                                           batch(2, 1), packing)));
       if (!more.empty()) merge_patch(c, Json::parse("{" + more + "}"));
-      (packing[0] == 't' ? joined : isolated).push_back(rows(train_on(1, c).folder)[0].loss);
+      (packing[0] == 't' ? joined : isolated).push_back(rows(test::train_quietly(1, c).folder)[0].loss);
     }
   }
   for (size_t i = 1; i < 3; ++i) {
@@ -388,7 +383,7 @@ TEST_F(DataOrder, PaddingCountsNowhere) {
         "run": {{"sequence": {}}}, "data": {{"heldout": 0.2}}}})",
                        batch(2, 2), model, sequence)));
     merge_patch(c, Json::parse(more));
-    return train_on(1, c);
+    return test::train_quietly(1, c);
   };
   const std::string dynamic = R"({"data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
       "dynamic_batching": {"enabled": true, "max_tokens": 12, "max_batch_size": 1, "lr_scaling_method": "none",

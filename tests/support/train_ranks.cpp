@@ -36,6 +36,13 @@ RunReport train_on(int ranks, const Json& config, const TrainOptions& options) {
   return report;
 }
 
+RunReport train_quietly(int ranks, const Json& config, const std::string& resume) {
+  TrainOptions options;
+  options.quiet = 2;
+  options.resume = resume;
+  return train_on(ranks, config, options);
+}
+
 std::string train_error(const Json& config, ds_status status, const TrainOptions& options) {
   try {
     train_on(1, config, options);

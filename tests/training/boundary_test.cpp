@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "support/errors.h"
 #include "support/initial.h"
+#include "support/rank_sums.h"
 #include "support/ranks.h"
 #include "support/run_engines.h"
 #include "support/same_bits.h"
@@ -93,27 +94,13 @@ Floats own_sum(const Point& p, const std::vector<Tensors>& leaves, size_t tensor
   return sum;
 }
 
-// Neighbours first; an odd last one is carried up.
-Floats tree(std::vector<Floats> parts) {
-  while (parts.size() > 1) {
-    std::vector<Floats> sums;
-    for (size_t r = 0; r < parts.size(); r += 2) {
-      sums.push_back(parts[r]);
-      for (size_t e = 0; r + 1 < parts.size() && e < sums.back().size(); ++e)
-        sums.back()[e] += parts[r + 1][e];
-    }
-    parts = sums;
-  }
-  return parts[0];
-}
-
 Floats expected_mean(const Point& p, Communicator& comm, const Floats& own) {
   Floats all(own.size() * static_cast<size_t>(p.world));
   comm.all_gather(own.data(), all.data(), own.size() * sizeof(float), "sums");
   std::vector<Floats> parts;
   for (int r = 0; r < p.world; ++r)
     parts.emplace_back(all.begin() + r * std::ssize(own), all.begin() + (r + 1) * std::ssize(own));
-  Floats mean = tree(std::move(parts));
+  Floats mean = sum_of_neighbours(std::move(parts));
   for (float& x : mean)
     x = rounded(x, p.grad_accum) * static_cast<float>(1.0 / static_cast<double>(p.leaves));
   return mean;

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "support/errors.h"
 #include "support/models.h"
+#include "support/rank_sums.h"
 #include "support/ranks.h"
 #include "support/run_engines.h"
 #include "support/same_bits.h"
@@ -97,16 +98,7 @@ struct Reference {
     for (size_t r = 0; r < shares.size(); ++r)
       parts.push_back(type == "int8" ? through_codes(shares[r], errors[r]) : largest(shares[r], errors[r]));
     // Codes are added as a reduction adds, neighbours first; largest elements one rank after the other.
-    while (type == "int8" && parts.size() > 1) {
-      std::vector<Floats> sums;
-      for (size_t r = 0; r < parts.size(); r += 2) {
-        sums.push_back(parts[r]);
-        for (size_t e = 0; r + 1 < parts.size() && e < sums.back().size(); ++e)
-          sums.back()[e] += parts[r + 1][e];
-      }
-      parts = sums;
-    }
-    if (type == "int8") return through_codes(parts[0], answer_error);
+    if (type == "int8") return through_codes(sum_of_neighbours(parts), answer_error);
     Floats sum(shares[0].size());
     for (const Floats& part : parts) {
       for (size_t e = 0; e < sum.size(); ++e) sum[e] += part[e];
