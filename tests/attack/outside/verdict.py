@@ -10,6 +10,9 @@ import numpy
 from outside import library, models, order
 
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2, "fp16": 3e-3}
+# Where a model has diverged beyond this loss (a fresh one has about 5.5), its weights are so large that one rounding of
+# its precision moves the loss by more than any tolerance. Its order, rates and bits are compared all the same.
+DIVERGED = 100.0
 
 
 class Differs(Exception):
@@ -279,11 +282,15 @@ def model_at(draw, runs, step):
     return draw.model.with_weights(weights)
 
 
+def check_loss(draw, what, got, expected):
+    diverged = draw.moving and min(got, expected) > DIVERGED
+    require(diverged or library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"{what} {got}, and {expected} is right")
+
+
 def check_step(draw, model, steps, made, k):
     if model is None or steps[k].skipped:
         return
-    expected, got = step_loss(draw, model, steps[k].leaves), float(made[k + 1][0])
-    require(library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"step {k + 1} has the loss {got}, and {expected} is right")
+    check_loss(draw, f"step {k + 1} has the loss", float(made[k + 1][0]), step_loss(draw, model, steps[k].leaves))
 
 
 def check_losses(draw, text, runs, steps, made, heldout):
@@ -314,9 +321,8 @@ def check_heldout(draw, text, runs, heldout):
         model, got = model_at(draw, runs, step), float(heldout[step])
         if model is None:
             continue
-        expected = heldout_loss(model, rows)
-        require(library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"step {step} has the held-out loss {got}, "
-                f"and {expected} is right, of {targets_of(rows)} targets in {len(rows)} rows")
+        check_loss(draw, f"of {targets_of(rows)} targets in {len(rows)} rows step {step} has the held-out loss",
+                   got, heldout_loss(model, rows))
 
 
 def still_patch(draw, step):
