@@ -42,11 +42,13 @@ std::function<bool(ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, 
     out.struct_size = sizeof out;
     out.step = now.step;
     out.steps = now.steps;
+    out.samples = now.samples;
     out.loss = now.loss;
     out.heldout_loss = now.heldout_loss;
     out.grad_norm = now.grad_norm;
     out.lr = now.lr;
     out.tokens_per_second = now.tokens_per_second;
+    out.loss_scale = now.loss_scale;
     out.next_lr = &now.next_lr;
     return fn(&out, user_data) == DS_OK;
   };

@@ -304,8 +304,16 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
   if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples()});
   if (!options_.progress) return;
   const double rate = *engine_.control().get("lr");
-  RunProgress progress{result.step,      config_.run.steps, result.loss,      heldout,
-                       result.grad_norm, result.lr,         tokens / seconds, rate};
+  RunProgress progress{.step = result.step,
+                       .steps = config_.run.steps,
+                       .samples = data_.samples(),
+                       .loss = result.loss,
+                       .heldout_loss = heldout,
+                       .grad_norm = result.grad_norm,
+                       .lr = result.lr,
+                       .tokens_per_second = tokens / seconds,
+                       .loss_scale = result.loss_scale,
+                       .next_lr = rate};
   if (!options_.progress(progress)) callback_ended_ = true;
   if (progress.next_lr != rate) set_rate_ = progress.next_lr;  // NaN is another one
 }

@@ -16,11 +16,13 @@ inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 struct RunProgress {
   int64_t step = 0;  // steps made
   int64_t steps = 0;
+  int64_t samples = 0;  // taken, by the whole run
   double loss = 0;
   double heldout_loss = kNoLoss;  // NaN: not evaluated at this step
   double grad_norm = 0;
   double lr = 0;
   double tokens_per_second = 0;  // of all ranks, this step
+  double loss_scale = 1;
   double next_lr = 0;            // of the next step, which a callback may change
 };
 

@@ -28,6 +28,8 @@ static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_
 static ds_status progress(const ds_run_progress* now, void* user_data) {
   record* seen = user_data;
   check(now->struct_size == sizeof *now && now->lr > 0 && now->grad_norm > 0, "numbers of a step");
+  check(now->samples == 4 * now->step + 4 * (now->step > 30 ? now->step - 30 : 0), "samples taken");
+  check(now->loss_scale == 1, "no loss scale");
   if (seen->steps++ == 0) seen->first = now->loss;
   seen->last = now->loss;
   return now->step == seen->stop_at ? DS_ERROR_USER : DS_OK;
@@ -37,7 +39,7 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
-/* Proves {run.progress.stop}, {run.communicator}, {run.train.ok}, {run.train.user}, {run.train.stop},
+/* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok}, {run.train.user}, {run.train.stop},
  * {run.train.state} and {run.tokenize.stop}. */
 int main(int argc, char** argv) {
   char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL, *again = NULL;
@@ -69,7 +71,8 @@ int main(int argc, char** argv) {
   ds_text_destroy(early);
   stop = 0;
   seen.stop_at = -1;
-  check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
+  check_ok(ds_run_train(NULL, "{\"train_batch_size\": 8}", folder, 2, batch, progress, &stop, &seen),
+           "resume with another batch");
   check(seen.steps == 40, "only the missing steps are made");
   /* Proves {config.describe.refused} */
   int32_t refused = -1;

@@ -33,9 +33,9 @@ end
 """
     train([progress,] config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
 
-Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called behind each step, on rank
-0, with what has `step`, `steps`, `loss`, `heldout_loss` (NaN where it was not evaluated), `grad_norm`, `lr` and
-`tokens_per_second`. With it, `next_lr!` sets the learning rate. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
+Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called after each step, on rank
+0, with what has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN where it was not evaluated),
+`grad_norm`, `lr`, `tokens_per_second` and `loss_scale`. With it, `next_lr!` sets the learning rate. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
 `Error` of DS_ERROR_USER. `batch(step, micro_step, tokens, targets)` fills both arrays in place of the configured data. An
 exception of either goes on when the run is saved.
 """

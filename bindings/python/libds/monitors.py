@@ -180,14 +180,21 @@ class Monitors:
             self.close()
             raise
 
-    def write(self, step: int, events: Mapping[str, float]) -> None:
-        """Sends numbers by name, of all samples up to and with this step. NaN and None are left out."""
+    def write(self, step: int, events: Mapping[str, float], samples: int | None = None) -> None:
+        """Sends numbers by name; NaN and None are left out.
+
+        Their place is the number of samples consumed with this step: `samples`, or the step times the batch of the
+        configuration. A program that goes on from a checkpoint with another batch counts them itself.
+        """
         sent = {name: value for name, value in events.items() if value is not None and not math.isnan(value)}
         for sender in self._senders:
-            sender.write(sent, step * self._batch)
+            sender.write(sent, step * self._batch if samples is None else samples)
 
-    def step(self, result: Any) -> None:
-        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped no norm."""
+    def step(self, result: Any, samples: int | None = None) -> None:
+        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped no norm.
+
+        `samples` as in `write`; a `Progress` has them.
+        """
         events = {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr}
         if not getattr(result, "skipped", False):
             events["Train/Samples/grad_norm"] = result.grad_norm
@@ -196,7 +203,7 @@ class Monitors:
             events["Train/Samples/loss_scale"] = scale
         events["Eval/Samples/eval_loss"] = getattr(result, "heldout_loss", None)
         events["Train/tokens_per_second"] = getattr(result, "tokens_per_second", None)
-        self.write(result.step, events)
+        self.write(result.step, events, getattr(result, "samples", samples))
 
     def close(self) -> None:
         """Ends what was begun; a second time does nothing."""

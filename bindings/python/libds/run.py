@@ -30,11 +30,13 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
+    samples: int  #: taken from the data by the whole run, over every resume
     loss: float
     heldout_loss: float  #: NaN when this step was not evaluated
     grad_norm: float
     lr: float
     tokens_per_second: float
+    loss_scale: float  #: 1 unless fp16 is enabled
     next_lr: float  #: of the next step
 
 

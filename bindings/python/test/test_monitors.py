@@ -54,8 +54,9 @@ class MonitorsTest(unittest.TestCase):
             config, fake = small(folder), Fake()
             libds.train(config, progress=False)
             with fake.installed():
-                libds.train({"wandb": {"enabled": True}, "run": {"steps": 7}}, resume=config["run"]["dir"], progress=False)
-            self.assertEqual([step for step, _ in fake.values("wandb", "Train/Samples/train_loss")], [12, 14])
+                again = {"wandb": {"enabled": True}, "train_micro_batch_size_per_gpu": 4, "run": {"steps": 7}}
+                libds.train(again, resume=config["run"]["dir"], progress=False)
+            self.assertEqual([step for step, _ in fake.values("wandb", "Train/Samples/train_loss")], [14, 18])
 
     def test_rank_0_alone_sends(self):
         with scratch() as folder:
@@ -71,10 +72,13 @@ class MonitorsTest(unittest.TestCase):
             self.assertNotIn("wandb", monitors.config)
             monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 256.0, False))
             monitors.step(libds.StepResult(2, 1, float("nan"), float("nan"), 0.1, True, 128.0, False))
-        self.assertEqual(fake.values("wandb", "Train/Samples/train_loss"), [(3, 2.5)])
-        self.assertEqual(fake.values("wandb", "Train/Samples/lr"), [(3, 0.1), (6, 0.1)])
-        self.assertEqual(fake.values("wandb", "Train/Samples/grad_norm"), [(3, 1.0)])
-        self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(3, 256.0), (6, 128.0)])
+            monitors.step(libds.StepResult(3, 1, 2.0, 1.0, 0.1, False, 128.0, False), samples=16)
+            monitors.write(4, {"own": 1.0}, samples=26)
+        self.assertEqual(fake.values("wandb", "Train/Samples/train_loss"), [(3, 2.5), (16, 2.0)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/lr"), [(3, 0.1), (6, 0.1), (16, 0.1)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/grad_norm"), [(3, 1.0), (16, 1.0)])
+        self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(3, 256.0), (6, 128.0), (16, 128.0)])
+        self.assertEqual(fake.values("wandb", "own"), [(26, 1.0)])
 
     def test_a_loss_scale_of_one_is_sent(self):
         for section, scaled in ({"fp16": {"enabled": True}}, True), ({"bf16": {"enabled": True}}, False), ({}, False), (

@@ -10,12 +10,16 @@ use std::sync::atomic::AtomicI32;
 pub struct Progress {
     pub step: i64,
     pub steps: i64,
+    /// Taken from the data by the whole run, over every resume.
+    pub samples: i64,
     pub loss: f64,
     /// None when this step was not evaluated.
     pub heldout_loss: Option<f64>,
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
+    /// 1 unless fp16 is enabled.
+    pub loss_scale: f64,
     /// Of the next step. A closure that changes it sets the rate from that step on, on all ranks; NaN gives it back to the
     /// schedule.
     pub next_lr: f64,
@@ -141,11 +145,13 @@ unsafe extern "C" fn call_progress(progress: *const ds_sys::ds_run_progress, use
         let mut now = Progress {
             step: p.step,
             steps: p.steps,
+            samples: p.samples,
             loss: p.loss,
             heldout_loss: if p.heldout_loss.is_nan() { None } else { Some(p.heldout_loss) },
             grad_norm: p.grad_norm,
             lr: p.lr,
             tokens_per_second: p.tokens_per_second,
+            loss_scale: p.loss_scale,
             next_lr: *p.next_lr,
         };
         goes_on = run.progress.as_mut().map_or(true, |progress| progress(&mut now));
