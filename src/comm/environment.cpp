@@ -15,7 +15,8 @@ class Environment {
  public:
   explicit Environment(const Lookup& variable) : variable_(variable) {}
 
-  bool has(const char* name) const { return variable_(name) != nullptr; }
+  // A variable without text is one that is not set.
+  bool has(const char* name) const { return !text(name).empty(); }
   std::string_view text(const char* name) const {
     const char* value = variable_(name);
     return value ? std::string_view(value) : std::string_view();
@@ -40,6 +41,28 @@ class Environment {
  private:
   const Lookup& variable_;
 };
+
+// A launcher that numbers processes of its own starts a multiple of them at most, as torchrun does below
+// srun. Where WORLD_SIZE is none, it was left in the environment, and each process would train alone.
+void check_started(const Environment& env) {
+  if (env.has("DS_COMM_URL") || env.has("TORCHELASTIC_RUN_ID")) return;  // these set WORLD_SIZE themselves
+  struct Launcher {
+    const char *size, *name;
+  };
+  constexpr Launcher kLaunchers[] = {
+      {"OMPI_COMM_WORLD_SIZE", "mpirun"}, {"PMI_SIZE", "mpirun"}, {"SLURM_STEP_NUM_TASKS", "srun"}};
+  const int world = env.number("WORLD_SIZE");
+  for (const auto& [size, name] : kLaunchers) {
+    if (!env.several(size)) continue;
+    const int started = env.number(size);
+    if (started > 0 && world % started == 0) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "WORLD_SIZE is {}, but {} started {} processes ({}): unset WORLD_SIZE and RANK to train on all of "
+          "them, "
+          "or unset {} to train in each",
+          world, name, started, size, size);
+  }
+}
 
 // Names over shared memory have 80 characters at most.
 std::string_view shortened(std::string_view id) { return id.substr(0, 40); }
@@ -77,6 +100,7 @@ Place under_srun(const Environment& env) {
 Place place_of_environment(const Lookup& variable) {
   Environment env(variable);
   if (env.has("WORLD_SIZE")) {
+    check_started(env);
     if (!env.several("WORLD_SIZE")) return {};
     if (!env.has("DS_COMM_URL") && env.has("LOCAL_WORLD_SIZE")) return under_torchrun(env);
     if (!env.has("DS_COMM_URL") && env.has("MASTER_ADDR") && env.has("MASTER_PORT")) {

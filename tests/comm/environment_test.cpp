@@ -101,6 +101,37 @@ TEST(Environment, Slurm) {
   EXPECT_EQ(refusal(srun("2")), "srun started 8 ranks on 2 hosts without PMIx: add --mpi=pmix to srun");
 }
 
+TEST(Environment, WithoutTextIsNotSet) {
+  expect_place({{"WORLD_SIZE", ""}, {"RANK", ""}}, 0, 1, "self");
+  expect_place({{"WORLD_SIZE", ""}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}}, 2, 3,
+               "mpi");
+  EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", ""}}),
+            "comm url 'env' needs RANK in the environment, got none");
+}
+
+// `WORLD_SIZE=1 RANK=0 mpirun -n 2 libds train` would be two runs of one rank.
+TEST(Environment, AWorldSizeThatWasLeftBehind) {
+  EXPECT_EQ(
+      refusal({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+      "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE): unset WORLD_SIZE and RANK to "
+      "train on all of them, or unset OMPI_COMM_WORLD_SIZE to train in each");
+  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    Variables given{{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}};
+    for (const char* fitting : {"1", "2", "4"}) {
+      given[size] = fitting;
+      expect_place(given, 1, 4, "gloo://a:9");
+    }
+    for (const char* other : {"3", "8"}) {
+      given[size] = other;
+      EXPECT_NE(refusal(given).find(size), std::string::npos);
+    }
+  }
+  // Launchers that set WORLD_SIZE themselves are the innermost ones.
+  expect_place({{"WORLD_SIZE", "1"}, {"DS_COMM_URL", "self"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, 0, 1, "self");
+  expect_place({{"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "x"}, {"SLURM_STEP_NUM_TASKS", "2"}}, 0, 1,
+               "self");
+}
+
 TEST(Environment, RefusalsNameVariableAndValue) {
   EXPECT_EQ(
       refusal({{"WORLD_SIZE", "4"}}),
