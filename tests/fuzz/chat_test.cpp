@@ -131,6 +131,114 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   }
 }
 
+// Every way to make a text, ten thousand times from one of a hundred thousand characters: a way that does not
+// pay for its bytes would take a gigabyte, one that does not pay for its work minutes.
+TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
+  const std::string ways[] = {
+      "l | sort",
+      "l | unique | list",
+      "l | max",
+      "l | min",
+      "d | dictsort",
+      "l | map('lower') | list",
+      "l | map('upper') | list",
+      "l | map('capitalize') | list",
+      "l | map('trim') | list",
+      "l | map('trim', t) | list",
+      "l | map('string') | list",
+      "l | map('replace', 'a', 'b') | list",
+      "l | map('replace', 'b', t) | list",
+      "l | map('replace', t, t) | list",
+      "l | map('reverse') | list",
+      "l | map('indent') | list",
+      "l | map('tojson') | list",
+      "l | map('list') | list",
+      "l | map('join', t) | list",
+      "l | map('default', t) | list",
+      "l | map('first') | list",
+      "l | join",
+      "l | join(t)",
+      "l | string",
+      "l ~ l",
+      "l | tojson",
+      "[l] | tojson(indent=4)",
+      "l | map(attribute=t) | list",
+      "l | map(attribute=t) | map('string')",
+      "l | map('length') | sum + (l | map('int') | sum)",
+      "m | map('items') | map('list') | list",
+      "m | map('list') | list",
+      "m | map('dictsort') | list",
+      "m | map('tojson') | list",
+      "m | map('string') | list",
+      "m | map(attribute=t ~ 'b') | list",
+      "l | select('in', t) | list",
+      "l | select('eq', t ~ '') | list",
+      "l | select('lt', t ~ 'b') | list",
+      "t.startswith(tuples)",
+      "t.endswith(tuples)",
+      "t.split('') ",
+      "t.title()",
+  };
+  const std::string each[] = {
+      "x + x",
+      "x ~ x",
+      "x * 2",
+      "x.strip()",
+      "x.strip(x)",
+      "x.lstrip('b')",
+      "x.split('b')",
+      "x.split()",
+      "x.upper()",
+      "x.splitlines()",
+      "x.title()",
+      "x.replace('a', 'b')",
+      "x.replace('b', 'c')",
+      "x.join([x, x])",
+      "x.join('aa')",
+      "x.removeprefix('a')",
+      "x.removesuffix('a')",
+      "x[1:]",
+      "x[::2]",
+      "x[:50000]",
+      "{x: 1}",
+      "dict({x: 1})",
+      "namespace(**{})",
+      "dict(d)",
+      "d.items()",
+      "d.keys()",
+      "d.values() | list",
+      "[d] | tojson",
+      "d[x ~ 'b']",
+      "x[x]",
+      "[x, [x]] | string",
+      "x.find(x)",
+      "x.count('a')",
+      "x.rfind('b')",
+      "x | trim(x)",
+      "x in x",
+      "x == x ~ ''",
+      "x.isspace()",
+      "x.isalpha()",
+      "x if x < x ~ 'b' else 1",
+  };
+  const std::string given =
+      "{% set t = 'a' * 100000 %}{% set l = [t] * 10000 %}{% set d = {t: 1} %}{% set m = [d] * 10000 %}"
+      "{% set tuples = (t,) * 10000 %}{% set ns = namespace(kept=[]) %}";
+  std::vector<std::string> sources;
+  for (const std::string& way : ways) sources.push_back(given + "{% set kept = " + way + " %}{{ kept }}");
+  for (const std::string& way : each) {
+    sources.push_back(given + "{% for x in l %}{% set ns.kept = [ns.kept, " + way + "] %}{% endfor %}");
+    sources.push_back(given + "{% for x in l %}{% if (" + way + ") == 7 %}{% endif %}{% endfor %}");
+  }
+  for (const std::string& source : sources) {
+    SCOPED_TRACE(source.substr(given.size()));
+    Attempts attempts(size_t{64} << 20);
+    const std::clock_t begin = std::clock();
+    attempts.run([&] { ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{})); });
+    EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 2);
+  }
+}
+
 TEST(FuzzJsonl, RandomLines) {
   TempFolder folder;
   put_file(folder / "chat_template.jinja", get_file(kTemplates + "qwen25.jinja"));

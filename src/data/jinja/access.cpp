@@ -1,5 +1,7 @@
 #include "data/jinja/access.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -13,10 +15,10 @@
 namespace ds::jinja {
 namespace {
 
-Value loop_attribute(const Loop& loop, std::string_view name) {
+Value loop_attribute(const Loop& loop, std::string_view name, Budget& budget) {
   auto size = static_cast<int64_t>(loop.items->size());
   auto neighbour = [&](int64_t at) {
-    return at < 0 || at >= size ? Value::undefined("there is no such item")
+    return at < 0 || at >= size ? Value::undefined("there is no such item", budget)
                                 : (*loop.items)[static_cast<size_t>(at)];
   };
   if (name == "index") return Value::of(loop.at + 1);
@@ -33,9 +35,9 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   fault(DS_ERROR_UNSUPPORTED, "loop.{} is unsupported", name);
 }
 
-Value missing(const Value& object, std::string_view name) {
-  return Value::undefined(std::string(object.is_dict() || object.is_space() ? "dict" : object.kind()) + "." +
-                          std::string(name));
+Value missing(const Value& object, std::string_view name, Budget& budget) {
+  const char* const kind = object.is_dict() || object.is_space() ? "dict" : object.kind();
+  return Value::undefined(fmt::format("{}.{}", kind, name), budget);
 }
 
 // The items of what numbers find items in.
@@ -74,14 +76,14 @@ int64_t bound(const Value& given, int64_t otherwise) {
 
 Value attribute(const Value& object, std::string_view name, Budget& budget) {
   require_defined(object);
-  if (object.is_loop()) return loop_attribute(object.loop(), name);
+  if (object.is_loop()) return loop_attribute(object.loop(), name, budget);
   if (name.starts_with("_") || is_of_python(object, name))
     fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
   if (is_method(object, name)) return Value::of(Function{"method"});  // true, and nothing else
-  if (!object.is_dict() && !object.is_space()) return missing(object, name);
+  if (!object.is_dict() && !object.is_space()) return missing(object, name, budget);
   budget.work(object.members().items.size() / 8);
   const Value* found = object.members().find(name);
-  return found ? *found : missing(object, name);
+  return found ? *found : missing(object, name, budget);
 }
 
 Value item(const Value& object, const Value& index, Budget& budget) {
@@ -90,23 +92,23 @@ Value item(const Value& object, const Value& index, Budget& budget) {
   if (items && (index.is_int() || index.is_bool())) {
     auto size = static_cast<int64_t>(items->size());
     int64_t at = index.integer() < 0 ? index.integer() + size : index.integer();
-    if (at < 0 || at >= size) return Value::undefined("list." + std::to_string(index.integer()));
+    if (at < 0 || at >= size) return Value::undefined(fmt::format("list.{}", index.integer()), budget);
     return (*items)[static_cast<size_t>(at)];
   }
   if (object.is_text() && (index.is_int() || index.is_bool())) {
     const std::string& text = object.text();
     budget.work(text.size() / 16 + 1);
     int64_t size = length(text), at = index.integer() < 0 ? index.integer() + size : index.integer();
-    if (at < 0 || at >= size) return Value::undefined("str." + std::to_string(index.integer()));
+    if (at < 0 || at >= size) return Value::undefined(fmt::format("str.{}", index.integer()), budget);
     size_t begin = offset_of(text, at);
     std::string_view rest = std::string_view(text).substr(begin);
-    return Value::of(std::string(rest.substr(0, offset_of(rest, 1))));
+    return Value::of(std::string(rest.substr(0, offset_of(rest, 1))), budget);
   }
-  if (!index.is_text()) return missing(object, index.str(budget));
+  if (!index.is_text()) return missing(object, index.str(budget), budget);
   if (object.is_dict()) {
     budget.work(object.members().items.size() / 8);
     const Value* found = object.members().find(index.text());
-    return found ? *found : missing(object, index.text());
+    return found ? *found : missing(object, index.text(), budget);
   }
   return attribute(object, index.text(), budget);
 }
@@ -140,9 +142,9 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
   budget.work(text.size() / 16);
   budget.memory(text.size());
   if (by == 1) {
-    if (places.empty()) return Value::of(std::string());
+    if (places.empty()) return Value::paid({});
     size_t from = offset_of(text, first);
-    return Value::of(std::string(text.substr(from, offset_of(text.substr(from), last - first))));
+    return Value::paid(std::string(text.substr(from, offset_of(text.substr(from), last - first))));
   }
   std::vector<std::string_view> characters;
   budget.memory(text.size() * sizeof(std::string_view));
@@ -152,7 +154,7 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
   }
   std::string out;
   for (int64_t at : places) out += characters[static_cast<size_t>(at)];
-  return Value::of(std::move(out));
+  return Value::paid(std::move(out));
 }
 
 }  // namespace ds::jinja

@@ -222,7 +222,7 @@ ExpressionPtr ExpressionParser::primary() {
     case Token::Kind::string: {
       std::string text;
       while (peek().kind == Token::Kind::string) text += take().text;
-      return constant(Value::of(std::move(text)));
+      return constant(Value::paid(std::move(text)));
     }
     case Token::Kind::integer:
     case Token::Kind::real:

@@ -36,7 +36,8 @@ struct Filter {
 Value trim(V value, A a, B budget) {
   std::string text = value.str(budget);
   bool given = a.has(0) && !a.at(0).is_none();
-  return text_value(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
+  budget.work(given ? a.text(0).size() : 0);
+  return Value::of(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
 }
 
 Value count(V value, A, B) {
@@ -51,7 +52,7 @@ Value count(V value, A, B) {
 
 Value otherwise(V value, A a, B) {
   bool missing = value.is_undefined() || (a.flag(1, false) && !value.truth());
-  return missing ? a.value(0, Value::of(std::string())) : value;
+  return missing ? a.value(0, Value::paid({})) : value;
 }
 
 Value text_joined(V value, A a, B budget) {
@@ -64,7 +65,7 @@ Value text_joined(V value, A a, B budget) {
     first = false;
     out += part;
   }
-  return Value::of(std::move(out));
+  return Value::paid(std::move(out));
 }
 
 Value json(V value, A a, B budget) {
@@ -87,20 +88,20 @@ Value json(V value, A a, B budget) {
     style.colon = marks[1].str(budget);
   }
   style.sort_keys = a.flag(3, false);
-  return Value::of(to_json(value, style, budget));
+  return Value::paid(to_json(value, style, budget));
 }
 
 Value first(V value, A, B budget) {
   const Given all = give(value, budget);
   if (!all.items.empty()) return all.items.front();
   tell(all.end);
-  return Value::undefined("the first item of an empty sequence");
+  return Value::undefined("the first item of an empty sequence", budget);
 }
 
 Value last(V value, A, B budget) {
   if (value.is_series(Series::Kind::generator)) fault(DS_ERROR_CONFIG, "a generator cannot be reversed");
   Values all = iterate(value, budget);
-  return all.empty() ? Value::undefined("the last item of an empty sequence") : all.back();
+  return all.empty() ? Value::undefined("the last item of an empty sequence", budget) : all.back();
 }
 
 Value reversed(V value, A, B budget) {
@@ -111,7 +112,7 @@ Value reversed(V value, A, B budget) {
   if (!value.is_text()) return Value::generator(std::move(all));
   std::string out;
   for (const Value& one : all) out += one.text();
-  return text_value(std::move(out), budget);
+  return Value::of(std::move(out), budget);
 }
 
 Value members(V value, A, B budget) {
@@ -204,12 +205,13 @@ Value indented(V value, A a, B budget) {
     if (i > 0 && (blank || !lines[i].empty())) out += indent;
     out += lines[i];
   }
-  return Value::of(std::move(out));
+  return Value::paid(std::move(out));
 }
 
 Value text_replaced(V value, A a, B budget) {
-  Value text = Value::of(value.str(budget));
-  Values arguments{Value::of(a.at(0).str(budget)), Value::of(a.at(1).str(budget))};
+  const auto text_of = [&](V one) { return one.is_text() ? one : Value::of(one.str(budget), budget); };
+  const Value text = text_of(value);
+  Values arguments{text_of(a.at(0)), text_of(a.at(1))};
   if (a.has(2) && !a.at(2).is_none()) arguments.push_back(a.at(2));
   return call_method(text, "replace", {std::move(arguments), {}}, budget);
 }
@@ -223,15 +225,15 @@ const std::vector<Filter>& filters() {
       {"d", {"default_value", "boolean"}, otherwise},
       {"join", {"d", "attribute"}, text_joined},
       {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, json},
-      {"upper", {}, [](V v, A, B b) { return text_value(upper(v.str(b)), b); }},
-      {"lower", {}, [](V v, A, B b) { return text_value(lower(v.str(b)), b); }},
-      {"capitalize", {}, [](V v, A, B b) { return text_value(capitalize(v.str(b)), b); }},
+      {"upper", {}, [](V v, A, B b) { return Value::of(upper(v.str(b)), b); }},
+      {"lower", {}, [](V v, A, B b) { return Value::of(lower(v.str(b)), b); }},
+      {"capitalize", {}, [](V v, A, B b) { return Value::of(capitalize(v.str(b)), b); }},
       {"first", {}, first},
       {"last", {}, last},
       {"list", {}, [](V v, A, B b) { return Value::list(iterate(v, b)); }},
       {"reverse", {}, reversed},
       {"items", {}, members},
-      {"string", {}, [](V v, A, B b) { return Value::of(v.str(b)); }},
+      {"string", {}, [](V v, A, B b) { return v.is_text() ? v : Value::of(v.str(b), b); }},
       {"int", {"default"}, as_integer},
       {"float", {"default"}, as_real},
       {"abs", {}, magnitude},

@@ -32,21 +32,27 @@ Value range(Arguments a, Budget& budget) {
   return Value::series(Series::Kind::range, std::move(out));
 }
 
-std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view function) {
+std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view function,
+                                                       Budget& budget) {
   std::vector<std::pair<std::string, Value>> out;
   if (a.placed().size() > 1)
     fault(DS_ERROR_CONFIG, "{} takes one mapping, got {}", function, a.placed().size());
   if (!a.placed().empty()) {
     if (!a.placed()[0].is_dict())
       fault(DS_ERROR_UNSUPPORTED, "{} of a {} is unsupported", function, a.placed()[0].kind());
-    out = a.placed()[0].members().items;
+    for (const auto& one : a.placed()[0].members().items) {
+      budget.memory(sizeof one + one.first.size());
+      out.push_back(one);
+    }
   }
   for (const auto& [name, value] : a.named()) {
+    budget.work(out.size() / 8);
     auto known =
         std::find_if(out.begin(), out.end(), [&, &key = name](const auto& o) { return o.first == key; });
     if (known != out.end()) {
       known->second = value;
     } else {
+      budget.memory(sizeof out[0] + name.size());
       out.emplace_back(name, value);
     }
   }
@@ -66,8 +72,7 @@ Value date_text(Arguments a, Budget& budget) {
   locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
   size_t size = strftime_l(out.data(), out.size(), format.c_str(), &local, plain);
   freelocale(plain);
-  budget.memory(size);
-  return Value::of(std::string(out.data(), size));
+  return Value::of(std::string(out.data(), size), budget);
 }
 
 constexpr std::string_view kFunctions[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
@@ -87,14 +92,13 @@ std::string_view function_name(std::string_view name) {
 Value call_function(std::string_view name, Arguments a, Budget& budget) {
   budget.memory((a.placed().size() + a.named().size()) * sizeof(Value));
   if (name == "range") return range(std::move(a), budget);
-  if (name == "dict") return Value::dict(named_pairs(a, name));
+  if (name == "dict") return Value::dict(named_pairs(a, name, budget));
   if (name == "strftime_now") return date_text(std::move(a), budget);
   if (name == "namespace") {
-    auto items = named_pairs(a, name);
+    auto items = named_pairs(a, name, budget);
     for (const auto& [key, value] : items) {
       if (key.starts_with("_")) fault(DS_ERROR_CONFIG, "attribute '{}' cannot be set", key);
     }
-    budget.memory(items.size() * sizeof(items[0]));
     return Value::space(std::move(items));
   }
   if (name != "raise_exception")

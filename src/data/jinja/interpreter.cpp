@@ -179,7 +179,7 @@ void Interpreter::set(const Statement& one, Scope& scope) {
 
 void Interpreter::set_block(const Statement& one, Scope& scope) {
   Scope inner{&scope};
-  Value made = Value::of(captured(one.bodies[0], inner));
+  Value made = Value::paid(captured(one.bodies[0], inner));
   if (const Expression* filter = one.expressions[0].get()) {
     std::vector<const Expression*> filters;  // from the innermost on
     for (const Expression* at = filter; at; at = at->in[0].get()) filters.push_back(at);
@@ -249,7 +249,7 @@ Value Interpreter::value(const Expression& e, const Scope& scope) {
     }
     case NodeKind::condition:
       if (value(*e.in[1], scope).truth()) return value(*e.in[0], scope);
-      return e.in[2] ? value(*e.in[2], scope) : Value::undefined("the value of an if without else");
+      return e.in[2] ? value(*e.in[2], scope) : Value::undefined("the value of an if without else", budget_);
   }
   return {};
 }
@@ -258,7 +258,7 @@ Value Interpreter::name(const Expression& e, const Scope& scope) {
   if (const Value* found = scope.find(e.text)) return *found;
   if (std::string_view function = function_name(e.text); !function.empty())
     return Value::of(Function{function});
-  return Value::undefined(e.text);
+  return Value::undefined(e.text, budget_);
 }
 
 Value Interpreter::dict(const Expression& e, const Scope& scope) {
@@ -341,12 +341,12 @@ Value Interpreter::call_macro(const Macro& macro, const Arguments& given) {
   arguments.expect("macro " + macro.name, {macro.parameters.begin(), macro.parameters.end()});
   Scope scope{&root_};
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
-    Value one = arguments.value(i, Value::undefined(macro.parameters[i]));
+    Value one = arguments.value(i, Value::undefined(macro.parameters[i], budget_));
     if (!arguments.has(i) && macro.defaults[i]) one = value(*macro.defaults[i], scope);
     scope.set(macro.parameters[i], std::move(one));
   }
   budget_.memory(sizeof(Scope) + macro.parameters.size() * sizeof(Value));
-  return Value::of(captured(*macro.body, scope));
+  return Value::paid(captured(*macro.body, scope));
 }
 
 }  // namespace ds::jinja

@@ -79,7 +79,7 @@ Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attri
 // What an item is compared by.
 Value key_of(V one, V path, bool case_sensitive, B budget) {
   Value key = path.is_undefined() || path.is_none() ? one : path_of(one, path, budget);
-  return key.is_text() && !case_sensitive ? Value::of(lower(key.text())) : key;
+  return key.is_text() && !case_sensitive ? Value::of(lower(key.text()), budget) : key;
 }
 
 std::vector<std::pair<Value, Value>> keyed(V value, V path, bool case_sensitive, B budget) {
@@ -122,7 +122,7 @@ Value unique(V value, Arguments a, B budget) {
 Value extreme(V value, Arguments a, B budget, bool largest) {
   a.expect(largest ? "max" : "min", {"case_sensitive", "attribute"});
   auto all = keyed(value, a.value(1, Value::none()), a.flag(0, false), budget);
-  if (all.empty()) return Value::undefined("an item of an empty sequence");
+  if (all.empty()) return Value::undefined("an item of an empty sequence", budget);
   size_t best = 0;
   for (size_t i = 1; i < all.size(); ++i) {
     bool better =
@@ -195,12 +195,13 @@ Value path_of(const Value& one, const Value& path, Budget& budget) {
   budget.work(1);
   if (!path.is_text()) return item(one, path, budget);
   Value out = one;
-  for (const std::string& part : split_text(path.text(), ".", -1)) {
+  budget.work(path.text().size() / 32);
+  for (std::string& part : split_text(path.text(), ".", -1)) {
     budget.work(1);
     int64_t number = 0;
     auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
     bool whole = error == std::errc() && end == part.data() + part.size();
-    out = item(out, whole ? Value::of(number) : Value::of(part), budget);
+    out = item(out, whole ? Value::of(number) : Value::of(std::move(part), budget), budget);
   }
   return out;
 }

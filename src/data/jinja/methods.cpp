@@ -28,19 +28,20 @@ Value text_list(std::vector<std::string> parts, Budget& budget) {
   Values out;
   budget.memory(parts.size() * (sizeof(Value) + sizeof(std::string)));
   budget.work(parts.size());
-  for (std::string& part : parts) out.push_back(Value::of(std::move(part)));
+  for (std::string& part : parts) out.push_back(Value::paid(std::move(part)));
   return Value::list(std::move(out));
 }
 
 Value stripped(const Value& object, const Arguments& a, Budget& budget, Side side) {
   bool given = a.has(0) && !a.at(0).is_none();
-  return text_value(std::string(strip(object.text(), side, given ? &a.text(0) : nullptr)), budget);
+  budget.work(given ? a.text(0).size() : 0);
+  return Value::of(std::string(strip(object.text(), side, given ? &a.text(0) : nullptr)), budget);
 }
 
 Value split(const Value& object, const Arguments& a, Budget& budget, bool right) {
   const std::string& text = object.text();
   budget.work(text.size() / 8);
-  budget.memory(text.size());
+  budget.memory(text.size());  // of all parts
   int64_t most = a.integer(1, -1);
   if (!a.has(0) || a.at(0).is_none()) {
     if (right && most >= 0) fault(DS_ERROR_UNSUPPORTED, "rsplit by spaces with maxsplit is unsupported");
@@ -54,9 +55,10 @@ Value split(const Value& object, const Arguments& a, Budget& budget, bool right)
 }
 
 // Whether the text begins or ends with an argument, or one of a tuple.
-bool has_end(const Value& object, const Arguments& a, bool begin) {
+bool has_end(const Value& object, const Arguments& a, Budget& budget, bool begin) {
   auto one = [&](const Value& part) {
     if (!part.is_text()) fault(DS_ERROR_CONFIG, "startswith and endswith need a str, got a {}", part.kind());
+    budget.work(part.text().size() / 64 + 1);
     return begin ? object.text().starts_with(part.text()) : object.text().ends_with(part.text());
   };
   if (!a.at(0).is_list()) return one(a.at(0));
@@ -86,7 +88,7 @@ Value replaced(const Value& object, const Arguments& a, Budget& budget) {
   int64_t most = a.integer(2, -1), times = count_of(object.text(), a.text(0));
   if (most >= 0) times = std::min(times, most);
   budget.memory(object.text().size() + static_cast<size_t>(times) * a.text(1).size());
-  return Value::of(replace_text(object.text(), a.text(0), a.text(1), most));
+  return Value::paid(replace_text(object.text(), a.text(0), a.text(1), most));
 }
 
 Value joined(const Value& object, const Arguments& a, Budget& budget) {
@@ -99,7 +101,7 @@ Value joined(const Value& object, const Arguments& a, Budget& budget) {
     first = false;
     out += part.text();
   }
-  return Value::of(std::move(out));
+  return Value::paid(std::move(out));
 }
 
 // Whether the text is not empty and all of its ASCII characters are of a class; others are refused.
@@ -137,12 +139,12 @@ const std::array<Method, 25>& text_methods() {
          b.memory(o.text().size() * 32);
          return text_list(split_lines(o.text()), b);
        }},
-      {"startswith", {"prefix"}, [](V o, A a, B) { return Value::of(has_end(o, a, true)); }},
-      {"endswith", {"suffix"}, [](V o, A a, B) { return Value::of(has_end(o, a, false)); }},
-      {"upper", {}, [](V o, A, B b) { return text_value(upper(o.text()), b); }},
-      {"lower", {}, [](V o, A, B b) { return text_value(lower(o.text()), b); }},
-      {"capitalize", {}, [](V o, A, B b) { return text_value(capitalize(o.text()), b); }},
-      {"title", {}, [](V o, A, B b) { return text_value(title(o.text()), b); }},
+      {"startswith", {"prefix"}, [](V o, A a, B b) { return Value::of(has_end(o, a, b, true)); }},
+      {"endswith", {"suffix"}, [](V o, A a, B b) { return Value::of(has_end(o, a, b, false)); }},
+      {"upper", {}, [](V o, A, B b) { return Value::of(upper(o.text()), b); }},
+      {"lower", {}, [](V o, A, B b) { return Value::of(lower(o.text()), b); }},
+      {"capitalize", {}, [](V o, A, B b) { return Value::of(capitalize(o.text()), b); }},
+      {"title", {}, [](V o, A, B b) { return Value::of(title(o.text()), b); }},
       {"replace", {"old", "new", "count"}, replaced},
       {"join", {"iterable"}, joined},
       {"find", {"sub"}, [](V o, A a, B) { return place_found(o, a, false); }},
@@ -164,13 +166,13 @@ const std::array<Method, 25>& text_methods() {
        {"prefix"},
        [](V o, A a, B b) {
          bool there = o.text().starts_with(a.text(0));
-         return text_value(o.text().substr(there ? a.text(0).size() : 0), b);
+         return Value::of(o.text().substr(there ? a.text(0).size() : 0), b);
        }},
       {"removesuffix",
        {"suffix"},
        [](V o, A a, B b) {
          bool there = !a.text(0).empty() && o.text().ends_with(a.text(0));
-         return text_value(o.text().substr(0, o.text().size() - (there ? a.text(0).size() : 0)), b);
+         return Value::of(o.text().substr(0, o.text().size() - (there ? a.text(0).size() : 0)), b);
        }},
   }};
   return all;
@@ -181,7 +183,7 @@ Value pairs(const Value& object, Budget& budget) {
   budget.memory(object.members().items.size() * 6 * sizeof(Value));
   budget.work(object.members().items.size());
   for (const auto& [key, value] : object.members().items)
-    out.push_back(Value::list({Value::of(key), value}, true));
+    out.push_back(Value::list({Value::of(key, budget), value}, true));
   return Value::series(Series::Kind::dict_items, std::move(out));
 }
 

@@ -68,7 +68,7 @@ Value repeated(const Value& sequence, int64_t times, Budget& budget) {
     std::string out;
     out.reserve(bytes);
     for (size_t i = 0; i < count && one > 0; ++i) out += sequence.text();
-    return Value::of(std::move(out));
+    return Value::paid(std::move(out));
   }
   Values out;
   for (size_t i = 0; i < count && one > 0; ++i) {
@@ -80,7 +80,7 @@ Value repeated(const Value& sequence, int64_t times, Budget& budget) {
 Value added(const Value& a, const Value& b, Budget& budget) {
   if (a.is_text() && b.is_text()) {
     budget.memory(a.text().size() + b.text().size());
-    return Value::of(a.text() + b.text());
+    return Value::paid(a.text() + b.text());
   }
   if (!a.is_list() || !b.is_list() || a.items().tuple != b.items().tuple) refuse("+", a, b);
   Values out = a.items().items;
@@ -93,9 +93,7 @@ Value added(const Value& a, const Value& b, Budget& budget) {
 
 Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budget) {
   if (mark == "~") {
-    std::string out = a.str(budget) + b.str(budget);
-    budget.memory(out.size());
-    return Value::of(std::move(out));
+    return Value::of(a.str(budget) + b.str(budget), budget);
   }
   if (a.is_number() && b.is_number()) {
     bool real = a.is_real() || b.is_real() || mark == "/";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "core/base/utf8.h"
 #include "data/jinja/fault.h"
@@ -106,7 +107,12 @@ bool is_space(char32_t c) {
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string* chars) {
-  auto gone = [&](std::string_view one) { return chars ? chars->find(one) != chars->npos : any_space(one); };
+  std::set<std::string_view> given;
+  for (std::string_view rest = chars ? std::string_view(*chars) : ""; !rest.empty();) {
+    given.insert(rest.substr(0, sequence(rest)));
+    rest.remove_prefix(sequence(rest));
+  }
+  auto gone = [&](std::string_view one) { return chars ? given.contains(one) : any_space(one); };
   while (side != Side::right && !text.empty()) {
     std::string_view one = text.substr(0, sequence(text));
     if (!gone(one)) break;

@@ -75,10 +75,7 @@ Value Value::from_json(const Json& json, Budget& budget, int depth) {
   if (json.is_integer()) return of(json.integer());
   if (json.is_infinity()) return of(json.is_negative_infinity() ? -HUGE_VAL : HUGE_VAL);
   if (json.is_number()) return of(json.number());
-  if (json.is_string()) {
-    budget.memory(json.string().size());
-    return of(json.string());
-  }
+  if (json.is_string()) return of(json.string(), budget);
   if (json.is_array()) {
     budget.memory(json.array().size() * sizeof(Value));
     Values items;
@@ -284,13 +281,13 @@ Given give(const Value& value, Budget& budget) {
     out = read(value.series());
     end = value.series().end;
   } else if (value.is_dict()) {
-    for (const auto& [key, one] : value.members().items) out.push_back(Value::of(key));
+    for (const auto& [key, one] : value.members().items) out.push_back(Value::of(key, budget));
   } else if (value.is_text()) {
     std::string_view text = value.text();
     budget.memory(text.size() * (sizeof(Value) + sizeof(std::string)));
     while (!text.empty()) {
       size_t length = std::max<size_t>(utf8_sequence(text), 1);
-      out.push_back(Value::of(std::string(text.substr(0, length))));
+      out.push_back(Value::paid(std::string(text.substr(0, length))));
       text.remove_prefix(length);
     }
   } else {
@@ -327,11 +324,6 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
   }
   if (all.is_series()) tell(all.series().end);
   return false;
-}
-
-Value text_value(std::string text, Budget& budget) {
-  budget.memory(text.size());
-  return Value::of(std::move(text));
 }
 
 }  // namespace ds::jinja

@@ -61,14 +61,21 @@ class Value {
   using Text = std::shared_ptr<const std::string>;
 
   Value() : value_(Undefined{}) {}
-  static Value undefined(std::string name) {
+  static Value undefined(std::string name, Budget& budget) {
+    budget.memory(name.size());
     return Value(Undefined{std::make_shared<const std::string>(std::move(name))});
   }
   static Value none() { return Value(nullptr); }
   static Value of(bool value) { return Value(value); }
   static Value of(int64_t value) { return Value(value); }
   static Value of(double value) { return Value(value); }
-  static Value of(std::string value) { return Value(std::make_shared<const std::string>(std::move(value))); }
+  // A text pays for its bytes, whoever makes it; paid: they were paid before it was made, or are the
+  // template's.
+  static Value of(std::string text, Budget& budget) {
+    budget.memory(text.size());
+    return paid(std::move(text));
+  }
+  static Value paid(std::string text) { return Value(std::make_shared<const std::string>(std::move(text))); }
   static Value of(Function value) { return Value(value); }
   static Value of(std::shared_ptr<Loop> value) { return Value(std::move(value)); }
   static Value of(const Macro* value) { return Value(value); }
@@ -157,8 +164,5 @@ Given give(const Value& value, Budget& budget);
 bool contains(const Value& all, const Value& one, Budget& budget);
 // A float as Python writes it, with a point or an exponent.
 std::string real_text(double value);
-
-// A text that counts as memory of the rendering.
-Value text_value(std::string text, Budget& budget);
 
 }  // namespace ds::jinja
