@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -14,6 +16,10 @@
 
 namespace ds {
 namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr int kDigits = 10;
+constexpr int64_t kLastSecond = 9'999'999'999;
 
 constexpr std::array<uint32_t, 256> crc_table = [] {
   std::array<uint32_t, 256> table{};
@@ -66,18 +72,34 @@ std::string host_name() {
   return name.data();
 }
 
+// The second in the name of a new file. TensorBoard reads the files of a folder in the order of their names,
+// so it is later than those of all files that are there, whatever the clock of this host says.
+int64_t second_of_new(const std::string& folder) {
+  auto second = static_cast<int64_t>(wall_seconds());
+  for (const std::string& name : list_folder(folder)) {
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string_view digits = std::string_view(name).substr(kPrefix.size(), kDigits);
+    int64_t other = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), other);
+    if (error == std::errc() && end == digits.data() + kDigits && other < kLastSecond)
+      second = std::max(second, other + 1);
+  }
+  return second;
+}
+
 // Creates a file that did not exist, so that two writers in one second do not share one.
 File create_event_file(const std::string& folder) {
+  const int64_t second = second_of_new(folder);
   for (int attempt = 0; attempt < 1000; ++attempt) {
-    std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder,
-                                   static_cast<int64_t>(wall_seconds()), host_name(), ::getpid(), attempt);
+    std::string path = fmt::format("{}/{}{:0{}}.{}.{}.{}", folder, kPrefix, second, kDigits, host_name(),
+                                   ::getpid(), attempt);
     try {
       return File(path, File::Mode::create);
     } catch (const Error&) {
       if (!name_exists(path)) throw;
     }
   }
-  raise(DS_ERROR_IO, "{}: 1000 event files of this second exist", folder);
+  raise(DS_ERROR_IO, "{}: 1000 event files of second {} exist", folder, second);
 }
 
 std::string record_of(std::string_view event) {
@@ -85,7 +107,8 @@ std::string record_of(std::string_view event) {
   return length + raw(masked_crc(length)) + std::string(event) + raw(masked_crc(event));
 }
 
-// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5}
+// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+//        SessionLog session_log = 7}; SessionLog {enum status = 1 {START = 1}}
 // Summary {repeated Value value = 1}; Value {string tag = 1; float simple_value = 2}
 std::string scalar_record(std::string_view tag, int64_t step, double value) {
   std::string item = bytes_field(1, tag) + float_field(2, static_cast<float>(value));
@@ -101,8 +124,13 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& folder) : file_(create_event_file(folder), 0) {
+EventFile::EventFile(const std::string& folder, std::optional<int64_t> goes_on_from)
+    : file_(create_event_file(folder), 0) {
   file_.append(record_of(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2")));
+  if (goes_on_from) {
+    file_.append(record_of(double_field(1, wall_seconds()) + integer_field(2, *goes_on_from + 1) +
+                           bytes_field(7, integer_field(1, 1))));
+  }
 }
 
 void EventFile::scalar(std::string_view tag, int64_t step, double value) {

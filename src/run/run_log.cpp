@@ -64,7 +64,13 @@ RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int
   }
   if (config.jsonl_monitor.enabled)
     dispensable([&] { lines_.emplace(folder_of(config.jsonl_monitor) + "/metrics.jsonl", first); });
-  if (config.tensorboard.enabled) dispensable([&] { events_.emplace(folder_of(config.tensorboard)); });
+  if (config.tensorboard.enabled) {
+    // In a folder that is not the run's, files may be those of other runs: a new run leaves them whole.
+    const bool goes_on = first > 0 || config.tensorboard.output_path.empty();
+    dispensable([&] {
+      events_.emplace(folder_of(config.tensorboard), goes_on ? std::optional(first) : std::nullopt);
+    });
+  }
 }
 
 void RunLog::print(std::string_view text) {

@@ -281,6 +281,7 @@ struct Event {
   int64_t step = 0;
   std::string version, tag;
   float value = 0;
+  int64_t status = 0;  // of a session log
 };
 
 void decode(std::string_view message, int depth, Event& event) {
@@ -300,6 +301,12 @@ void decode(std::string_view message, int depth, Event& event) {
       case 0 * 1000 + 5 * 8 + 2:
         decode(d.bytes(d.varint()), 1, event);
         break;  // summary
+      case 0 * 1000 + 7 * 8 + 2:
+        decode(d.bytes(d.varint()), 3, event);
+        break;  // session log
+      case 3 * 1000 + 1 * 8 + 0:
+        event.status = static_cast<int64_t>(d.varint());
+        break;
       case 1 * 1000 + 1 * 8 + 2:
         decode(d.bytes(d.varint()), 2, event);
         break;  // value
@@ -349,6 +356,29 @@ TEST(EventFile, DecodesWithChecks) {
   EXPECT_EQ(events[10].value, -0.5f);
   EXPECT_NE(std::filesystem::path(path).filename().string().find("events.out.tfevents."), std::string::npos);
   EXPECT_THROW(EventFile("/nowhere/at/all"), Error);
+}
+
+// TensorBoard drops steps of earlier files from that of a START event on, and reads files by their names.
+TEST(EventFile, ARunThatGoesOnTakesBackLaterSteps) {
+  test::TempFolder folder;
+  const std::string late = folder.path() + "/events.out.tfevents.4000000000.a-host.1.0";
+  write_file_atomic(late, "");
+  write_file_atomic(folder.path() + "/events.out.tfevents.not-a-number", "");
+  std::string path;
+  {
+    EventFile events(folder.path(), 20);
+    path = events.path();
+    EXPECT_GT(path, late);
+    EXPECT_GT(EventFile(folder.path()).path(), path);
+  }
+  const std::string bytes = content(path);
+  Decoder file{bytes};
+  std::vector<Event> events(2);
+  for (Event& event : events) decode(file.record(), 0, event);
+  EXPECT_TRUE(file.rest.empty());
+  EXPECT_EQ(events[0].status, 0);
+  EXPECT_EQ(events[1].step, 21);
+  EXPECT_EQ(events[1].status, 1);
 }
 
 TEST(Progress, PlainLines) {
