@@ -520,9 +520,9 @@ static ds_status call_progress(const ds_run_progress* now, void* user_data) {
     keep_exception();
     status = DS_ERROR_USER;
   } else if (fn) {
-    PyObject* result = PyObject_CallFunction(fn, "LLLddddddd", (long long)now->step, (long long)now->steps,
-                                             (long long)now->samples, now->loss, now->heldout_loss, now->grad_norm,
-                                             now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
+    PyObject* result = PyObject_CallFunction(
+        fn, "LLLddddddd", (long long)now->step, (long long)now->steps, (long long)now->samples, now->loss,
+        now->heldout_loss, now->grad_norm, now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
     if (result == Py_False) status = DS_ERROR_USER;
     if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
       double rate = PyFloat_AsDouble(result);

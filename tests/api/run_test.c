@@ -39,8 +39,8 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
-/* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok}, {run.train.user}, {run.train.stop},
- * {run.train.state} and {run.tokenize.stop}. */
+/* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok}, {run.train.user},
+ * {run.train.stop}, {run.train.state} and {run.tokenize.stop}. */
 int main(int argc, char** argv) {
   char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL, *again = NULL;
   record seen = {0, 0, 30, 0, 0};
