@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <signal.h>
 
+#include <set>
+
 namespace ds {
 namespace {
 
@@ -19,8 +21,20 @@ std::string left_alone(int rank, const std::string& on) {
                      kStoppedCode);
 }
 
+int cause_of(const std::map<int, int>& lost, int rank) {
+  std::set<int> seen{rank};
+  int cause = -1;
+  for (auto at = lost.find(rank); at != lost.end() && seen.insert(at->second).second; at = lost.find(cause))
+    cause = at->second;
+  return cause;
+}
+
 bool Blame::add(const RankFailure& failure) {
-  if (first_ && weight(failure) <= weight(*first_)) return false;
+  if (failure.because_of >= 0) lost_.emplace(failure.rank, failure.because_of);
+  const bool nearer = first_ && weight(failure) == 1 && weight(*first_) == 1 &&
+                      first_->because_of == failure.rank &&
+                      cause_of(lost_, first_->rank) == failure.because_of;
+  if (first_ && weight(failure) <= weight(*first_) && !nearer) return false;
   first_ = failure;
   return true;
 }

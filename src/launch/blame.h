@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 
@@ -23,10 +24,15 @@ struct RankFailure {
 // Of a rank that ended with kStoppedCode while others went on; `on`: " on host 'NAME'" or "".
 std::string left_alone(int rank, const std::string& on);
 
+// Whose end made `rank` fail, where `lost` has for a rank the one that it named as lost: a rank that lost
+// another one ends the group, and is then lost to the others. -1: nobody's. Ranks that named each other in a
+// circle: the last one before it closes.
+int cause_of(const std::map<int, int>& lost, int rank);
+
 // Which of the failures of a job to name. A rank that failed makes the others fail, often before it has ended
 // itself: so the earliest is not the first. A signal counts most, then an exit, then the exit of a rank that
 // had lost another; SIGTERM counts least, since Slurm sends it to every process of a job that has failed.
-// Among equals the earliest.
+// Among equals the earliest, but of two ranks that had lost another the one whose loss made the other fail.
 class Blame {
  public:
   // Whether it is the one to name now.
@@ -35,6 +41,7 @@ class Blame {
 
  private:
   std::optional<RankFailure> first_;
+  std::map<int, int> lost_;  // because_of, by rank
 };
 
 }  // namespace ds

@@ -153,14 +153,14 @@ void Job::collect(size_t index) {
   if (exited && info.si_status == kStoppedCode && !stopped_)
     stopped_ = {.rank = place.rank, .code = kStoppedCode};
   if (exited && (info.si_status == 0 || info.si_status == kStoppedCode)) return;
-  auto lost = lost_.find(place.rank);
-  std::string after = lost == lost_.end() ? "" : fmt::format(" after it lost rank {}", lost->second);
+  const int cause = cause_of(lost_, place.rank);
+  std::string after = cause < 0 ? "" : fmt::format(" after it lost rank {}", cause);
   std::string log = log_of(place.rank);
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
         fmt::format("rank {}{} {} {}{}{}", place.rank, on_host(place),
                     exited ? "exited with code" : "was killed by signal", info.si_status, after,
                     log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
-        lost == lost_.end() ? -1 : lost->second});
+        cause});
 }
 
 // Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too, end soon.

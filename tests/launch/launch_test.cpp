@@ -127,6 +127,12 @@ TEST(Launch, NamesTheRankThatFailedFirst) {
   outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || " + lost + "; exit 0");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 1 after it lost rank 1\n");
+  // Rank 0 lost rank 1, which stands still, and ended the group, which rank 2 was the first to leave.
+  outcome = shell(
+      {.ranks = 3, .job = {.grace_ms = 300, .term_ms = 300}},
+      "case $RANK in 0) exec bash -c 'printf \"0 1\" >&${DS_LAUNCHER_PIPE%%:*}; sleep 0.4; exit 1';; "
+      "1) sleep 5;; 2) exec bash -c 'sleep 0.2; printf \"2 0\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1';; esac");
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 2 exited with code 1 after it lost rank 1\n");
 }
 
 // Rank 1 outlives the patience after rank 0's failure, which was rank 1's doing as far as rank 0 knew, and

@@ -67,5 +67,20 @@ TEST(Blame, CountsOverStreams) {
   EXPECT_EQ(blame.first()->text, "cause");
 }
 
+// Rank 2 of one host lost rank 0 of another, which had lost rank 1: that one still stands.
+TEST(Blame, FollowsLossesToTheirCause) {
+  EXPECT_EQ(cause_of({{2, 0}, {0, 1}}, 2), 1);
+  EXPECT_EQ(cause_of({{2, 0}, {0, 1}}, 1), -1);
+  EXPECT_EQ(cause_of({{0, 1}, {1, 0}}, 0), 1);
+  EXPECT_EQ(cause_of({{2, 0}, {0, 1}, {1, 0}}, 2), 1);
+  Blame blame;
+  EXPECT_TRUE(blame.add({2, 1, false, "after it lost rank 0", 0}));
+  EXPECT_FALSE(blame.add({3, 1, false, "after it lost rank 2", 2}));
+  EXPECT_TRUE(blame.add({0, 1, false, "after it lost rank 1", 1}));
+  EXPECT_FALSE(blame.add({2, 1, false, "after it lost rank 0", 0}));
+  EXPECT_EQ(blame.first()->rank, 0);
+  EXPECT_TRUE(blame.add({1, 5, false, "exited with code 5"}));
+}
+
 }  // namespace
 }  // namespace ds
