@@ -184,6 +184,13 @@ class Model:
             out.append(Result(losses, routers))
         return out
 
+    def margin(self, rows):
+        """By how much of its largest score a router prefers the last expert that it takes to the first that it leaves, at least."""
+        if self.family != "mixtral":
+            return numpy.inf
+        ordered = numpy.sort(numpy.concatenate([r.routers.reshape(-1, self.experts) for r in self.results(rows)]), -1)
+        return ((ordered[:, -self.chosen] - ordered[:, -self.chosen - 1]) / numpy.abs(ordered).max(-1)).min()
+
     def forward(self, rows):
         """Logarithms of probabilities [tokens, words] of each row, and scores of routers [layers, tokens, experts]."""
         tokens, begins = numpy.array([r.tokens for r in rows]), numpy.array([r.begins for r in rows])

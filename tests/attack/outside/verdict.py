@@ -282,15 +282,18 @@ def model_at(draw, runs, step):
     return draw.model.with_weights(weights)
 
 
-def check_loss(draw, what, got, expected):
+def check_loss(draw, model, rows, what, got, expected):
     diverged = draw.moving and min(got, expected) > DIVERGED
-    require(diverged or library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"{what} {got}, and {expected} is right")
+    # A rounding sends a token to another expert, whose output may be any.
+    undecided = draw.precision != "f32" and model.margin(rows) < TOLERANCE[draw.precision]
+    require(diverged or undecided or library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"{what} {got}, and {expected} is right")
 
 
 def check_step(draw, model, steps, made, k):
     if model is None or steps[k].skipped:
         return
-    check_loss(draw, f"step {k + 1} has the loss", float(made[k + 1][0]), step_loss(draw, model, steps[k].leaves))
+    rows = [row for leaf in steps[k].leaves for row in leaf]
+    check_loss(draw, model, rows, f"step {k + 1} has the loss", float(made[k + 1][0]), step_loss(draw, model, steps[k].leaves))
 
 
 def check_losses(draw, text, runs, steps, made, heldout):
@@ -321,7 +324,7 @@ def check_heldout(draw, text, runs, heldout):
         model, got = model_at(draw, runs, step), float(heldout[step])
         if model is None:
             continue
-        check_loss(draw, f"of {targets_of(rows)} targets in {len(rows)} rows step {step} has the held-out loss",
+        check_loss(draw, model, rows, f"of {targets_of(rows)} targets in {len(rows)} rows step {step} has the held-out loss",
                    got, heldout_loss(model, rows))
 
 
