@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/plugin_entry.h"
@@ -46,36 +48,12 @@ std::string text_of(int code) {
   return std::string(text, static_cast<size_t>(length));
 }
 
-pid_t process;  // that initialised MPI; a forked child has no part in it
-
-void finalize() {
-  if (getpid() != process) return;
-  int done = 0;
-  if (MPI_Finalized(&done) == MPI_SUCCESS && !done) MPI_Finalize();
-}
-
-// Joins the job's MPI, unless the host program has.
-bool initialise() {
-  int ready = 0, level = MPI_THREAD_SINGLE;
-  MPI_Initialized(&ready);
-  if (ready) {
-    MPI_Query_thread(&level);
-  } else {
-    StandardFilled filled;  // MPI keeps descriptors of its own
-    int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
-    if (code != MPI_SUCCESS) {
-      open_error = "MPI_Init_thread: " + text_of(code);
-      return false;
-    }
-    process = getpid();
-    std::atexit(finalize);
-  }
-  if (level >= MPI_THREAD_SERIALIZED) return true;
-  open_error = "MPI must be initialised with MPI_THREAD_SERIALIZED or more";
-  return false;
-}
+pid_t process;                       // that initialised MPI; a forked child has no part in it
+std::vector<ds_plugin_link*> links;  // all that were opened: they stay until the process ends
+bool failed = false;                 // a group has ended by an error
 
 int fail(ds_plugin_link* link, const char* call, int code) {
+  failed = true;
   link->error = std::string(call) + ": " + text_of(code);
   return 1;
 }
@@ -116,6 +94,7 @@ void take(ds_plugin_link* link, const MPI_Status& status) {
     std::memcpy(&link->signs[from], text.data(), std::min(text.size(), sizeof(uint64_t)));
   if (status.MPI_TAG == kLeft) link->left[from] = 1;
   if (status.MPI_TAG == kAbort && link->aborted_by < 0) {
+    failed = true;
     link->aborted_by = status.MPI_SOURCE;
     link->reason = text;
   }
@@ -136,9 +115,75 @@ int listen(ds_plugin_link* link) {
   return 0;
 }
 
+// Whether all others of every group have left it, so that they are on their way to the end.
+bool all_have_left() {
+  bool all = true;
+  for (ds_plugin_link* link : links) {
+    if (link->comm == MPI_COMM_NULL || listen(link) != 0) return false;
+    for (int r = 0; r < link->size; ++r) all &= r == link->rank || link->left[static_cast<size_t>(r)] != 0;
+    all &= notes_done(link);
+  }
+  return all;
+}
+
+// MPI_Finalize waits for every rank, also for one that stands still or cannot be reached. So a process whose
+// group has failed calls it only where all others come to it, too; else it ends without, upon which mpirun
+// and srun end the job.
+void finalize() {
+  constexpr std::chrono::milliseconds kPatience{2000}, kNap{5};
+  if (getpid() != process) return;
+  std::lock_guard lock(mutex);
+  int done = 0;
+  if (MPI_Finalized(&done) != MPI_SUCCESS || done) return;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (failed && !all_have_left()) {
+    if (std::chrono::steady_clock::now() > end) return;
+    std::this_thread::sleep_for(kNap);
+  }
+  MPI_Finalize();
+}
+
+// The link's communicator, for which every rank must come; "" or an error.
+std::string duplicate(ds_plugin_link* link, int64_t timeout_ms) {
+  constexpr std::chrono::milliseconds kNap{1};
+  MPI_Request request = MPI_REQUEST_NULL;
+  int code = MPI_Comm_idup(MPI_COMM_WORLD, &link->comm, &request), done = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (code == MPI_SUCCESS && !done) {
+    code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done || code != MPI_SUCCESS) break;
+    if (std::chrono::steady_clock::now() > end)
+      return "not all " + std::to_string(link->size) + " ranks have joined within " +
+             std::to_string(timeout_ms) + " ms";
+    std::this_thread::sleep_for(kNap);
+  }
+  return code == MPI_SUCCESS ? "" : "MPI_Comm_idup: " + text_of(code);
+}
+
+// Joins the job's MPI, unless the host program has.
+bool initialise() {
+  int ready = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&ready);
+  if (ready) {
+    MPI_Query_thread(&level);
+  } else {
+    StandardFilled filled;  // MPI keeps descriptors of its own
+    int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+    if (code != MPI_SUCCESS) {
+      open_error = "MPI_Init_thread: " + text_of(code);
+      return false;
+    }
+    process = getpid();
+    std::atexit(finalize);
+  }
+  if (level >= MPI_THREAD_SERIALIZED) return true;
+  open_error = "MPI must be initialised with MPI_THREAD_SERIALIZED or more";
+  return false;
+}
+
 }  // namespace
 
-int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t, ds_plugin_link** out) {
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeout_ms, ds_plugin_link** out) {
   std::lock_guard lock(mutex);
   *out = nullptr;
   if (*address != '\0') {
@@ -160,10 +205,11 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t, ds_p
   link->signs.resize(static_cast<size_t>(size));
   link->left.resize(static_cast<size_t>(size));
   link->receives.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
-  int code = MPI_Comm_dup(MPI_COMM_WORLD, &link->comm);
-  if (code != MPI_SUCCESS) {
-    open_error = "MPI_Comm_dup: " + text_of(code);
-    delete link;
+  links.push_back(link);  // before the wait: a process that gives it up must not wait in MPI_Finalize
+  const std::string error = duplicate(link, timeout_ms);
+  if (!error.empty()) {
+    open_error = error;
+    failed = true;
     return 1;
   }
   MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
@@ -219,6 +265,7 @@ void beat(ds_plugin_link* link, uint64_t sign) {
 
 void abort_group(ds_plugin_link* link, const char* reason) {
   std::lock_guard lock(mutex);
+  failed = true;
   note_all(link, kAbort, reason);
 }
 
@@ -232,6 +279,9 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(mutex);
   return link->left[static_cast<size_t>(rank)];
 }
+
+// MPI does not say how far a message has come.
+uint64_t moved(ds_plugin_link*, int32_t) { return 0; }
 
 const char* message(ds_plugin_link* link) {
   if (link == nullptr) return open_error.c_str();
