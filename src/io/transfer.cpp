@@ -104,8 +104,9 @@ bool Transfer::submit() {
   while (!waiting_.empty()) {
     int n = io_submit(context_, static_cast<long>(waiting_.size()), waiting_.data());
     if (n == -EINTR) continue;
-    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread refuses, too.
-    if (n == -EAGAIN || n == -EINVAL || n == 0) return false;
+    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread refuses, too. ENOSYS
+    // and EPERM: a sandbox that knows io_setup alone.
+    if (n == -EAGAIN || n == -EINVAL || n == -ENOSYS || n == -EPERM || n == 0) return false;
     if (n < 0) throw std::system_error(-n, std::generic_category());
     waiting_.erase(waiting_.begin(), waiting_.begin() + n);
     in_flight_ += static_cast<size_t>(n);

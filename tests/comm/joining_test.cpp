@@ -1,9 +1,11 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -13,6 +15,7 @@
 
 #include "comm/communicator.h"
 #include "support/errors.h"
+#include "support/refused_call.h"
 #include "support/spawn.h"
 
 // Ranks that stand still, join twice or meet under a name that is not theirs alone: a line each, and nothing
@@ -197,6 +200,17 @@ TEST(ShmJoining, ARankLearnsThatRankZeroDiedWhileJoining) {
   });
   EXPECT_EQ(codes, (std::vector<int>{137, 0}));
   EXPECT_FALSE(name_in_use(url));
+}
+
+TEST(Joining, WhereMemfdIsRefusedRanksShareAnotherFile) {
+  const std::string url = fmt::format("shm://refused-{}", getpid());
+  EXPECT_EQ(test::spawn_processes(2,
+                                  [&](int rank) {
+                                    ASSERT_TRUE(test::refuse_call(SYS_memfd_create, EPERM));
+                                    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+                                    comm->barrier("met");
+                                  }),
+            (std::vector<int>{0, 0}));
 }
 
 TEST(Joining, TimeoutsBeyondTheClockMeanNever) {

@@ -1,8 +1,10 @@
 #include "io/async_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -10,6 +12,8 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "support/file_limit.h"
+#include "support/refused_call.h"
+#include "support/spawn.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -94,6 +98,19 @@ TEST(IoLane, RoundTripDirect) {
   EXPECT_THROW(lane.submit(read_request(file, 0, page.data(), 1000)), Error);
   lane.wait(
       lane.submit(read_request(file, 0, page.data(), 4096)));  // a refused request does not stop the lane
+}
+
+// A sandbox that lets io_setup through.
+TEST(IoLane, WhereSubmitIsRefusedChunksGoThePlainWay) {
+  for (int error : {ENOSYS, EPERM}) {
+    const std::vector<int> codes = test::spawn_processes(1, [&](int) {
+      ASSERT_TRUE(test::refuse_call(SYS_io_submit, error));
+      test::TempFolder folder;
+      File file(folder / "a", File::Mode::create);
+      round_trip(file, 300000, 16384, 8);
+    });
+    EXPECT_EQ(codes, std::vector<int>{0});
+  }
 }
 
 TEST(IoLane, WithoutKernelSupport) {

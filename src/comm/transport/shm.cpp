@@ -25,6 +25,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/memory_file.h"
 #include "core/base/signals.h"
 #include "core/base/trace.h"
 
@@ -150,7 +151,7 @@ class Host {
   // Collects one hello of every other rank, then hands the memory out.
   Fd run() {
     SignalsBlocked blocked(SignalsBlocked::Which::of_writes);  // RLIMIT_FSIZE counts for memory files, too
-    Fd memory(above_standard(memfd_create("libds", MFD_CLOEXEC)));
+    Fd memory(memory_file("libds"));
     if (memory.get() < 0) system_error(name_, "no memory file");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
       system_error(name_, "the memory file cannot grow");

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/memory_file.h"
 #include "core/device/host_device.h"
 
 namespace ds {
@@ -71,7 +71,7 @@ class SeparateDevice::Memory final : public Arena {
 
   void map(int64_t wanted) {
     auto size = static_cast<size_t>(wanted);
-    if (file_ < 0) file_ = above_standard(memfd_create("separate", MFD_CLOEXEC));
+    if (file_ < 0) file_ = memory_file("separate");
     if (file_ < 0) refuse("a file in memory for an arena", wanted);
     if (ftruncate(file_, wanted) != 0) refuse("an arena", wanted);
     void* alias = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
