@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "api/boundary.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
@@ -31,6 +33,7 @@ struct EnvFacts {
   std::string system, cuda = describe_plugin_devices("cuda");
   KernelFacts kernels = kernel_facts();
   int64_t usable_cores = 0, cores = 0, memory = 0, free_memory = 0;
+  std::optional<int64_t> memory_limit;  // the lowest one of the control groups around this process
   // Implementations of each operation, in the order in which they are asked; ref takes every type.
   std::map<std::string, std::vector<std::string>> implementations;
 };
@@ -45,6 +48,8 @@ EnvFacts env_facts() {
   out.cores = sysconf(_SC_NPROCESSORS_ONLN);
   out.memory = sysconf(_SC_PHYS_PAGES) * page;
   out.free_memory = sysconf(_SC_AVPHYS_PAGES) * page;
+  for (const GroupLimit& group : host_memory().groups)
+    out.memory_limit = std::min(group.bytes, out.memory_limit.value_or(group.bytes));
   KernelRegistry registry = built_in_kernels();
   for (const KernelImpl& impl : registry.all()) out.implementations[impl.op].push_back(impl.name);
   return out;
@@ -62,8 +67,11 @@ std::string env_text(const EnvFacts& facts) {
   out += fmt::format("Highway           {}\noneDNN            {}, {}\n", k.highway, k.onednn, k.onednn_isa);
   out += fmt::format("cores             {} of {} online, by the affinity mask\n", facts.usable_cores,
                      facts.cores);
-  out +=
-      fmt::format("memory            {} MiB, {} MiB free\n", facts.memory / kMiB, facts.free_memory / kMiB);
+  out += fmt::format("memory            {} MiB, {} MiB free, control group: {}\n", facts.memory / kMiB,
+                     facts.free_memory / kMiB,
+                     facts.memory_limit
+                         ? fmt::format("at most {} MiB, swap included", *facts.memory_limit / kMiB)
+                         : "no limit");
   out += fmt::format("CUDA              {}\n", facts.cuda);
   out += "communicators\n";
   for (const auto& [url, description] : communicator_forms())
@@ -98,6 +106,7 @@ Json env_json(const EnvFacts& facts) {
   out.set("usable_cores", facts.usable_cores);
   out.set("memory_bytes", facts.memory);
   out.set("free_memory_bytes", facts.free_memory);
+  out.set("memory_limit_bytes", facts.memory_limit ? Json(*facts.memory_limit) : Json());
   out.set("cuda", facts.cuda);
   out.set("communicators", std::move(communicators));
   out.set("kernels", std::move(kernels));

@@ -23,10 +23,14 @@ int64_t times(int64_t bytes, int ranks) {
 
 }  // namespace
 
-MemoryLimit host_limit(int64_t bytes, int ranks, int of_group, const HostMemory& has) {
-  const MemoryLimit group{"host memory of its control group", times(bytes, of_group), has.group, of_group};
+MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has) {
   MemoryLimit machine{"host memory", times(bytes, ranks), has.machine, ranks, has.available};
-  return machine.holds() && !group.holds() ? group : machine;
+  if (!machine.holds()) return machine;
+  for (const GroupLimit& one : has.groups) {
+    MemoryLimit group{"host memory of its control group", times(bytes, one.ranks), one.bytes, one.ranks};
+    if (!group.holds()) return group;
+  }
+  return machine;
 }
 
 std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBudget& budget) {

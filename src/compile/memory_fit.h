@@ -23,9 +23,9 @@ struct MemoryLimit {
 // memory of its own. unbacked: bytes of the plan that have no pages.
 int64_t bytes_on_host(const MemoryPlan& memory, bool own_device_memory, int64_t unbacked = 0);
 
-// The machine's memory, of which each of `ranks` ranks needs so many bytes; less where a control group that
-// `of_group` of these ranks share may use less. What `libds plan` says and what an engine refuses are this.
-MemoryLimit host_limit(int64_t bytes, int ranks, int of_group, const HostMemory& has);
+// The machine's memory, of which each of `ranks` ranks needs so many bytes; or the control group that holds
+// too little for the ranks in it. What `libds plan` says and what an engine refuses are this.
+MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has);
 
 // Those that memory_budget sets, of each tier that has one.
 std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBudget& budget);

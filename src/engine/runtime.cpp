@@ -225,16 +225,34 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
             device_->name(), *free);
     }
   }
-  // A control group may be this rank's alone.
+  HostMemory has = host_memory();
+  for (GroupLimit& group : has.groups) {
+    const auto counted = ranks_of_group_.find(group.id);
+    if (counted != ranks_of_group_.end()) group.ranks = counted->second;
+  }
   const MemoryLimit limit =
-      host_limit(bytes_on_host(memory, free.has_value(), unbacked), comm_.local_size(), 1, host_memory());
+      host_limit(bytes_on_host(memory, free.has_value(), unbacked), comm_.local_size(), has);
   if (!limit.holds())
     raise(DS_ERROR_OUT_OF_MEMORY, "the plan for {} elements {}", elements, limit_text(limit));
+}
+
+// A control group may be one rank's alone, or, as in a container, that of all ranks of a machine. Collective.
+void Runtime::count_groups() {
+  const std::string machine = machine_identity();
+  std::string own;
+  for (const GroupLimit& group : host_memory().groups) own += machine + "/" + group.id + "\n";
+  for (const std::string& text : gather_texts(comm_, own, "control groups of ranks")) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(machine + "/")) ++ranks_of_group_[line.substr(machine.size() + 1)];
+    }
+  }
 }
 
 void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   compare_plans();
   compare_numerics();
+  count_groups();
   RankGroup data = placed_.zero.mesh.data_group();
   groups_.add(data.size, data.stride);
   for (const ParamClass& c : placed_.zero.classes) {

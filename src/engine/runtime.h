@@ -143,6 +143,7 @@ class Runtime {
   void compare_numerics();
   void link_devices();
   std::string first_difference();
+  void count_groups();
   void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
   void start_lanes();
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in) const;
@@ -170,6 +171,7 @@ class Runtime {
   std::string poison_;
   std::vector<Executor*> running_;                // every executor made, for the ledger
   std::map<std::string, CommCount> past_copies_;  // of executors that are no more
+  std::map<std::string, int> ranks_of_group_;     // by the id of a control group around this process
 };
 
 }  // namespace ds

@@ -55,7 +55,7 @@ std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int r
   std::vector<MemoryLimit> out = budget_limits(memory, config.memory_budget);
   const bool cuda = names_cuda(config.device);
   if (own.free) out.push_back({"memory of device " + config.device, memory.total(Tier::device), *own.free});
-  out.push_back(host_limit(bytes_on_host(memory, cuda), local, local, has));
+  out.push_back(host_limit(bytes_on_host(memory, cuda), local, has));
   return out;
 }
 
@@ -294,7 +294,9 @@ Json PlanFit::json() const {
 }
 
 PlanFit plan_fit(const PlanSource& source, const MadePlan& made) {
-  const HostMemory has = host_memory();
+  HostMemory has = host_memory();
+  // As in a container: all ranks of this machine would be in the control groups of this process.
+  for (GroupLimit& group : has.groups) group.ranks = local_ranks(made.config, source.ranks);
   const OwnMemory own = own_memory(made.config, source.rank, local_ranks(made.config, source.ranks));
   PlanFit out;
   out.unknown = own.unknown;

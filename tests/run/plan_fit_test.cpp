@@ -85,19 +85,22 @@ TEST(PlanFit, WhatItAdvisesFits) {
 }
 
 TEST(PlanFit, MemoryOfTheHostIsThatOfAllRanks) {
-  const HostMemory has{24 * kGiB, kNoLimit, 22 * kGiB};
-  EXPECT_TRUE(host_limit(3 * kGiB, 8, 8, has).holds());
-  const MemoryLimit beyond = host_limit(3 * kGiB + 1, 8, 8, has);
+  const HostMemory has{24 * kGiB, {}, 22 * kGiB};
+  EXPECT_TRUE(host_limit(3 * kGiB, 8, has).holds());
+  const MemoryLimit beyond = host_limit(3 * kGiB + 1, 8, has);
   EXPECT_FALSE(beyond.holds());
-  EXPECT_EQ(limit_text(host_limit(84 * kGiB, 8, 8, has)),
+  EXPECT_EQ(limit_text(host_limit(84 * kGiB, 8, has)),
             "needs 672 GiB of host memory (8 ranks), this machine has 24.0 GiB (available 22.0 GiB)");
   expect_names(limit_text(beyond), {"25769803784 bytes", "25769803776 bytes"});
-  const HostMemory group{24 * kGiB, 4 * kGiB, 22 * kGiB};
-  EXPECT_FALSE(host_limit(3 * kGiB, 2, 2, group).holds());
-  EXPECT_TRUE(host_limit(3 * kGiB, 2, 1, group).holds()) << "a group may be a rank's alone";
-  EXPECT_EQ(limit_text(host_limit(3 * kGiB, 2, 2, group)),
-            "needs 6.00 GiB of host memory of its control group (2 ranks), which has 4.00 GiB");
-  EXPECT_FALSE(host_limit(INT64_MAX / 2, 8, 8, has).holds()) << "products saturate";
+  HostMemory grouped{24 * kGiB, {{"task", 4 * kGiB, 1}, {"job", 5 * kGiB, 2}}, 22 * kGiB};
+  EXPECT_TRUE(host_limit(5 * kGiB / 2, 2, grouped).holds())
+      << "each rank has a group of its own in that of both";
+  EXPECT_EQ(limit_text(host_limit(3 * kGiB, 2, grouped)),
+            "needs 6.00 GiB of host memory of its control group (2 ranks), which has 5.00 GiB");
+  grouped.groups[0].ranks = 2;
+  EXPECT_EQ(limit_text(host_limit(5 * kGiB / 2, 2, grouped)),
+            "needs 5.00 GiB of host memory of its control group (2 ranks), which has 4.00 GiB");
+  EXPECT_FALSE(host_limit(INT64_MAX / 2, 8, has).holds()) << "products saturate";
 }
 
 TEST(PlanFit, ADeviceThatIsNotHereIsSaidToBeUnknown) {

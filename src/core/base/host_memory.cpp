@@ -1,5 +1,6 @@
 #include "core/base/host_memory.h"
 
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -37,29 +38,57 @@ bool has_memory(std::string_view controllers) {
   return false;
 }
 
-}  // namespace
-
-int64_t group_memory(int64_t swap, const std::string& root) {
+// Calls each(folder, v2) for the folders of the groups around the process, from the innermost one on.
+template <typename F>
+void for_groups_of_process(const std::string& root, F each) {
   const std::string mount = root + "/sys/fs/cgroup";
-  int64_t memory = kNoLimit, swap_left = swap, both = kNoLimit;
   InputFile groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:memory:/name", of v2 "0::/name"
     size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos || line.compare(second + 1, 1, "/") != 0) continue;
     std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
-    if (controllers.empty()) {
-      for_groups(mount, group, [&](const std::string& folder) {
-        memory = std::min(memory, limit_in(folder + "/memory.max"));
-        swap_left = std::min(swap_left, limit_in(folder + "/memory.swap.max"));
-      });
-    } else if (has_memory(controllers)) {
-      for_groups(mount + "/memory", group, [&](const std::string& folder) {
-        memory = std::min(memory, limit_in(folder + "/memory.limit_in_bytes"));
-        both = std::min(both, limit_in(folder + "/memory.memsw.limit_in_bytes"));
-      });
-    }
+    const bool v2 = controllers.empty();
+    if (!v2 && !has_memory(controllers)) continue;
+    for_groups(v2 ? mount : mount + "/memory", group, [&](const std::string& folder) { each(folder, v2); });
   }
-  return std::min({memory + swap_left, both, kNoLimit});
+}
+
+std::string identity_of(const std::string& folder) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) return folder;
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
+}  // namespace
+
+std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root) {
+  struct Group {
+    std::string folder;
+    int64_t memory, both;  // of v1 both are memory and swap together
+  };
+  std::vector<Group> found;
+  int64_t swap_left = swap;
+  for_groups_of_process(root, [&](const std::string& folder, bool v2) {
+    if (v2) {
+      swap_left = std::min(swap_left, limit_in(folder + "/memory.swap.max"));
+      found.push_back({folder, limit_in(folder + "/memory.max"), kNoLimit});
+    } else {
+      found.push_back({folder, limit_in(folder + "/memory.limit_in_bytes"),
+                       limit_in(folder + "/memory.memsw.limit_in_bytes")});
+    }
+  });
+  std::vector<GroupLimit> out;
+  for (const Group& group : found) {
+    const int64_t bytes = std::min({group.memory + swap_left, group.both, kNoLimit});
+    if (bytes < kNoLimit) out.push_back({.id = identity_of(group.folder), .bytes = bytes});
+  }
+  return out;
+}
+
+std::string machine_identity() {
+  std::string boot;
+  InputFile("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
 }
 
 namespace {
@@ -85,7 +114,7 @@ HostMemory host_memory() {
   auto unit = static_cast<int64_t>(host.mem_unit);
   int64_t memory = static_cast<int64_t>(host.totalram) * unit,
           swap = static_cast<int64_t>(host.totalswap) * unit;
-  return {memory + swap, group_memory(swap), available_memory()};
+  return {memory + swap, group_limits(swap), available_memory()};
 }
 
 }  // namespace ds

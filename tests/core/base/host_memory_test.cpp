@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -18,7 +19,12 @@ class GroupMemory : public testing::Test {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text << "\n";
   }
-  int64_t limit(int64_t swap) { return group_memory(swap, folder_.path()); }
+  // The lowest one.
+  int64_t limit(int64_t swap) {
+    int64_t out = kNoLimit;
+    for (const GroupLimit& group : group_limits(swap, folder_.path())) out = std::min(out, group.bytes);
+    return out;
+  }
   test::TempFolder folder_;
 };
 
@@ -53,9 +59,26 @@ TEST_F(GroupMemory, OfTheFirstVersionWithAndWithoutSwap) {
   EXPECT_EQ(limit(20), 6020);
 }
 
+// Two processes in groups of their own within one group have that one alike.
+TEST_F(GroupMemory, EachGroupAroundTheProcessLimits) {
+  put("/sys/fs/cgroup/job/memory.max", "9000");
+  std::vector<std::vector<GroupLimit>> tasks;
+  for (const char* task : {"a", "b"}) {
+    put("/proc/self/cgroup", std::string("0::/job/") + task);
+    put(std::string("/sys/fs/cgroup/job/") + task + "/memory.max", "5000");
+    tasks.push_back(group_limits(0, folder_.path()));
+    ASSERT_EQ(tasks.back().size(), 2u);
+    EXPECT_EQ(tasks.back()[0].bytes, 5000);
+    EXPECT_EQ(tasks.back()[1].bytes, 9000);
+  }
+  EXPECT_NE(tasks[0][0].id, tasks[1][0].id);
+  EXPECT_EQ(tasks[0][1].id, tasks[1][1].id);
+}
+
 TEST(HostMemory, AMachineHasSome) {
   EXPECT_GT(host_memory().machine, 1 << 20);
-  EXPECT_GT(host_memory().group, 1 << 20);
+  for (const GroupLimit& group : host_memory().groups) EXPECT_GT(group.bytes, 1 << 20);
+  EXPECT_EQ(machine_identity().size(), 36u);
 }
 
 }  // namespace
