@@ -134,8 +134,10 @@ class Starting {
     ++interrupts_;
     if (interrupts_ == 1) {
       kill(pid_, number == SIGHUP ? SIGUSR2 : SIGUSR1);
+    } else if (interrupts_ == 2) {
+      pressure_.insist();
     } else {
-      kill(pid_, interrupts_ == 2 ? SIGTERM : SIGKILL);
+      kill(pid_, SIGKILL);
     }
   }
 

@@ -8,10 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+
+#include "launch/strings.h"
 
 namespace ds {
 namespace {
@@ -36,6 +39,15 @@ int open_log(const std::string& path) {
   throw std::system_error(code, std::generic_category(), fmt::format("log '{}'", path));
 }
 
+// How many processes of this machine the kernel has ended for want of memory, of the machine or of a control
+// group.
+int64_t memory_kills() {
+  const std::string text = "\n" + read_small_file("/proc/vmstat", "counters").value_or("");
+  constexpr std::string_view kName = "\noom_kill ";
+  const size_t at = text.find(kName);
+  return at == text.npos ? 0 : std::strtoll(text.c_str() + at + kName.size(), nullptr, 10);
+}
+
 std::string on_host(const RankPlace& place) {
   return place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
 }
@@ -47,7 +59,8 @@ Job::Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::str
       places_(std::move(places)),
       command_(std::move(command)),
       parent_(getppid()),
-      signals_{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2} {}
+      signals_{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2},
+      memory_kills_before_(memory_kills()) {}
 
 Job::~Job() {
   stop(SIGKILL);
@@ -156,10 +169,15 @@ void Job::collect(size_t index) {
   const int cause = cause_of(lost_, place.rank);
   std::string after = cause < 0 ? "" : fmt::format(" after it lost rank {}", cause);
   std::string log = log_of(place.rank);
+  const bool no_memory = !exited && info.si_status == SIGKILL && memory_kills() > memory_kills_before_;
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
-        fmt::format("rank {}{} {} {}{}{}", place.rank, on_host(place),
-                    exited ? "exited with code" : "was killed by signal", info.si_status, after,
-                    log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
+        fmt::format(
+            "rank {}{} {} {}{}{}{}", place.rank, on_host(place),
+            exited ? "exited with code" : "was killed by signal", info.si_status, after,
+            no_memory ? "; the kernel has ended a process for want of memory, of the machine or of a control "
+                        "group (libds env shows both limits)"
+                      : "",
+            log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
         cause});
 }
 

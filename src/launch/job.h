@@ -84,6 +84,7 @@ class Job {
   LauncherPipe pipe_;
   Guardian guardian_{pipe_};
   Signals signals_;
+  int64_t memory_kills_before_;
   std::vector<pid_t> ranks_;  // 0: has ended
   int running_ = 0;
   std::map<int, int> lost_;  // a rank, and the first one that it named as lost

@@ -18,20 +18,27 @@ class Pressure {
     if (!since_) since_ = Clock::now();
   }
 
+  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become of their hosts.
+  void insist() {
+    since_ = Clock::now() - kPatience;
+    limit_ = kPatience + kShort;
+  }
+
   // What is due, each once.
   Act next() {
     if (!since_ || acts_ == 2) return Act::none;
-    if (Clock::now() - *since_ <= (acts_ == 0 ? kPatience : kLimit)) return Act::none;
+    if (Clock::now() - *since_ < (acts_ == 0 ? kPatience : limit_)) return Act::none;
     return ++acts_ == 1 ? Act::end : Act::kill;
   }
 
   bool begun() const { return acts_ > 0; }  // what fails from now on was ended by the launcher
 
-  static constexpr std::chrono::seconds kPatience{1}, kLimit{20};
+  static constexpr std::chrono::seconds kPatience{1}, kLimit{20}, kShort{3};
 
  private:
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> since_;
+  std::chrono::seconds limit_ = kLimit;
   int acts_ = 0;
 };
 

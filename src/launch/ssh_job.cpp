@@ -172,8 +172,9 @@ class SshJob {
 
   void obey(int number) {
     if (number == SIGCHLD || (number == SIGHUP && interrupts_ > 0)) return;
-    if (++interrupts_ <= 2) return tell_all(number == SIGHUP ? Order::hangup : Order::interrupt);
-    kill_all();
+    if (++interrupts_ > 2) return kill_all();
+    if (interrupts_ == 2) pressure_.insist();
+    tell_all(number == SIGHUP ? Order::hangup : Order::interrupt);
   }
 
   void kill_all() const {
