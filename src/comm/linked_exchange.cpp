@@ -37,13 +37,14 @@
 #include <memory>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "comm/blame.h"
 #include "comm/build_name.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
-#include "core/base/file_stream.h"
 #include "core/base/hash.h"
+#include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -59,11 +60,9 @@ constexpr std::chrono::microseconds kNap{50};
 
 // The same for all processes of a running host, and for no other host.
 uint64_t host_identity() {
-  std::string boot;
-  InputFile("/proc/sys/kernel/random/boot_id") >> boot;
   char name[256] = {};
   gethostname(name, sizeof name - 1);
-  return hash64(boot + "/" + name);
+  return hash64(machine_identity() + "/" + name);
 }
 
 // What ranks tell each other first. As of BuildName, the layout never changes.
@@ -77,20 +76,23 @@ uint64_t packed(const Sign& sign) {
   return static_cast<uint64_t>(sign.waits_for + 1) << 56 | uint64_t{sign.pulse & 0xffffff} << 32 | sign.work;
 }
 
+// A rank also works while bytes of its parts come and go: a part may take longer than the time-out.
 class SignsOfLife final : public World {
  public:
-  SignsOfLife(const std::vector<uint64_t>& signs, const Link& link) : signs_(signs), link_(link) {}
+  SignsOfLife(const std::vector<uint64_t>& signs, const std::vector<uint64_t>& moved, const Link& link)
+      : signs_(signs), moved_(moved), link_(link) {}
   Sign sign(int rank) const override {
     if (rank == link_.rank) return link_.shown;
     uint64_t word = signs_[static_cast<size_t>(rank)];
     int waits_for = static_cast<int>(word >> 56) - 1;
-    return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32) & 0xffffff,
-            waits_for < link_.size ? waits_for : -1};
+    return {static_cast<uint32_t>(word + moved_[static_cast<size_t>(rank)]),
+            static_cast<uint32_t>(word >> 32) & 0xffffff, waits_for < link_.size ? waits_for : -1};
   }
   std::string doing(int) const override { return ""; }
 
  private:
   const std::vector<uint64_t>& signs_;
+  const std::vector<uint64_t>& moved_;
   const Link& link_;
 };
 
@@ -120,6 +122,7 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
   receives_.resize(ranks);
   arrived_.resize(ranks);
   signs_.resize(ranks);
+  moved_.resize(ranks);
   patience_.resize(ranks);
   left_ns_.resize(ranks);
   greet();
@@ -267,6 +270,7 @@ void LinkedExchange::watch(const Intent& intent) {
   const int64_t now = now_ns();
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
+    see_moved(r);
     int64_t& since = left_ns_[seat(r)];
     if (link_->transport.has_left(link_->link, world(r)) == 0) {
       since = 0;
@@ -275,7 +279,8 @@ void LinkedExchange::watch(const Intent& intent) {
     } else if (now - since > kGraceNs) {
       lose(r, fmt::format("rank {} has left the group", world(r)));
     }
-    std::string reason = patience_[seat(r)].look(SignsOfLife(signs_, *link_), world(r), now, timeout_ms_);
+    std::string reason =
+        patience_[seat(r)].look(SignsOfLife(signs_, moved_, *link_), world(r), now, timeout_ms_);
     if (!reason.empty()) lose(r, reason);
   }
   ++link_->shown.pulse;
@@ -289,8 +294,15 @@ void LinkedExchange::look_at(int peer, int64_t now) {
     lose(peer, fmt::format("rank {} has left the group", world(peer)));
   }
   if (link_->shown.waits_for < 0) link_->shown.waits_for = world(peer);
-  std::string reason = patience_[seat(peer)].look(SignsOfLife(signs_, *link_), world(peer), now, timeout_ms_);
+  see_moved(peer);
+  std::string reason =
+      patience_[seat(peer)].look(SignsOfLife(signs_, moved_, *link_), world(peer), now, timeout_ms_);
   if (!reason.empty()) lose(peer, reason);
+}
+
+void LinkedExchange::see_moved(int peer) {
+  const uint64_t moved = link_->transport.moved(link_->link, world(peer));
+  if (moved != std::exchange(moved_[seat(peer)], moved)) ++link_->shown.work;
 }
 
 void LinkedExchange::lose(int peer, const std::string& reason) {

@@ -67,6 +67,8 @@ class LinkedExchange final : public Exchange {
   bool poll();
   // Of a rank whose part has not come: throws when it has gone or stands still.
   void look_at(int peer, int64_t now);
+  // Bytes that go to a rank or come from it are work, of both.
+  void see_moved(int peer);
   // Fails because that rank does not come any more.
   [[noreturn]] void lose(int peer, const std::string& reason);
   void beat(int64_t now);
@@ -83,7 +85,7 @@ class LinkedExchange final : public Exchange {
   std::vector<std::byte> stage_;        // kStagePart of each
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;
-  std::vector<uint64_t> signs_;
+  std::vector<uint64_t> signs_, moved_;
   std::vector<Patience> patience_;
   std::vector<int64_t> left_ns_;  // since when a rank is seen to have left, in watch(); 0: it has not
 };

@@ -12,6 +12,7 @@ extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_tabl
                                                   transport::abort_group,
                                                   transport::aborted_by,
                                                   transport::has_left,
+                                                  transport::moved,
                                                   transport::message,
                                                   transport::close_link};
   return &table;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -83,6 +84,26 @@ TEST_F(Gloo, AMissingRankIsNamed) {
     if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
   });
   for (int r : {0, 2}) expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
+}
+
+// The name of a host may come later than its ranks, and an address may be reached later.
+TEST_F(Gloo, NamesAndAddressesAreTriedUntilTheTimeOut) {
+  const auto begin = std::chrono::steady_clock::now();
+  expect_names(alone("gloo://no..such.host:29999", 1, 2),
+               {"host 'no..such.host' has no IPv4 address", fmt::format("for {} ms", kJoin)});
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(kJoin));
+  expect_names(alone("gloo://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
+}
+
+TEST_F(Gloo, ARankZeroThatIsElsewhereIsTold) {
+  const std::string reason = "rank 0 is on this host, and '192.0.2.1' is none of its addresses";
+  expect_names(alone("gloo://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});
+  // There nobody can come: torchrun's own store is at that address.
+  setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  const auto begin = std::chrono::steady_clock::now();
+  expect_names(alone("gloo://192.0.2.1:29557", 0, 2), {reason});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(kJoin));
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 
 TEST_F(Gloo, SizesThatDifferAreNamed) {

@@ -73,6 +73,28 @@ TEST_F(Linked, ASlowPeerThatWorksIsWaitedFor) {
   });
 }
 
+// A part of minutes on a slow wire: no sign of life comes through, but its bytes do.
+TEST_F(Linked, APeerWhosePartComesSlowlyIsWaitedFor) {
+  std::atomic<bool> over{false};
+  std::thread wire([&] {
+    for (; !over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      std::lock_guard lock(office_.mutex);
+      ++office_.moved[1];
+    }
+  });
+  std::atomic<bool> waited{false};
+  on_both(50, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      waited = true;
+    }
+    comm.barrier("long");
+    EXPECT_TRUE(waited);
+  });
+  over = true;
+  wire.join();
+}
+
 // Its peer's part is there already; signs are 100 ms apart at least.
 TEST_F(Linked, ACollectiveThatDoesNotWaitIsASignOfLife) {
   on_both(60000, [&](Communicator& comm) {

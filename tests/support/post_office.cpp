@@ -74,6 +74,11 @@ int32_t has_left(ds_plugin_link*, int32_t rank) {
   return office->left[static_cast<size_t>(rank)];
 }
 
+uint64_t moved(ds_plugin_link*, int32_t rank) {
+  std::lock_guard lock(office->mutex);
+  return office->moved[static_cast<size_t>(rank)];
+}
+
 const char* message(ds_plugin_link*) { return office->reason.c_str(); }
 
 void close(ds_plugin_link* link) {
@@ -92,6 +97,7 @@ const ds_plugin_transport_table kPost = {sizeof(ds_plugin_transport_table),
                                          abort_group,
                                          aborted_by,
                                          has_left,
+                                         moved,
                                          message,
                                          close};
 

@@ -19,7 +19,7 @@ struct Office {
   int aborted_by = -1;
   std::string reason;
   bool lively = false;  // everyone works, as every poll sees
-  std::vector<uint64_t> signs = std::vector<uint64_t>(8);
+  std::vector<uint64_t> signs = std::vector<uint64_t>(8), moved = std::vector<uint64_t>(8);
 };
 
 // A plugin's transport between threads of this process, in which a test decides what arrives. Its links meet

@@ -143,6 +143,11 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
   return peer != nullptr && peer->lost();
 }
 
+uint64_t moved(ds_plugin_link* link, int32_t rank) {
+  std::lock_guard lock(link->mutex);
+  return link->mesh && static_cast<size_t>(rank) != link->rank ? link->mesh->moved(rank) : 0;
+}
+
 const char* message(ds_plugin_link* link) {
   if (link == nullptr) return open_error.c_str();
   return link->end.rank >= 0 ? link->end.reason.c_str() : link->error.c_str();

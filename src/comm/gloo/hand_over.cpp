@@ -70,6 +70,24 @@ int descriptor_to(const sockaddr_in& address) {
   return found;
 }
 
+// Small parts go at once. What lies between hosts forgets connections on which nothing moves for minutes, as
+// in a long forward pass, so the kernel moves something.
+void set_options(const Socket& socket) {
+  struct Option {
+    int level, name, value;
+    const char* text;
+  };
+  constexpr Option kOptions[] = {{IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"},
+                                 {SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"},
+                                 {IPPROTO_TCP, TCP_KEEPIDLE, 30, "TCP_KEEPIDLE"},
+                                 {IPPROTO_TCP, TCP_KEEPINTVL, 10, "TCP_KEEPINTVL"},
+                                 {IPPROTO_TCP, TCP_KEEPCNT, 12, "TCP_KEEPCNT"}};
+  for (const Option& option : kOptions) {
+    if (setsockopt(socket.fd(), option.level, option.name, &option.value, sizeof option.value) != 0)
+      failed(option.text);
+  }
+}
+
 // Two processes may be given one free port for their pairs, of which only one may listen then.
 gloo::transport::Pair& made_pair(gloo::transport::Context& context, int rank) {
   for (int tries = 1;; ++tries) {
@@ -99,8 +117,7 @@ void HandOver::operator()(gloo::transport::Context& context, int rank, Socket pr
   if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0) failed("getsockname");
   gloo::transport::Pair& pair = made_pair(context, rank);
   pair.connect(gloo_address(address, pair.address().bytes().size()));  // it connects: its address is above
-  int one = 1;
-  if (setsockopt(proved.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) failed("TCP_NODELAY");
+  set_options(proved);
   auto& handler = dynamic_cast<gloo::transport::tcp::Handler&>(pair);
   int fd = descriptor_to(address);
   device_->unregisterDescriptor(fd, &handler);

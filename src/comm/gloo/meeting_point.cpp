@@ -105,12 +105,34 @@ std::string text_of(const MeetingPoint& point) {
   return point.file.empty() ? point.host + ":" + std::to_string(point.port) : point.file;
 }
 
+std::string elsewhere(const MeetingPoint& point) {
+  if (!point.file.empty()) return "";
+  std::string list;
+  try {
+    for (const std::string& address : addresses_of(point.host)) {
+      if (is_local(address)) return "";
+      if (address != point.host) list += (list.empty() ? " (" : ", ") + address;
+    }
+  } catch (const UnknownHost&) {
+    return "";
+  }
+  return "; rank 0 is on this host, and '" + point.host + "'" + list + (list.empty() ? "" : ")") +
+         " is none of its addresses: start rank 0 on that host";
+}
+
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
   if (!point.file.empty()) {
     std::string interface = chosen_interface();
     return interface.empty() ? outer_address(own_host()) : address_of_interface(interface);
   }
   if (key == JobKey::Kind::missing) return loopback_of(point.host);
+  // torchrun's own store is at MASTER_ADDR, and rank 0 may be anywhere.
+  if (const char* store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+      store && std::string(store) == "True") {
+    if (const std::string why = elsewhere(point); !why.empty())
+      throw std::runtime_error("the ranks cannot meet" + why +
+                               ", as torchrun --node-rank 0 --rdzv-backend static does");
+  }
   if (point.host == "localhost") return kLoopback;
   if (is_dotted(point.host) && is_local(point.host)) return point.host;
   return outer_address(point.host);

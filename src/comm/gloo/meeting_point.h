@@ -30,6 +30,10 @@ std::string text_of(const MeetingPoint& point);
 // only where its name does not say by which of them other hosts reach it.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
+// "; rank 0 is on this host, and ..." where the point's name is that of another one, to end an error of rank
+// 0; or "".
+std::string elsewhere(const MeetingPoint& point);
+
 // GLOO_SOCKET_IFNAME, or "".
 std::string chosen_interface();
 

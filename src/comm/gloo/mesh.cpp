@@ -1,6 +1,9 @@
 #include "comm/gloo/mesh.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +12,7 @@
 #include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "comm/gloo/deadline.h"
 #include "comm/gloo/hand_over.h"
@@ -23,6 +27,7 @@ constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kGlooPatience{
     4000};  // five times that for a connection within this process
 constexpr std::chrono::milliseconds kRetry{20};
+constexpr int kAboveStandard = 3;  // the least descriptor that is none of the standard ones
 constexpr Purpose kLanes[] = {Purpose::parts, Purpose::notes};
 
 struct Place {
@@ -109,6 +114,8 @@ void PeerMesh::connect(const std::vector<std::string>& entries, const Trust& tru
     }
   }
   await_calls(trust, proved, deadline);
+  for (const Lanes& lanes : proved)
+    seen_.emplace_back(lanes[0].open() ? fcntl(lanes[0].fd(), F_DUPFD_CLOEXEC, kAboveStandard) : -1);
   SignalsBlocked blocked(SignalsBlocked::Which::all);  // Gloo starts a thread
   HandOver hand_over;
   for (size_t lane : {0, 1}) {
@@ -118,6 +125,19 @@ void PeerMesh::connect(const std::vector<std::string>& entries, const Trust& tru
       if (r != rank_) hand_over(*contexts_[lane], r, std::move(proved[static_cast<size_t>(r)][lane]));
     }
   }
+}
+
+uint64_t PeerMesh::moved(int rank) const {
+  const Socket& seen = seen_[static_cast<size_t>(rank)];
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (!seen.open() || getsockopt(seen.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_acked + info.tcpi_bytes_received;
+}
+
+void PeerMesh::cut(int rank) {
+  Socket seen = std::move(seen_[static_cast<size_t>(rank)]);
+  if (seen.open()) shutdown(seen.fd(), SHUT_RDWR);
 }
 
 }  // namespace ds

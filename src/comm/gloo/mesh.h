@@ -29,6 +29,11 @@ class PeerMesh {
   // "" or a clause about strangers who came to this rank's port of the data.
   const std::string& strangers() const { return strangers_; }
 
+  // Bytes of parts that this rank has taken from another one, and that one's host from this.
+  uint64_t moved(int rank) const;
+  // Ends the connection of parts with a rank, which Gloo has given up.
+  void cut(int rank);
+
   gloo::transport::Context& parts() { return *contexts_[0]; }
   gloo::transport::Context& notes() { return *contexts_[1]; }
 
@@ -42,6 +47,7 @@ class PeerMesh {
   Socket listener_;
   std::string strangers_;
   std::array<std::shared_ptr<gloo::transport::Context>, 2> contexts_;
+  std::vector<Socket> seen_;  // the connections of parts once more, by rank: Gloo does not say what has moved
 };
 
 }  // namespace ds

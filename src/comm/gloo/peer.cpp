@@ -112,7 +112,10 @@ void Peer::give_up() {
     over_ = true;
   }
   // Half a part would block the connection.
-  if (!arrived() || !gone()) mesh_.parts().getPair(rank_)->close();
+  if (!arrived() || !gone()) {
+    mesh_.parts().getPair(rank_)->close();
+    mesh_.cut(rank_);
+  }
   in_->abortWaitRecv();
   out_->abortWaitSend();
   changed_.notify_one();

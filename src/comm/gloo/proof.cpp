@@ -52,10 +52,11 @@ Bytes32 bytes_of(const std::string& text) {
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure) {
   deadline = std::min(deadline, Clock::now() + kCallPatience);
+  const std::string called = address + ":" + std::to_string(port);
   std::string reason;
   Socket socket = connect_to(address, port, deadline, reason);
   if (!socket.open()) {
-    failure.add(0, reason);
+    failure.add(0, called + ": " + reason);
     return std::nullopt;
   }
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
@@ -81,7 +82,7 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
       "is another user's: ranks of several users need a DS_JOB_KEY"};
   size_t code = trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
-  failure.add(step, std::string("who listens there ") + kReasons[code - 1]);
+  failure.add(step, "who listens at " + called + " " + kReasons[code - 1]);
   return std::nullopt;
 }
 

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostAddress = 64;
 constexpr size_t kMostEntries = size_t{1} << 20;
 constexpr int kLookMs = 50;
-constexpr std::chrono::milliseconds kRetry{20};
+constexpr std::chrono::milliseconds kRetry{20}, kNameRetry{200};
 constexpr std::chrono::milliseconds kLonger{2000};  // the others wait longer than rank 0, which says why
 
 std::string number(int value) { return std::to_string(value); }
@@ -45,6 +45,19 @@ Rendezvous::Rendezvous(const MeetingPoint& point, int rank, int size, int64_t jo
 
 Rendezvous::~Rendezvous() = default;
 
+// A name may be known later than its ranks begin, as that of a pod that is not ready yet.
+template <typename Find>
+auto Rendezvous::known(Find find) {
+  for (;; std::this_thread::sleep_for(kNameRetry)) {
+    try {
+      return find();
+    } catch (const UnknownHost& error) {
+      if (Clock::now() > deadline_)
+        throw std::runtime_error(std::string(error.what()) + ", for " + std::to_string(join_ms_) + " ms");
+    }
+  }
+}
+
 template <typename Work>
 void Rendezvous::tell_failures(Work work) {
   try {
@@ -58,7 +71,7 @@ void Rendezvous::tell_failures(Work work) {
 }
 
 void Rendezvous::receive_all() {
-  std::string address = listening_address(point_, key_.kind);
+  std::string address = known([&] { return listening_address(point_, key_.kind); });
   Socket listener = listen_at(address, point_.port);
   std::optional<std::string> fresh;
   trust_ = {key_.key, key_.kind == JobKey::Kind::missing && point_.file.empty()};
@@ -74,7 +87,7 @@ void Rendezvous::receive_all() {
     if (Clock::now() > deadline_)
       throw std::runtime_error(missing() + " did not come to " + text_of(point_) + " within " +
                                std::to_string(join_ms_) + " ms" + (strangers_.empty() ? "" : "; ") +
-                               strangers_);
+                               strangers_ + elsewhere(point_));
     std::vector<Door::Arrival> arrivals = door.serve(kLookMs);
     look_at_seats();
     for (Door::Arrival& arrival : arrivals) seat(std::move(arrival));
@@ -144,7 +157,7 @@ void Rendezvous::come() {
   std::optional<Channel> found;
   for (;; std::this_thread::sleep_for(kRetry)) {
     std::string reason;
-    std::optional<Reach> reach = reach_of(point_, key_, reason);
+    std::optional<Reach> reach = known([&] { return reach_of(point_, key_, reason); });
     if (!reach) failure.add(reason == kNoFile ? -1 : 0, reason);
     for (size_t i = 0; reach && !found && i < reach->addresses.size(); ++i) {
       trust_ = reach->trust;

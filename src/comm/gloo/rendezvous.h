@@ -44,6 +44,9 @@ class Rendezvous {
   std::string missing() const;
   template <typename Work>
   void tell_failures(Work work);
+  // What find() returns, once it does not throw UnknownHost; at the end of the patience a runtime_error.
+  template <typename Find>
+  auto known(Find find);
 
   const MeetingPoint point_;
   const int rank_, size_;

@@ -163,7 +163,7 @@ std::vector<std::string> addresses_of(const std::string& host) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (code != 0) throw std::runtime_error("host '" + host + "' has no IPv4 address: " + gai_strerror(code));
+  if (code != 0) throw UnknownHost("host '" + host + "' has no IPv4 address: " + gai_strerror(code));
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   std::vector<std::string> addresses;
   for (const addrinfo* one = list; one != nullptr; one = one->ai_next)

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,7 +44,12 @@ std::string other_end(const Socket& socket);
 // Whether the other end of a connection within this host is a socket of this user: the kernel says so.
 bool is_of_this_user(const Socket& socket);
 
-// The addresses of a host's name. Unknown names throw.
+// A name that has no address, which it may get.
+struct UnknownHost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The addresses of a host's name. Throws UnknownHost.
 std::vector<std::string> addresses_of(const std::string& host);
 bool is_loopback(const std::string& address);
 // Whether this host has the address.
