@@ -867,14 +867,11 @@ typedef struct ds_run_progress {
   size_t struct_size;
   int64_t step;  /**< steps made: 1 behind the first one of a new run {run.progress.step} */
   int64_t steps; /**< that the run will have made at its end */
-  /** Samples that the steps of this run have taken from the data, over every resume. {run.progress.samples} */
-  int64_t samples;
   double loss;
   double heldout_loss; /**< NaN if this step was not evaluated */
   double grad_norm;
   double lr;
   double tokens_per_second;
-  double loss_scale; /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
   /** [out] The learning rate of the next step, as configuration and schedule have it, or as it was set here
    * before. If the callback changes it, all ranks use the new value, for all groups and with Muon for both
    * halves, from that step on until it is changed again, also behind a save and a resume; NaN gives the rate
@@ -882,6 +879,9 @@ typedef struct ds_run_progress {
    * {run.progress.lr} A negative or infinite
    * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
   double* next_lr;
+  /** Samples that the steps of this run have taken from the data, over every resume. {run.progress.samples} */
+  int64_t samples;
+  double loss_scale; /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
 } ds_run_progress;
 /** Called after each step that was not skipped, on the thread of rank 0. If it returns another status than
  * DS_OK, the run saves a checkpoint and stops, and ds_run_train returns DS_ERROR_USER. {run.progress.stop} */

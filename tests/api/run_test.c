@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 /* The training run from C: own data, progress, a callback that stops, resume, generate. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,6 +39,9 @@ static ds_status progress(const ds_run_progress* now, void* user_data) {
 static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
+
+/* Programs that were built before a member came find theirs where they were: new ones stand behind. */
+typedef char next_lr_stands[offsetof(ds_run_progress, next_lr) == 64 ? 1 : -1];
 
 /* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok}, {run.train.user},
  * {run.train.stop}, {run.train.state} and {run.tokenize.stop}. */

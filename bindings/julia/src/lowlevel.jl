@@ -149,14 +149,14 @@ struct ds_run_progress
     struct_size::Csize_t
     step::Int64
     steps::Int64
-    samples::Int64
     loss::Cdouble
     heldout_loss::Cdouble
     grad_norm::Cdouble
     lr::Cdouble
     tokens_per_second::Cdouble
-    loss_scale::Cdouble
     next_lr::Ptr{Cdouble}
+    samples::Int64
+    loss_scale::Cdouble
 end
 
 """

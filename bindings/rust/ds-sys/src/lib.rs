@@ -310,22 +310,22 @@ pub struct ds_run_progress {
     pub step: i64,
     /// that the run will have made at its end
     pub steps: i64,
-    /// Samples that the steps of this run have taken from the data, over every resume.
-    pub samples: i64,
     pub loss: f64,
     /// NaN if this step was not evaluated
     pub heldout_loss: f64,
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
-    /// what the step's loss was multiplied by; 1 unless fp16 is enabled
-    pub loss_scale: f64,
     /// \[out\] The learning rate of the next step, as configuration and schedule have it, or as it was set
     /// here before. If the callback changes it, all ranks use the new value, for all groups and with Muon for
     /// both halves, from that step on until it is changed again, also behind a save and a resume; NaN gives
     /// the rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
     /// A negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
     pub next_lr: *mut f64,
+    /// Samples that the steps of this run have taken from the data, over every resume.
+    pub samples: i64,
+    /// what the step's loss was multiplied by; 1 unless fp16 is enabled
+    pub loss_scale: f64,
 }
 
 extern "C" {
