@@ -729,7 +729,8 @@ DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size
  * {engine.group_add.agree}
  * @param options [nullable] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and "eps",
  * with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr"; the default of each
- * is the configuration's. A schedule begins from the group's lr
+ * is the configuration's. A schedule begins from the group's lr; beside one that names the rate of every
+ * group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's lr is refused. {engine.group_add.rate}
  * @param out [out] number of the group */
 DS_API ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t params_count,
                                      const char* options, int32_t* out);

@@ -88,6 +88,8 @@ void StepControl::set(std::string_view name, double value) {
   require(std::isnan(value) || (value >= limits.low && std::isfinite(value) && value < limits.below),
           "{} must be a finite number of at least {}{}, or NaN, got {}", name, limits.low,
           std::isfinite(limits.below) ? fmt::format(" and below {}", limits.below) : "", value);
+  const std::string wrong = refusal_of(config_.optimizer, wanted, value);
+  require(wrong.empty(), "{} {}", name, wrong);
   for (size_t g = group.value_or(0); g < (group ? *group + 1 : set_.size()); ++g) {
     for (const GroupNumber& meant : numbers_meant(config_.optimizer, wanted)) keep_set(g, meant, value);
   }

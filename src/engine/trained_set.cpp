@@ -9,6 +9,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/config/param_groups.h"
+#include "core/config/rate_rules.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -43,6 +44,7 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
     require(params.data() && !params.empty(), "params must name a parameter at least, got {} of them",
             params.size());
     group = read_param_group("options", values, runtime_.config().optimizer, false);
+    check_group(runtime_.config(), group, "options");
     for (ParamId p : ids_of<ParamId>(params)) {
       store_.check_param(p);
       next.group[p] = number;

@@ -12,6 +12,7 @@
 #include "core/config/schedule.h"
 #include "support/errors.h"
 #include "support/ranks.h"
+#include "support/run_engines.h"
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
 
@@ -250,6 +251,49 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
   expect_names(set("beta1", 1, DS_ERROR_INVALID_ARGUMENT), {"beta1", "below 1", "got 1"});
   train_step(p, engine, 0);  // still good
   EXPECT_EQ(engine.control().get("param_groups"), 1);
+}
+
+// Proves {engine.group_add.rate}: calls refuse what the configuration refuses of a group and of a number.
+TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
+  struct Rule {
+    const char *optimizer, *schedule, *number;
+    double value;
+    std::vector<std::string> words;
+  };
+  const Rule rules[] = {
+      {"SGD", "warmup_max_lr", "lr", 0.5, {"0.5", "warmup_max_lr 0.25"}},
+      {"SGD", "cycle_min_lr", "lr", 0.5, {"0.5", "cycle_min_lr 0.25", "a list"}},
+      {"AdamW", "lr_range_test_min_lr", "lr", 0.5, {"0.5", "lr_range_test_min_lr 0.25"}},
+      {"Muon", "warmup_max_lr", "adam_lr", 0.5, {"0.5", "warmup_max_lr 0.25"}},
+      {"Muon", "", "momentum", 1, {"below 1", "got 1"}},
+      {"SGD", "", "momentum", 0, {"nesterov", "got 0"}},
+  };
+  for (const Rule& rule : rules) {
+    SCOPED_TRACE(std::string(rule.optimizer) + " " + rule.schedule + " " + rule.number);
+    Point p;
+    p.world = p.leaves = 1;
+    p.optimizer = rule.optimizer;
+    Config c = config_of(p);
+    const std::string absolute = rule.schedule;
+    if (absolute == "warmup_max_lr") c.scheduler = make_schedule("WarmupLR", {{absolute, 0.25}});
+    if (absolute == "cycle_min_lr")
+      c.scheduler = make_schedule("OneCycle", {{absolute, 0.25}, {"cycle_max_lr", 1}});
+    if (absolute == "lr_range_test_min_lr") c.scheduler = make_schedule("LRRangeTest", {{absolute, 0.25}});
+    c.optimizer.nesterov = rule.value == 0;
+    run_engines(p, c, [&](Engine& engine) {
+      const double before = *engine.control().get(rule.number);
+      Json options;
+      options.set(rule.number, rule.value);
+      expect_names(
+          message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, options); }, DS_ERROR_CONFIG),
+          rule.words);
+      if (absolute.empty())
+        expect_names(message_of([&] { engine.set(rule.number, rule.value); }, DS_ERROR_INVALID_ARGUMENT),
+                     rule.words);
+      EXPECT_EQ(engine.control().get(rule.number), before);
+      EXPECT_EQ(engine.control().get("param_groups"), 1);
+    });
+  }
 }
 
 TEST(ParamGroups, RanksThatDifferAreNamed) {

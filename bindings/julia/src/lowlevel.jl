@@ -991,7 +991,8 @@ parameter is leased. Collective, with the same arguments on all ranks. If the ar
 or different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
   \"eps\", with SGD and Muon \"momentum\", with Muon \"muon_lr\" and \"adam_lr\", which go before \"lr\"; the
-  default of each is the configuration's. A schedule begins from the group's lr
+  default of each is the configuration's. A schedule begins from the group's lr; beside one that names the
+  rate of every group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's lr is refused.
 - `out`: [out] number of the group
 """
 function ds_engine_group_add(engine, params, params_count, options, out)

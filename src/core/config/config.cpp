@@ -12,6 +12,7 @@
 #include "core/config/curriculum.h"
 #include "core/config/data_efficiency.h"
 #include "core/config/document.h"
+#include "core/config/param_groups.h"
 #include "core/config/rate_rules.h"
 #include "core/config/schema.h"
 #include "core/config/values.h"
@@ -123,10 +124,8 @@ void complete_optimizer(Config& c, const ConfigDocument& reader) {
     raise(DS_ERROR_CONFIG, "{}: true needs optimizer.params.momentum above 0, got {}",
           KeyName("optimizer.params.nesterov"), c.optimizer.momentum);
   }
-  if (c.optimizer.type == "Muon" && c.optimizer.momentum >= 1) {
-    raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
-          KeyName("optimizer.params.momentum"), c.optimizer.momentum);
-  }
+  if (const std::string wrong = refusal_of(c.optimizer, "momentum", c.optimizer.momentum); !wrong.empty())
+    raise(DS_ERROR_CONFIG, "{}: {}", KeyName("optimizer.params.momentum"), wrong);
   if (c.optimizer.nesterov && c.optimizer.dampening != 0) {
     raise(DS_ERROR_CONFIG, "{}: true needs dampening 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.dampening);

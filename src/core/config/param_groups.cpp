@@ -67,6 +67,14 @@ std::vector<GroupNumber> numbers_meant(const OptimizerConfig& optimizer, std::st
   return {*find_group_number(all, "muon_lr"), *find_group_number(all, "adam_lr")};
 }
 
+std::string refusal_of(const OptimizerConfig& optimizer, std::string_view number, double value) {
+  if (number != "momentum") return "";
+  if (optimizer.nesterov && value == 0) return "must be above 0 with nesterov, got 0";
+  if (optimizer.type == "Muon" && value >= 1)
+    return fmt::format("must be below 1 with Muon, which averages, got {}", value);
+  return "";
+}
+
 GroupScalars group_scalars(const OptimizerConfig& o) {
   return {.lr = o.muon_lr.value_or(o.lr),
           .weight_decay = o.weight_decay,

@@ -30,6 +30,10 @@ std::vector<GroupNumber> numbers_meant(const OptimizerConfig& optimizer, std::st
 // The number of that name; null: the optimizer has none.
 const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, std::string_view name);
 
+// What is wrong with this number of a group: "must be below 1 ..., got 1"; "" nothing, as far as its limits
+// do not say it.
+std::string refusal_of(const OptimizerConfig& optimizer, std::string_view number, double value);
+
 // What parameters of no group are updated with, before any schedule.
 GroupScalars group_scalars(const OptimizerConfig& optimizer);
 // The same of a group.

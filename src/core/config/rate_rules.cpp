@@ -89,27 +89,25 @@ void complete_schedule(Config& c) {
   }
 }
 
-void check_groups(const Config& c) {
-  const std::string absolute = rate_of_all(c);
-  for (size_t i = 0; i < c.optimizer.groups.size(); ++i) {
-    const std::map<std::string, double>& values = c.optimizer.groups[i].values;
-    const std::string at = fmt::format("optimizer.param_groups[{}]", i);
-    if (c.optimizer.nesterov && values.contains("momentum") && values.at("momentum") == 0) {
-      raise(DS_ERROR_CONFIG, "{}: must be above 0 with nesterov, got 0", KeyName(at + ".momentum"));
-    }
-    if (c.optimizer.type == "Muon" && values.contains("momentum") && values.at("momentum") >= 1) {
-      raise(DS_ERROR_CONFIG, "{}: must be below 1 with Muon, which averages, got {}",
-            KeyName(at + ".momentum"), values.at("momentum"));
-    }
-    for (const char* rate : {"lr", "muon_lr", "adam_lr"}) {
-      if (absolute.empty() || !values.contains(rate)) continue;
-      raise(DS_ERROR_CONFIG,
-            "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
-            KeyName(at + "." + rate), values.at(rate), absolute, c.scheduler.numbers.at(absolute)[0],
-            absolute == "warmup_max_lr" ? "without that key each group warms up to its own lr"
-                                        : "that key takes a list with a value for each group");
-    }
+void check_group(const Config& c, const ParamGroup& group, const std::string& path) {
+  const std::map<std::string, double>& values = group.values;
+  for (const auto& [name, value] : values) {
+    if (const std::string wrong = refusal_of(c.optimizer, name, value); !wrong.empty())
+      raise(DS_ERROR_CONFIG, "{}: {}", KeyName(path + "." + name), wrong);
   }
+  const std::string absolute = rate_of_all(c);
+  for (const char* rate : {"lr", "muon_lr", "adam_lr"}) {
+    if (absolute.empty() || !values.contains(rate)) continue;
+    raise(DS_ERROR_CONFIG, "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
+          KeyName(path + "." + rate), values.at(rate), absolute, c.scheduler.numbers.at(absolute)[0],
+          absolute == "warmup_max_lr" ? "without that key each group warms up to its own lr"
+                                      : "that key takes a list with a value for each group");
+  }
+}
+
+void check_groups(const Config& c) {
+  for (size_t i = 0; i < c.optimizer.groups.size(); ++i)
+    check_group(c, c.optimizer.groups[i], fmt::format("optimizer.param_groups[{}]", i));
 }
 
 }  // namespace ds

@@ -1,5 +1,8 @@
 #pragma once
+#include <string>
+
 #include "core/config/config.h"
+#include "core/config/param_groups.h"
 
 namespace ds {
 
@@ -9,7 +12,9 @@ namespace ds {
 void complete_rates(Config& config);
 // The numbers of a schedule that the document leaves out; behind complete_rates().
 void complete_schedule(Config& config);
-// The values of groups beside those of the optimizer and of the schedule.
+// The values of a group, which `path` names, beside those of the optimizer and of the schedule.
+void check_group(const Config& config, const ParamGroup& group, const std::string& path);
+// Those of every group of the configuration.
 void check_groups(const Config& config);
 
 }  // namespace ds

@@ -851,7 +851,8 @@ extern "C" {
     ///
     /// - `options`: \[nullable\] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and
     ///   "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr"; the
-    ///   default of each is the configuration's. A schedule begins from the group's lr
+    ///   default of each is the configuration's. A schedule begins from the group's lr; beside one that names
+    ///   the rate of every group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's lr is refused.
     ///
     /// - `out`: \[out\] number of the group
     pub fn ds_engine_group_add(engine: *mut ds_engine, params: *const i32, params_count: usize, options: *const c_char, out: *mut i32) -> ds_status;
