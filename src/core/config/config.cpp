@@ -375,6 +375,23 @@ bool switched_off_around(const ConfigDocument& reader, const std::string& path) 
   return false;
 }
 
+// A section that is off unless it says so, and has other keys, but nothing of that.
+void warn_of_forgotten_switches(Config& config) {
+  for (const Key& key : config_keys()) {
+    if (!key.path.ends_with(".enabled") || config.origins.contains(key.path)) continue;
+    const Json value = key.get(config);
+    if (!value.is_null() && !(value.is_bool() && !value.boolean())) continue;
+    const std::string section = key.path.substr(0, key.path.rfind('.') + 1);
+    const auto given = std::find_if(config.origins.begin(), config.origins.end(), [&](const auto& origin) {
+      const std::string& path = origin.first;
+      return origin.second == "config" && path.starts_with(section) &&
+             path.find('.', section.size()) == path.npos;
+    });
+    if (given == config.origins.end()) continue;
+    config.warnings.push_back(fmt::format("{}: has no effect without {} true", given->first, key.path));
+  }
+}
+
 }  // namespace
 
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
@@ -447,6 +464,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   if (has_batch) checked([&] { check_leaves(config, world); });
   checked([&] { complete_reduction(config); });
   warn_of_codes(config);
+  warn_of_forgotten_switches(config);
   if (config.flops_profiler.enabled && config.origins.contains("run.steps") &&
       config.flops_profiler.profile_step > config.run.steps) {
     config.warnings.push_back(

@@ -186,7 +186,13 @@ void ConfigDocument::warn_of_stranger(const std::string& name) {
 // A name with dots is one name in JSON; DeepSpeed does not look for sections in it.
 void ConfigDocument::dotted(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
-  if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) return warn_of_stranger(name);
+  if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) {
+    std::string near = usual_key(name.substr(0, name.find('.')));
+    if (near.empty()) near = usual_key(name.substr(name.rfind('.') + 1));
+    if (near.empty()) return warn_of_stranger(name);
+    raise(DS_ERROR_CONFIG, "{}: unknown key; did you mean {}? Write sections as nested objects",
+          KeyName(path), near);
+  }
   if (!names_.contains(path) && !sections_.contains(path)) return unknown(path);
   collect(refusals_, Causes::itself, [&] {
     raise(DS_ERROR_CONFIG, "{}: unknown key: \"{}\" is one name; write sections as nested objects",

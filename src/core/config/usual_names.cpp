@@ -17,7 +17,9 @@ struct UsualNames {
 
 constexpr UsualNames kUsualNames[] = {
     {"zero_optimization", "zero zero_config zero_opt zero_optim zero_optimizer"},
-    {"zero_optimization.stage", "stage zero_stage zero_level zero_opt_stage zero_optimization_stage",
+    {"zero_optimization.stage",
+     "stage stage1 stage2 stage3 ds_stage deepspeed_stage zero_stage zero_level zero_opt_stage "
+     "zero_optimization_stage",
      "level"},
     {"optimizer", "optim opt optimizer_config"},
     {"optimizer.type", "optimizer_type optimizer_name optim_type", "name class"},
@@ -26,14 +28,23 @@ constexpr UsualNames kUsualNames[] = {
     {"optimizer.params.weight_decay", "wd weight_decay", "decay l2"},
     {"optimizer.params.betas", "betas beta1 beta2 adam_beta1 adam_beta2 adam_betas", "beta"},
     {"optimizer.params.eps", "eps epsilon adam_eps adam_epsilon"},
+    {"optimizer.params", "optim_args optim_params optimizer_args optimizer_params optimizer_kwargs"},
+    {"optimizer.param_groups",
+     "lr_groups parameter_groups weight_decay_groups no_weight_decay no_decay_params"},
     {"scheduler", "lr_scheduler lr_schedule schedule scheduler_config"},
+    {"scheduler.params",
+     "scheduler_args scheduler_params scheduler_kwargs lr_scheduler_args lr_scheduler_params "
+     "lr_scheduler_kwargs"},
     {"scheduler.type", "lr_scheduler_type scheduler_type scheduler_name lr_decay_style", "name"},
     {"scheduler.params.warmup_num_steps",
-     "warmup warmup_steps num_warmup_steps warmup_iters warmup_ratio lr_warmup_steps lr_warmup_iters"},
-    {"scheduler.params.total_num_steps", "",
-     "total_steps num_training_steps max_steps num_steps steps lr_decay_steps"},
+     "warmup warmup_steps num_warmup_steps warmup_iters warmup_ratio warmup_fraction "
+     "warmup_epochs warmup_samples lr_warmup_steps lr_warmup_iters lr_warmup_fraction lr_warmup_samples"},
+    {"scheduler.params.total_num_steps", "lr_decay_steps lr_decay_iters lr_decay_samples t_max",
+     "total_steps num_training_steps max_steps num_steps steps"},
     {"scheduler.params.decay_num_steps", "", "decay_steps num_decay_steps"},
     {"scheduler.params.min_lr_ratio", "", "min_lr_rate"},
+    {"scheduler.params.min_lr_ratio or scheduler.params.warmup_min_lr",
+     "min_lr lr_min eta_min end_lr lr_end final_lr min_learning_rate"},
     {"train_batch_size",
      "batch batch_size global_batch_size total_batch_size effective_batch_size global_train_batch_size"},
     {"train_micro_batch_size_per_gpu",
@@ -47,6 +58,19 @@ constexpr UsualNames kUsualNames[] = {
     {"gradient_clipping",
      "clip clipping clip_norm clip_grad clip_grad_norm clip_gradients grad_clip grad_clipping grad_clip_norm "
      "gradient_clip gradient_clip_val gradient_clip_norm max_norm max_grad_norm max_gradient_norm"},
+    {"loss_average",
+     "loss_avg average_tokens average_tokens_across_devices token_average loss_averaging loss_reduction "
+     "calculate_per_token_loss"},
+    {"frozen_parameters",
+     "freeze frozen freeze_params frozen_params freeze_parameters freeze_layers frozen_layers trainable "
+     "trainable_params trainable_parameters"},
+    {"communication_data_type", "reduce_dtype allreduce_dtype comm_dtype communication_dtype"},
+    {"data_types.grad_accum_dtype",
+     "grad_dtype gradient_dtype grad_accumulation_dtype accumulate_allreduce_grads_in_fp32"},
+    {"model.dropout",
+     "dropout_rate dropout_prob hidden_dropout attention_dropout hidden_dropout_prob "
+     "attention_probs_dropout_prob resid_pdrop attn_pdrop embd_pdrop"},
+    {"fp16.initial_scale_power", "initial_loss_scale init_loss_scale initial_scale init_scale"},
     {"bf16.enabled or fp16.enabled",
      "mixed_precision precision dtype torch_dtype compute_dtype amp_dtype half_precision use_amp autocast"},
     {"bf16.enabled", "bf16_enabled use_bf16 enable_bf16 bf16_mode"},

@@ -452,6 +452,19 @@ TEST(Config, usual_names_of_other_programs_are_refused) {
       {"run.max_length", "run.sequence"},
       {"run.max_steps", "run.steps"},
       {"run.batch_size", "train_batch_size"},
+      {"stage3", "zero_optimization.stage"},
+      {"optim_args", "optimizer.params"},
+      {"lr_groups", "optimizer.param_groups"},
+      {"lr_scheduler_kwargs", "scheduler.params"},
+      {"lr_warmup_fraction", "scheduler.params.warmup_num_steps"},
+      {"lr_decay_iters", "scheduler.params.total_num_steps"},
+      {"min_lr", "scheduler.params.min_lr_ratio or scheduler.params.warmup_min_lr"},
+      {"average_tokens_across_devices", "loss_average"},
+      {"frozen", "frozen_parameters"},
+      {"reduce_dtype", "communication_data_type"},
+      {"grad_dtype", "data_types.grad_accum_dtype"},
+      {"attention_dropout", "model.dropout"},
+      {"initial_loss_scale", "fp16.initial_scale_power"},
   };
   for (const auto& [name, meant] : cases) {
     std::string document = "1", path = name;
@@ -468,6 +481,16 @@ TEST(Config, usual_names_of_other_programs_are_refused) {
             "bf16: expected a section, got true; did you mean {\"enabled\": true}?");
   EXPECT_EQ(refusal_with("\"optimizer\": \"Muon\""),
             "optimizer: expected a section, got \"Muon\"; did you mean {\"type\": \"Muon\"}?");
+  // Sections that are written as one name.
+  for (const auto& [name, meant] : {std::pair{"zero.stage", "zero_optimization"},
+                                    {"optim.lr", "optimizer"},
+                                    {"trainer.max_steps", "run.steps"},
+                                    {"hparams.learning_rate", "optimizer.params.lr"}}) {
+    EXPECT_EQ(
+        refusal_with("\"" + std::string(name) + "\": 1"),
+        std::string(name) + ": unknown key; did you mean " + meant + "? Write sections as nested objects");
+  }
+  EXPECT_EQ(refusal_with("\"tracker.url\": 1"), "");
   // Names of comments and of what training does not depend on.
   for (const char* name : {"_lr", "//zero", "#learning_rate", "output_dir", "project", "author"}) {
     EXPECT_EQ(refusal_with("\"" + std::string(name) + "\": 1"), "") << name;
@@ -482,6 +505,27 @@ TEST(Config, strangers_at_the_top_are_warnings) {
                                                                        "this key; it has no effect"});
   }
   EXPECT_TRUE(with("\"steps_per_print\": 1").warnings.empty());
+}
+
+TEST(Config, a_section_without_its_switch_is_a_warning) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("fp16": {"loss_scale": 8})", "fp16.loss_scale: has no effect without fp16.enabled true"},
+      {R"("bf16": {"check_grad_overflow": false})",
+       "bf16.check_grad_overflow: has no effect without bf16.enabled true"},
+      {R"("curriculum_learning": {"curriculum_type": "seqlen", "min_difficulty": 2})",
+       "curriculum_learning.curriculum_type: has no effect without curriculum_learning.enabled true"},
+      {R"("data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
+          "dynamic_batching": {"max_tokens": 9}}})",
+       "data_efficiency.data_sampling.dynamic_batching.max_tokens: has no effect without "
+       "data_efficiency.data_sampling.dynamic_batching.enabled true"},
+  };
+  for (const auto& [section, warning] : cases)
+    EXPECT_EQ(with(section).warnings, std::vector<std::string>{warning}) << section;
+  for (const char* section : {R"("fp16": {"enabled": false, "loss_scale": 8})", R"("fp16": {})",
+                              R"("bf16": {"enabled": true, "check_grad_overflow": false})",
+                              R"("tensorboard": {"job_name": "a"})"}) {
+    EXPECT_TRUE(with(section).warnings.empty()) << section;
+  }
 }
 
 TEST(Config, a_template_without_batches_has_a_micro_batch_of_1) {
