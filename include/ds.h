@@ -714,10 +714,12 @@ DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /** Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
  * Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
  * zero states. The bias correction of each parameter counts its own updates, as in PyTorch.
- * {engine.freeze.states} The configuration's frozen_parameters says which parameters begin frozen. The call
- * compiles the step again, and it is refused while a parameter is leased. {engine.freeze.leased} Collective,
- * with the same arguments on all ranks. If the arguments of one rank are wrong or different, all ranks get an
- * error, and nothing changes. {engine.freeze.agree} */
+ * {engine.freeze.states} Once the variance of a 1-bit optimizer stands, a parameter that has had no update,
+ * whose variance would be 0, cannot be trained. {engine.freeze.variance} The configuration's
+ * frozen_parameters says which parameters begin frozen. The call compiles the step again, and it is refused
+ * while a parameter is leased. {engine.freeze.leased} Collective, with the same arguments on all ranks. If
+ * the arguments of one rank are wrong or different, all ranks get an error, and nothing changes.
+ * {engine.freeze.agree} */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
 /** Between steps: from the next step on, these parameters form a group whose updates have values of their
@@ -880,7 +882,7 @@ typedef struct ds_run_progress {
    * {run.progress.lr} A negative or infinite
    * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
   double* next_lr;
-  /** Samples that the steps of this run have taken from the data, over every resume. {run.progress.samples} */
+  /** Samples that the run has taken from the data, over every resume. {run.progress.samples} */
   int64_t samples;
   double loss_scale; /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
 } ds_run_progress;

@@ -364,8 +364,8 @@ TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
   }
 }
 
-// 0/1 Adam makes parameters anew from masters: of what is thawed these must be there before. Where the
-// variance stands, it is refused: a variance of 0 would make steps of any size.
+// 0/1 Adam makes parameters anew from masters: those of a thawed one must be there before. Proves
+// {engine.freeze.variance}: a variance of 0 would make steps of any size.
 TEST(Freeze, ThawedWhereRanksStepByThemselves) {
   for (int64_t size : {500000000, 300}) {
     Point p{.optimizer = "ZeroOneAdam", .bucket_size = size};

@@ -973,10 +973,11 @@ end
 """
 Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
 Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
-zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The configuration's
-frozen_parameters says which parameters begin frozen. The call compiles the step again, and it is refused
-while a parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank
-are wrong or different, all ranks get an error, and nothing changes.
+zero states. The bias correction of each parameter counts its own updates, as in PyTorch. Once the variance of
+a 1-bit optimizer stands, a parameter that has had no update, whose variance would be 0, cannot be trained.
+The configuration's frozen_parameters says which parameters begin frozen. The call compiles the step again,
+and it is refused while a parameter is leased. Collective, with the same arguments on all ranks. If the
+arguments of one rank are wrong or different, all ranks get an error, and nothing changes.
 """
 function ds_engine_freeze(engine, params, params_count, frozen)
     @ccall libds.ds_engine_freeze(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, frozen::Int32)::Int32

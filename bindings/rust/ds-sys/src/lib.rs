@@ -322,7 +322,7 @@ pub struct ds_run_progress {
     /// the rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
     /// A negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
     pub next_lr: *mut f64,
-    /// Samples that the steps of this run have taken from the data, over every resume.
+    /// Samples that the run has taken from the data, over every resume.
     pub samples: i64,
     /// what the step's loss was multiplied by; 1 unless fp16 is enabled
     pub loss_scale: f64,
@@ -835,11 +835,12 @@ extern "C" {
     pub fn ds_engine_refresh(engine: *mut ds_engine) -> ds_status;
     /// Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
     /// Parameters that have optimizer states keep them. A parameter that is trained for the first time starts
-    /// with zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The
-    /// configuration's frozen_parameters says which parameters begin frozen. The call compiles the step
-    /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
-    /// ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing
-    /// changes.
+    /// with zero states. The bias correction of each parameter counts its own updates, as in PyTorch. Once
+    /// the variance of a 1-bit optimizer stands, a parameter that has had no update, whose variance would be
+    /// 0, cannot be trained. The configuration's frozen_parameters says which parameters begin frozen. The
+    /// call compiles the step again, and it is refused while a parameter is leased. Collective, with the same
+    /// arguments on all ranks. If the arguments of one rank are wrong or different, all ranks get an error,
+    /// and nothing changes.
     pub fn ds_engine_freeze(engine: *mut ds_engine, params: *const i32, params_count: usize, frozen: i32) -> ds_status;
     /// Between steps: from the next step on, these parameters form a group whose updates have values of their
     /// own; each leaves the group that it was in. Group 0 has all parameters that are in no other group.
