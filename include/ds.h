@@ -577,7 +577,9 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
  * samples of its own, until all ranks have called it. After that, all ranks can train on data again.
  * {engine.join} Loss and gradient of such a step are means over the samples, or targets, that there are.
- * {engine.join.means} Native mode. Collective with the steps of the other ranks and with their call of this
+ * {engine.join.means} A rank without data has the numbers that the others set for the steps behind the first;
+ * that of the first must be set on all ranks, this one before its call, or all ranks get DS_ERROR_CONFIG.
+ * {engine.join.set} Native mode. Collective with the steps of the other ranks and with their call of this
  * function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);

@@ -13,6 +13,8 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/param_groups.h"
 #include "core/graph/ops.h"
 #include "exec/executor.h"
 #include "optim/optimizer.h"
@@ -150,8 +152,52 @@ StepForm Engine::next_form() const {
   return optimizer_of(config).form(config, control_.updates());
 }
 
-void Engine::begin_step() {
+// A rank without data is in join(), where it cannot set numbers: it takes those of the first rank that has
+// some. A step tells whether a rank had none, so ranks know it from the second such step on, and
+// compare_numbers() looks at the first. Collective where a rank had none.
+void Engine::share_numbers(bool absent) {
+  if (!uneven_) return;
+  Json::Array mine;
+  for (const SetNumbers& numbers : control_.set_numbers())
+    mine.emplace_back(Json::Object(numbers.begin(), numbers.end()));
+  std::vector<std::string> all;
+  runtime_.guarded([&] {
+    all = gather_texts(runtime_.data_ranks(), absent ? "" : Json(mine).dump(), "numbers of a step");
+  });
+  const auto has = [](const std::string& text) { return !text.empty(); };
+  const auto first = std::find_if(all.begin(), all.end(), has);
+  if (first == all.end()) return;
+  for (auto it = first; it != all.end(); ++it) {
+    if (it->empty() || *it == *first) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_set: the numbers of groups are {} on rank {}, {} on {}",
+          *first, first - all.begin(), *it, RankNumber(static_cast<size_t>(it - all.begin())));
+  }
+  if (!absent) return;
+  const Json given = Json::parse(*first);
+  std::vector<SetNumbers> numbers;
+  for (const Json& group : given.array()) {
+    SetNumbers& of = numbers.emplace_back();
+    for (const auto& [name, value] : group.object()) of[name] = value.number();
+  }
+  control_.take_set(numbers);
+}
+
+// Of a step in which a rank had no data, whose numbers are those that it had before: parameters that ranks
+// update with different ones are none that anybody wants. Collective.
+void Engine::compare_numbers() {
+  std::string mine;
+  for (size_t g = 0; g < control_.groups().size(); ++g) {
+    for (const GroupNumber& number : group_numbers(runtime_.config().optimizer))
+      mine += fmt::format("{}param_groups[{}].{} {}", mine.empty() ? "" : ", ", g, number.name,
+                          control_.groups()[g].*number.value);
+  }
+  runtime_.guarded(
+      [&] { agree_equal(runtime_.data_ranks(), "ds_engine_join: what a step updates with", mine); });
+}
+
+void Engine::begin_step(bool absent) {
   store_.require_refreshed();
+  share_numbers(absent);
   store_.changed();
   control_.begin_step();
   form_ = next_form();
@@ -161,6 +207,8 @@ void Engine::begin_step() {
 }
 
 const StepResult& Engine::finish_step() {
+  uneven_ = control_.leaves() < runtime_.config().accumulation * runtime_.mesh().data_size();
+  if (uneven_) compare_numbers();
   if (!control_.skips()) return control_.finish();
   if (control_.weight() == 0)
     return control_.finish(
@@ -197,13 +245,16 @@ int64_t Engine::join() {
     ~Absence() { control.set_absent(false); }
   };
   for (int64_t steps = 0;; ++steps) {
-    begin_step();  // which may run a program that this rank is a part of
+    begin_step(true);  // which may run a program that this rank is a part of
     const Absence absence(control_);
     runtime_.guarded([&] {
       for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), 1);
       stepper().run();
     });
-    if (control_.leaves() == 0) return steps;
+    if (control_.leaves() == 0) {
+      uneven_ = false;
+      return steps;
+    }
     finish_step();
   }
 }

@@ -53,7 +53,7 @@ class Engine final : private StateStore::Owner {
                          const StreamRef& stream = nullptr);
   // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
   // all ranks have joined. Means are of the leaves that there are. Returns the steps taken. A step of which
-  // nothing counts is skipped and says so.
+  // nothing counts is skipped and says so. A rank without data has the numbers that the others have set.
   int64_t join();
   // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns this rank's
   // loss.
@@ -112,7 +112,9 @@ class Engine final : private StateStore::Owner {
 
   StepForm next_form() const;
   void recompile(const TrainedParams& trained);
-  void begin_step();
+  void begin_step(bool absent = false);  // this rank has no data
+  void share_numbers(bool absent);
+  void compare_numbers();
   const StepResult& finish_step();
   // What `program` does not read need not be there.
   int64_t check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros,
@@ -144,6 +146,7 @@ class Engine final : private StateStore::Owner {
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
   bool copy_fits_ = false;
+  bool uneven_ = false;  // a rank had no data in the step before
   std::optional<ModuleMonitor> modules_;
 };
 

@@ -1,6 +1,7 @@
 // Ranks whose data end at different steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -198,6 +199,66 @@ TEST(Join, MeansAreOfTheLeavesThatAreThere) {
   });
   EXPECT_EQ(joined.loss, alone.loss);
   EXPECT_EQ(joined.grad_norm, alone.grad_norm);
+}
+
+// Proves {engine.join.set}: a program that sets a rate for each step updates every part of every copy with
+// it, whoever has data. Rank r has data for lengths[r] steps and then sets the rate of the next step, or not.
+std::vector<float> train_with_rates(const Point& p, const std::vector<int>& lengths) {
+  std::vector<std::vector<float>> of_ranks(lengths.size());
+  run_ranks(p.world, [&](Communicator& comm) {
+    Engine engine(config_of(p), graph_of(p), comm, {});
+    auto set = [&](int step) {
+      engine.set("lr", 0.01 * step);
+      engine.set("param_groups[0].weight_decay", 0.1 * step);
+    };
+    const auto rank = static_cast<size_t>(comm.rank());
+    set(1);
+    for (int s = 0; s < lengths[rank]; ++s) {
+      train_step(p, engine, s);
+      set(s + 2);
+    }
+    engine.join();
+    const int last = *std::max_element(lengths.begin(), lengths.end());
+    EXPECT_EQ(engine.control().get("lr"), 0.01 * (lengths[rank] == last ? last + 1 : last));
+    set(last + 1);
+    train_step(p, engine, last);
+    for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
+      const std::vector<float> values = engine.store().read_tensor(ParamId(i), "master");
+      of_ranks[rank].insert(of_ranks[rank].end(), values.begin(), values.end());
+    }
+  });
+  for (const std::vector<float>& values : of_ranks) EXPECT_EQ(values, of_ranks[0]) << p.name();
+  return of_ranks[0];
+}
+
+TEST(Join, RanksWithoutDataHaveTheNumbersThatOthersSet) {
+  for (const char* optimizer : {"SGD", "Muon", "AdamW"}) {
+    Point p{.compute = DS_DTYPE_F32, .optimizer = optimizer};
+    p.groups = true;
+    const std::vector<float> expected = train_with_rates(p, {5, 2});
+    for (int stage : {1, 3}) {
+      p.stage = stage;
+      EXPECT_EQ(train_with_rates(p, {5, 2}), expected) << p.name();
+    }
+    p.stage = 0;
+    p.world = 4;
+    train_with_rates(p, {1, 3, 5, 4});
+  }
+}
+
+TEST(Join, OtherNumbersOfARankWithoutDataAreNoSilence) {
+  run_ranks(2, [&](Communicator& comm) {
+    Point p;
+    Engine engine(config_of(p), graph_of(p), comm, {});
+    if (comm.rank() == 0) engine.set("lr", 0.25);
+    const std::string message = message_of(
+        [&] {
+          if (comm.rank() == 0) train_step(p, engine, 0);
+          engine.join();
+        },
+        DS_ERROR_CONFIG);
+    expect_names(message, {"ds_engine_join", "param_groups[0].lr 0.25", "on rank 0", "on rank 1"});
+  });
 }
 
 TEST(Join, ANanOfOneRankIsNamedOnAll) {

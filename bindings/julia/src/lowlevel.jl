@@ -749,8 +749,10 @@ end
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
 its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
-such a step are means over the samples, or targets, that there are. Native mode. Collective with the steps of
-the other ranks and with their call of this function.
+such a step are means over the samples, or targets, that there are. A rank without data has the numbers that
+the others set for the steps behind the first; that of the first must be set on all ranks, this one before its
+call, or all ranks get DS_ERROR_CONFIG. Native mode. Collective with the steps of the other ranks and with
+their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
