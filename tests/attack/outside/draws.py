@@ -195,7 +195,8 @@ class Draw:
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
             if rng.random() < 0.15:  # seldom: the list of groups ends where this cannot be had
-                self.dynamic["min_batch_size"] = 1 + (self.dynamic["max_tokens"] >= 2 * self.sequence)
+                least = 1 + (self.dynamic["max_tokens"] >= 2 * self.sequence)
+                self.dynamic["min_batch_size"] = min(least, self.dynamic.get("max_batch_size", least))
             for part in self.parts if not self.reproducible else ():
                 while part.batch > 4:
                     part.accumulation, part.micro, part.ranks = max(1, part.accumulation - 1), max(1, part.micro - 1), min(part.ranks, 3)

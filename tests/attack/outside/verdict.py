@@ -179,6 +179,18 @@ def step_loss(draw, model, leaves):
     return sum(s / max(1, c) + r for s, c, r in zip(sums, counts, routers)) / len(leaves)
 
 
+def undecided(draw, model, rows):
+    """Whether f16 may send a token to another expert than more bits do: its loss is another one then."""
+    if draw.precision != "fp16" or model.family != "mixtral":
+        return False
+    for result in model.results(rows):
+        scores = -numpy.sort(-result.routers, -1)
+        gap = scores[..., model.chosen - 1] - scores[..., model.chosen]
+        if (gap < 2e-3 * numpy.maximum(1, numpy.abs(scores[..., 0]))).any():
+            return True
+    return False
+
+
 def heldout_loss(model, rows):
     return sum(float(r.losses.sum()) for r in model.results(rows)) / targets_of(rows)
 
@@ -290,7 +302,7 @@ def check_loss(draw, model, rows, what, got, expected):
 
 
 def check_step(draw, model, steps, made, k):
-    if model is None or steps[k].skipped:
+    if model is None or steps[k].skipped or any(undecided(draw, model, leaf) for leaf in steps[k].leaves):
         return
     rows = [row for leaf in steps[k].leaves for row in leaf]
     check_loss(draw, model, rows, f"step {k + 1} has the loss", float(made[k + 1][0]), step_loss(draw, model, steps[k].leaves))
@@ -322,7 +334,7 @@ def check_heldout(draw, text, runs, heldout):
     require(sorted(heldout) == sorted(due), f"held-out losses are of steps {sorted(heldout)}, and {sorted(due)} are right")
     for step in [draw.steps] if draw.moving else sorted(heldout):
         model, got = model_at(draw, runs, step), float(heldout[step])
-        if model is None:
+        if model is None or undecided(draw, model, rows):
             continue
         check_loss(draw, model, rows, f"of {targets_of(rows)} targets in {len(rows)} rows step {step} has the held-out loss",
                    got, heldout_loss(model, rows))
@@ -432,6 +444,8 @@ def check(draw, lib, build):
     if any(steps[end - 1].skipped for end in runs.ends):
         return  # the callback is not told of skipped steps, so the part went on
     wanted = [k + 1 for k, step in enumerate(steps) if not step.skipped]
+    if any(float(made[k][0]) > DIVERGED for k in made) and set(made) < set(wanted):
+        return  # gradients became infinite
     require(sorted(made) == wanted, f"metrics.csv has steps {sorted(made)}, and {wanted} are right")
     check_rates(draw, steps, made)
     check_losses(draw, text, runs, steps, made, heldout)
