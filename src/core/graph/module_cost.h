@@ -10,9 +10,9 @@ namespace ds {
 // What DeepSpeed's flops profiler counts of a forward operation (the recordings of deepspeed 0.19.8 in
 // tests/data/semantics/flops_profile.json), at extent n: products as 2 operations for each
 // multiply-accumulate without their bias, the bias of a transposed product (GPT-2's Conv1D, an addmm) once;
-// attention as its two products of all pairs and a softmax, 5 for each element of a layer norm, 1 for each
-// element of an activation. Nothing for what Hugging Face's models write with operators: sums, rotations, RMS
-// norms, GPT-2's GELU.
+// attention as its two products of all pairs and a softmax, 5 for each element of a layer norm (4 where it
+// has no parameters), 1 for each element of relu and SiLU, also as a gate. Nothing for what Hugging Face's
+// models write with operators or functions that are not counted: sums, rotations, RMS norms, GELU, tanh.
 struct ModuleCost {
   double flops = 0, macs = 0;
 };
