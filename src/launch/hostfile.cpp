@@ -125,7 +125,8 @@ Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_vie
   }
   Hosts out;
   for (size_t h = 0; h < hosts.size(); ++h) {
-    if (whole[h] && (!keep || named[h].empty())) named[h] = hosts[h].slots;
+    // As in DeepSpeed a host alone says nothing beside slots of it.
+    if (whole[h] && named[h].empty()) named[h] = hosts[h].slots;
     std::vector<int> slots = chosen(hosts[h].slots, named[h], keep);
     if (!slots.empty()) out.push_back({hosts[h].name, std::move(slots)});
   }
@@ -134,8 +135,8 @@ Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_vie
 
 Hosts trim_hosts(const Hosts& hosts, int host_count, int ranks_per_host) {
   Hosts out = hosts;
-  if (host_count >= 0) out.resize(std::min(out.size(), static_cast<size_t>(host_count)));
-  if (ranks_per_host >= 0) {
+  if (host_count > 0) out.resize(std::min(out.size(), static_cast<size_t>(host_count)));
+  if (ranks_per_host > 0) {
     for (Host& host : out) host.slots = first_slots(ranks_per_host);
   }
   return out;

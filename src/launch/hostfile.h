@@ -29,12 +29,12 @@ Hosts parse_hostfile(std::string_view text, std::string_view path);
 std::optional<Hosts> read_hostfile(const std::string& path);
 
 // Hosts and slots by "HOST[:SLOT[,SLOT]...][@HOST...]", in the order of `hosts`: those that `include` names
-// (a host without slots means all of its slots, unless it is named with some, too), or those that `exclude`
-// does not name; a host without a slot left is gone. "" says nothing; one of the two must be "".
+// or those that `exclude` does not name (a host without slots means all of its slots, unless it is named with
+// some, too); a host without a slot left is gone. "" says nothing; one of the two must be "".
 Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_view exclude);
 
 // The first `host_count` hosts, with slots 0 to ranks_per_host-1 in place of their own, as DeepSpeed has it,
-// even where a host has fewer. -1 leaves either as it is.
+// even where a host has fewer. 0 and less leave either as it is.
 Hosts trim_hosts(const Hosts& hosts, int host_count, int ranks_per_host);
 
 int rank_count(const Hosts& hosts);

@@ -139,6 +139,14 @@ TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
   EXPECT_EQ(of("a", "b"), "--include and --exclude: one of the two, got 'a' and 'b'");
 }
 
+// As DeepSpeed has it: a host alone says nothing beside slots of it, and 0 is no limit.
+TEST(Hostfile, AHostAloneSaysNothingBesideItsSlots) {
+  const Hosts pool = {{"a", {0, 1}}, {"b", {0}}};
+  EXPECT_EQ(filter_hosts(pool, "a@a:1", ""), (Hosts{{"a", {1}}}));
+  EXPECT_EQ(filter_hosts(pool, "", "a@a:1"), (Hosts{{"a", {0}}, {"b", {0}}}));
+  EXPECT_EQ(trim_hosts(pool, 0, 0), pool);
+}
+
 TEST(Hostfile, FilesThatCannotBeReadAreNamed) {
   test::TempFolder folder;
   std::string pipe = folder / "pipe";
