@@ -81,8 +81,7 @@ Json write_schedule_number(double value, const ScheduleNumber& number) {
   return Json(value);
 }
 
-// A list has a value for each group of parameters. A list of one is DeepSpeed's way to write the value of its
-// one group.
+// A list has a value for each group of parameters, as in DeepSpeed: one where there is one group.
 Key schedule_number_key(const std::string& name) {
   const std::string path = "scheduler.params." + name;
   auto set = [path, name](Config& c, const Json& given) {
@@ -92,7 +91,7 @@ Key schedule_number_key(const std::string& name) {
     values.clear();
     const bool list = given.is_array();
     const size_t count = list ? given.array().size() : 1, groups = 1 + c.optimizer.groups.size();
-    if (list && count != 1 && (!number->of_groups || count != groups)) {
+    if (list && count != (number->of_groups ? groups : 1)) {
       raise(DS_ERROR_CONFIG, "{}: expected a number{}, got {} values", KeyName(path),
             number->of_groups ? fmt::format(" or {} of them, one for each group", groups) : "", count);
     }
