@@ -13,7 +13,7 @@
 namespace ds::test {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kLedgerSteps = 3;
 
 // The model of train_rank, and the settings that it fixes.
 LedgerCase ledger_case(const Point& p, int rank) {
@@ -86,7 +86,7 @@ void expect_ledger(const LedgerCase& given, const std::string& point, const Rank
   ClosedForm form(given);
   std::string where = fmt::format("rank {} of {}, bucket {}, reuse {}", given.rank, point, given.bucket_size,
                                   given.max_reuse_distance);
-  EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kSteps)) << where;
+  EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kLedgerSteps)) << where;
   std::map<std::pair<std::string, std::string>, int64_t> state;
   for (const auto& [key, bytes] : counted.state) state[{tier_name(key.first), key.second}] = bytes;
   EXPECT_EQ(state, form.state()) << where;
@@ -94,7 +94,7 @@ void expect_ledger(const LedgerCase& given, const std::string& point, const Rank
 }
 
 void expect_ledger(const Point& p) {
-  Outcome out = train_threads(p, kSteps);
+  Outcome out = train_threads(p, kLedgerSteps);
   for (int r = 0; r < p.world; ++r)
     expect_ledger(ledger_case(p, r), p.name(), out.ledgers[static_cast<size_t>(r)]);
 }
@@ -243,7 +243,7 @@ TEST(Ledger, ShardGroupsAndNodes) {
       p.world = 8;
       p.leaves = 16;
       p.tier = tier;
-      Outcome out = train_threads(p, kSteps);
+      Outcome out = train_threads(p, kLedgerSteps);
       for (int r = 0; r < p.world; ++r) {
         LedgerCase c = ledger_case(p, r);
         c.levels = n.levels;

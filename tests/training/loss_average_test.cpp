@@ -1,6 +1,8 @@
 // Losses by tokens: a step is the mean over all targets of its micro-steps and ranks, whatever their shape.
 //
 // DS_SEEDS=17 runs seed 17 of the random steps alone, DS_SEEDS=1000:5000 those from 1000 to 4999.
+#include "training/loss_average.h"
+
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +14,6 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "engine/delegate.h"
 #include "engine/engine.h"
 #include "io/file.h"
 #include "nn/models/hf.h"
@@ -25,120 +26,7 @@
 namespace ds::test::loss_average_test {
 namespace {
 
-constexpr int64_t kSeq = 8, kWidth = 16, kVocab = 23;
-
-// Sequences of tokens and of targets, of which sequence s has counts[s].
-struct Text {
-  std::vector<int32_t> tokens, targets, mask, types;
-  int64_t count = 0;
-
-  Text(const std::vector<int64_t>& counts, uint64_t seed) {
-    Dice dice(seed, 7);
-    for (int64_t has : counts) {
-      for (int64_t t = 0; t < kSeq; ++t) {
-        tokens.push_back(static_cast<int32_t>(dice.below(kVocab)));
-        const auto target = static_cast<int32_t>(dice.below(kVocab));
-        targets.push_back(t >= kSeq - has ? target : -100);
-      }
-      count += has;
-    }
-    mask.assign(tokens.size(), 1);
-    types.assign(tokens.size(), 0);
-  }
-  // Of a graph that has so many inputs.
-  std::vector<InputView> views(int64_t first, int64_t sequences, size_t inputs = 2) const {
-    std::vector<InputView> out;
-    for (const std::vector<int32_t>* ids : {&tokens, &targets, &mask, &types})
-      out.push_back({ids->data() + first * kSeq, DS_DTYPE_I32, sequences * kSeq});
-    out.resize(inputs);
-    return out;
-  }
-};
-
-// How a step is cut: micro * accumulation * ranks sequences.
-struct Cut {
-  int64_t micro = 1, accumulation = 1;
-  int ranks = 1;
-};
-
-// What came of some steps.
-struct Steps {
-  std::vector<double> losses, norms;
-  std::vector<float> gradient;  // of the first, of all parameters
-  std::vector<float> masters;
-};
-
-Config plain_config(const Cut& cut, bool by_tokens) {
-  Config c = make_config(0, cut.accumulation, cut.ranks);
-  c.micro_batch = cut.micro;
-  c.train_batch = cut.micro * cut.accumulation * cut.ranks;
-  c.optimizer.type = "SGD";
-  c.optimizer.lr = 0.1;
-  c.optimizer.weight_decay = 0;
-  c.gradient_clipping = 0;
-  if (by_tokens) c.loss_average = "tokens";
-  return c;
-}
-
-Graph graph_of(int64_t micro, bool tied = true) {
-  return make_tiny_gpt(1, kWidth, 2, kVocab, kSeq, micro * kSeq, 0, tied);
-}
-
-std::vector<float> all_of(StateStore& store, const char* kind) {
-  std::vector<float> out;
-  for (size_t p = 0; p < store.param_names().size(); ++p) {
-    std::vector<float> values = store.read_tensor(ParamId(p), kind);
-    out.insert(out.end(), values.begin(), values.end());
-  }
-  return out;
-}
-
-// Leaf l of a step, micro_step * ranks + rank, has the sequences from l * micro on.
-Steps train(const Config& config, const Cut& cut, const Graph& graph, const std::vector<Text>& texts,
-            const EngineOptions& options = {}) {
-  Steps out;
-  run_ranks(cut.ranks, [&](Communicator& comm) {
-    Engine engine(config, graph, comm, options);
-    Steps mine;
-    for (const Text& text : texts) {
-      for (int64_t m = 0; m < cut.accumulation; ++m) {
-        engine.forward(text.views((m * cut.ranks + comm.rank()) * cut.micro, cut.micro, graph.inputs.size()));
-        engine.backward();
-      }
-      const bool whole = !config.optimizer.compressed() && !config.gradient_compression.on();
-      if (mine.losses.empty() && whole) mine.gradient = all_of(engine.store(), "grad");
-      StepResult r = engine.step();
-      EXPECT_FALSE(r.skipped) << r.reason;
-      mine.losses.push_back(r.loss);
-      mine.norms.push_back(r.grad_norm);
-    }
-    mine.masters = all_of(engine.store(), "master");
-    if (comm.rank() == 0) out = mine;
-  });
-  return out;
-}
-
-// The same step as one micro-batch of one rank, whose mean is over all its targets by definition.
-Steps train_as_one(int64_t sequences, const std::vector<Text>& texts, bool tied = true) {
-  const Cut one{sequences, 1, 1};
-  return train(plain_config(one, false), one, graph_of(sequences, tied), texts);
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0, all = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    sum += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
-    all += double(b[i]) * b[i];
-  }
-  return std::sqrt(sum / all);
-}
-
-std::vector<Text> texts_of(const std::vector<int64_t>& counts, int steps) {
-  std::vector<Text> out;
-  for (int s = 0; s < steps; ++s) out.emplace_back(counts, static_cast<uint64_t>(40 + s));
-  return out;
-}
+using namespace loss_average;
 
 TEST(LossAverage, EveryCutOfAStepHasOneMean) {
   const std::vector<int64_t> counts = {1, 2, 4, 8, 0, 3, 8, 1};
@@ -481,134 +369,6 @@ TEST(LossAverage, IsAPartOfTheNumericsKeyAndOfThePlan) {
   expect_names(by_tokens.checkpoints().numerics_key(), {"loss_average tokens"});
   EXPECT_NE(by_batch.plan().hash, by_tokens.plan().hash);
   EXPECT_EQ(by_batch.print_plan().find("count_targets"), std::string::npos);
-}
-
-// A host with a network of its own: an engine of one rank computes the gradients of a leaf, and never trains.
-// It hands over what its loss times `weight` would give.
-Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts, double unit) {
-  Steps out;
-  run_ranks(cut.ranks, [&](Communicator& comm) {
-    auto self = create_communicator("self", {});
-    Config own = plain_config({cut.micro, 1, 1}, false);
-    Engine calculator(own, graph_of(cut.micro), *self, {});
-    EngineOptions options;
-    const Graph graph = graph_of(cut.micro);
-    options.initial = [&](ParamId p, const std::string&, int64_t first, std::span<float> to) {
-      const std::vector<float> all = calculator.store().read_tensor(p, "master");
-      std::copy_n(all.begin() + first, to.size(), to.begin());
-    };
-    DelegateEngine engine(config, comm, options);
-    for (const Parameter& p : graph.params) {
-      std::vector<int64_t> dims;
-      for (const Dim& d : graph.type(p.value).shape.dims()) dims.push_back(d.extent);
-      engine.add_param(p.name, dims);
-    }
-    engine.start();
-    Steps mine;
-    for (const Text& text : texts) {
-      for (int64_t m = 0; m < cut.accumulation; ++m) {
-        const int64_t first = (m * cut.ranks + comm.rank()) * cut.micro;
-        for (ParamId p : graph.params.ids()) {
-          const ParamId one[] = {p};
-          engine.gather(one);
-          const TensorView v = engine.view(p).view;
-          calculator.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
-          engine.release(one);
-        }
-        calculator.forward(text.views(first, cut.micro));
-        calculator.backward();
-        const auto begin = text.targets.begin() + first * kSeq;
-        const double weight = static_cast<double>(std::count_if(begin, begin + cut.micro * kSeq,
-                                                                [](int32_t t) { return t >= 0; })) /
-                              unit;
-        for (ParamId p(graph.params.last()); p.exists(); --p) {
-          std::vector<float> grad = calculator.store().read_tensor(p, "grad");
-          for (float& g : grad) g = static_cast<float>(g * weight);
-          engine.grad_ready(p, {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
-        }
-        calculator.step();
-        engine.set("micro_weight", weight);
-        engine.end_micro_step();
-      }
-      if (mine.norms.empty()) mine.gradient = all_of(engine.store(), "grad");
-      const StepResult r = engine.step();
-      EXPECT_FALSE(r.skipped) << r.reason;
-      mine.norms.push_back(r.grad_norm);
-    }
-    mine.masters = all_of(engine.store(), "master");
-    if (comm.rank() == 0) out = mine;
-  });
-  return out;
-}
-
-TEST(LossAverage, ADelegateHostGivesWeights) {
-  const Cut cut{1, 2, 2};
-  for (int stage : {0, 2, 3}) {
-    Config config = plain_config(cut, true);
-    config.zero.stage = stage;
-    config.optimizer.momentum = 0.5;
-    // Numbers of targets, in any unit: to rounding.
-    const std::vector<Text> texts = texts_of({1, 3, 0, 7}, 4);
-    const Steps want = train(config, cut, graph_of(1), texts);
-    for (double unit : {1.0, 3.0}) {
-      const Steps got = train_host(config, cut, texts, unit);
-      EXPECT_LT(distance(got.gradient, want.gradient), 1e-6) << stage;
-      EXPECT_LT(distance(got.masters, want.masters), 1e-6) << stage;
-      for (size_t s = 0; s < texts.size(); ++s)
-        EXPECT_NEAR(got.norms[s], want.norms[s], 1e-5 * want.norms[s]);
-    }
-    // Numbers that nothing rounds, in the unit of native mode: the same bits.
-    const std::vector<Text> powers = texts_of({1, 4, 8, 2}, 4);
-    const Steps exact = train(config, cut, graph_of(1), powers), same = train_host(config, cut, powers, kSeq);
-    EXPECT_EQ(same.masters, exact.masters) << stage;
-    EXPECT_EQ(same.norms, exact.norms) << stage;
-    EXPECT_EQ(same.gradient, exact.gradient) << stage;
-  }
-}
-
-TEST(LossAverage, ADelegateHostIsRefusedWithoutAWeight) {
-  auto comm = create_communicator("self", {});
-  auto started = [&](bool by_tokens) {
-    auto engine =
-        std::make_unique<DelegateEngine>(plain_config({1, 2, 1}, by_tokens), *comm, EngineOptions{});
-    engine->add_param("w", {4});
-    engine->start();
-    return engine;
-  };
-  auto refused = [](DelegateEngine& engine, double value, ds_status status, const char* part) {
-    expect_names(message_of([&] { engine.set("micro_weight", value); }, status), {part});
-  };
-  auto plain = started(false);
-  refused(*plain, 1, DS_ERROR_STATE, "needs loss_average \"tokens\", got \"micro_batch\"");
-  auto engine = started(true);
-  const std::vector<float> grad{1, 2, 3, 4};
-  auto give = [&] { engine->grad_ready(ParamId(0), {grad.data(), DS_DTYPE_F32, 4}); };
-  for (double bad : {-1.0, std::nan(""), HUGE_VAL})
-    refused(*engine, bad, DS_ERROR_INVALID_ARGUMENT,
-            "micro_weight must be a finite number of at least 0, got");
-  give();
-  expect_names(message_of([&] { engine->end_micro_step(); }, DS_ERROR_STATE),
-               {"ds_backward needs the weight of micro-step 0"});
-  engine->set("micro_weight", 7);
-  engine->set("micro_weight", 1);  // the last one counts
-  EXPECT_EQ(engine->weight(), 1);
-  engine->end_micro_step();
-  EXPECT_FALSE(engine->weight());
-  give();
-  engine->set("micro_weight", 3);
-  engine->end_micro_step();
-  refused(*engine, 1, DS_ERROR_STATE, "comes after 2 of 2 micro-steps");
-  EXPECT_EQ(engine->store().read_tensor(ParamId(0), "grad"), (std::vector<float>{0.5, 1, 1.5, 2}));
-  EXPECT_FALSE(engine->step().skipped);
-  for (int m = 0; m < 2; ++m) {
-    engine->set("micro_weight", 0);
-    engine->end_micro_step();
-  }
-  const StepResult r = engine->step();
-  EXPECT_TRUE(r.skipped);
-  expect_names(r.reason, {"step 2 is skipped: the weights of its micro-steps are all 0"});
-  engine->evaluate(true);
-  refused(*engine, 1, DS_ERROR_STATE, "needs training");
 }
 
 }  // namespace
