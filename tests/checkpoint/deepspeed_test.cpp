@@ -29,6 +29,8 @@
 #include "support/flip_byte.h"
 #include "support/models.h"
 #include "support/ranks.h"
+#include "support/record.h"
+#include "support/semantics.h"
 #include "support/temp_folder.h"
 
 namespace ds::test::deepspeed_test {
@@ -36,9 +38,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
+const std::string kData = data_path("deepspeed");
 
-Json recorded() { return Json::parse(read_file(kData + "/losses.json")); }
+Json recorded() { return read_json(kData + "/losses.json"); }
 
 std::vector<std::string> all_kinds() {
   std::vector<std::string> out;
@@ -80,7 +82,7 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
   std::vector<double> losses;
   last_scales.clear();
   run_ranks(2, [&](Communicator& comm) {
-    HfModel model = hf_model(Json::parse(read_file(kData + "/config.json")), 32, 16, HfMode::training);
+    HfModel model = hf_model(read_json(kData + "/config.json"), 32, 16, HfMode::training);
     Engine engine(config, model.graph, comm, {});
     engine.checkpoints().load(path);
     for (const Json& step : record.at("ids").array()) {
@@ -98,6 +100,8 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
 
 // Proves {checkpoint.convert.forms}: training goes on with the losses of DeepSpeed.
 TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
+  const Recording all(kData + "/losses.json", {"config", "ids", "losses"});
+  EXPECT_TRUE(hf_model(read_json(kData + "/config.json"), 32, 16).unread.empty());
   for (const std::string& kind : all_kinds()) {
     SCOPED_TRACE(kind);
     TempFolder folder;

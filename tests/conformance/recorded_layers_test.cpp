@@ -137,8 +137,8 @@ class RecordedLayers : public testing::Test {
     EXPECT_EQ(dims, output());
     const int64_t batch = dims.at(0), rows = dims.at(2), start = case_->at("start").integer();
     const std::string& layout = case_->at("layout").string();
-    const int64_t neighbours = layout.starts_with("pairs (2i, 2i+1)") ? 1 : 0;
-    EXPECT_TRUE(neighbours == 1 || layout.starts_with("pairs (i, i+D/2)")) << layout;
+    const int64_t neighbours = layout == "pairs (2i, 2i+1), as in GPT-J" ? 1 : 0;
+    EXPECT_TRUE(neighbours == 1 || layout == "pairs (i, i+D/2), as in Llama") << layout;
     const auto behind = [&](const Tensor& t) { return shifted(t, batch, rows, start); };
     const Tensor x = behind(input("x")), dy = behind(gradient());
     Attrs attrs{{"heads", dims.at(1)},
@@ -210,14 +210,16 @@ class RecordedLayers : public testing::Test {
     const std::vector<int64_t> of_q = dims_of(inputs_->at("q")), of_k = dims_of(inputs_->at("k"));
     EXPECT_EQ(dims_of(inputs_->at("v")), of_k);
     EXPECT_EQ(output(), of_q);
-    const int64_t batch = of_q[0], queries = of_q[2], keys = of_k[2], seq = std::max(queries, keys);
+    const bool causal = case_->at("causal").boolean();
+    // Query i sees keys 0 to i: those behind the last query are seen by none.
+    const int64_t batch = of_q[0], queries = of_q[2], all_keys = of_k[2],
+                  keys = causal ? std::min(queries, all_keys) : all_keys, seq = std::max(queries, keys);
+    const auto seen = [&](const Tensor& t) { return shorter(t, batch, all_keys, keys); };
     const auto as_query = [&](const Tensor& t) { return longer(t, batch, queries, seq, true); };
     const auto as_gradient = [&](const Tensor& t) { return longer(t, batch, queries, seq, false); };
     const auto as_key = [&](const Tensor& t) { return longer(t, batch, keys, seq, false); };
-    const Tensor q = as_query(tensor("q", of_q)), k = as_key(tensor("k", of_k)),
-                 v = as_key(tensor("v", of_k));
-    const bool causal = case_->at("causal").boolean();
-    ASSERT_TRUE(!causal || queries == keys) << name_;
+    const Tensor q = as_query(tensor("q", of_q)), k = as_key(seen(tensor("k", of_k))),
+                 v = as_key(seen(tensor("v", of_k)));
     const Attrs attrs{
         {"heads", of_q[1]}, {"kv_heads", of_k[1]}, {"seq", seq}, {"causal", static_cast<int64_t>(causal)}};
     std::vector<Tensor> in{q, k, v};
@@ -229,8 +231,31 @@ class RecordedLayers : public testing::Test {
     const std::vector<Tensor> y = compare("attention", attrs, in, {q, lse}, {as_query(exact("y", of_q))});
     in.insert(in.begin(), as_gradient(tensor("dy", of_q)));
     in.insert(in.end(), y.begin(), y.end());
-    compare("attention_dx", attrs, in, {q, k, v},
-            {as_gradient(exact("dq", of_q)), as_key(exact("dk", of_k)), as_key(exact("dv", of_k))});
+    for (const char* name : {"dk", "dv"}) expect_unseen(exact(name, of_k), batch, all_keys, keys);
+    compare(
+        "attention_dx", attrs, in, {q, k, v},
+        {as_gradient(exact("dq", of_q)), as_key(seen(exact("dk", of_k))), as_key(seen(exact("dv", of_k)))});
+  }
+
+  // The first `kept` rows of each sequence.
+  static Tensor shorter(const Tensor& t, int64_t batch, int64_t rows, int64_t kept) {
+    const int64_t columns = t.dims()[1];
+    Tensor out(t.dtype(), {batch * kept, columns});
+    for (int64_t e = 0; e < out.numel(); ++e) {
+      const int64_t row = e / columns;
+      out.set(e, t.at((row / kept * rows + row % kept) * columns + e % columns));
+    }
+    return out;
+  }
+  // The others have no gradient.
+  static void expect_unseen(const Tensor& t, int64_t batch, int64_t rows, int64_t kept) {
+    const int64_t columns = t.dims()[1];
+    EXPECT_EQ(t.dims()[0], batch * rows);
+    for (int64_t e = 0; e < t.numel(); ++e) {
+      if (e / columns % rows >= kept) {
+        EXPECT_EQ(t.at(e), 0);
+      }
+    }
   }
 
   // Attention has as many queries as keys. The shorter side of a case gets more rows behind those of each

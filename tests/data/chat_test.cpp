@@ -12,22 +12,22 @@
 #include "data/jsonl.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
+#include "support/record.h"
+#include "support/semantics.h"
 #include "support/temp_folder.h"
 
 namespace ds {
 namespace {
-
-const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/";
 
 // A folder with one of the tokenizers and one of the templates.
 std::string model_folder(const test::TempFolder& folder, const std::string& tokenizer,
                          const std::string& family, const Json& special) {
   std::string to = folder / (tokenizer + "_" + family);
   std::filesystem::create_directories(to);
-  std::filesystem::copy_file(kData + "tokenizers/" + tokenizer + "/tokenizer.json", to + "/tokenizer.json",
-                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(test::data_path("tokenizers/" + tokenizer + "/tokenizer.json"),
+                             to + "/tokenizer.json", std::filesystem::copy_options::overwrite_existing);
   Json config = special;
-  config.set("chat_template", read_file(kData + "chat_templates/" + family + ".jinja"));
+  config.set("chat_template", read_file(test::data_path("chat_templates/" + family + ".jinja")));
   write_file_atomic(to + "/tokenizer_config.json", config.dump());
   return to;
 }
@@ -48,25 +48,27 @@ std::string targets_text(const Document& document, const Tokenizer& tokenizer) {
 
 TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
   test::TempFolder folder;
-  Json all = Json::parse(read_file(kData + "chat_templates/tokens.json"));
-  int marked = 0;
-  for (const Json& one : all.at("cases").array()) {
+  const test::Recording all(test::data_path("chat_templates/tokens.json"), {"chats", "cases"});
+  for (const test::Record& one : all.list("cases")) {
     std::string family = one.at("family").string(), name = one.at("tokenizer").string();
     SCOPED_TRACE(name + " " + family + " chat " + one.at("chat").dump());
     std::string model = model_folder(folder, name, family, one.at("special"));
     auto tokenizer = open_tokenizer(model);
-    const Json& chat = all.at("chats").array()[static_cast<size_t>(one.at("chat").integer())];
+    const Json& chat = all.document().at("chats").array().at(static_cast<size_t>(one.at("chat").integer()));
     Document made = ChatEncoder(*tokenizer, model, "", true).encode(line_of(chat), "line");
     Json::Array ids(made.tokens.begin(), made.tokens.end());
     EXPECT_EQ(Json(ids).dump(), one.at("ids").dump());
+    // Only templates that mark their answers were recorded with them; one without an answer is refused.
     const Json* answers = one.find("answers");
-    if (!answers || answers->dump().find('1') == std::string::npos) continue;
+    if (!answers) continue;
+    if (answers->dump().find('1') == std::string::npos) {
+      EXPECT_EQ(answers->dump(), Json(Json::Array(ids.size(), Json(0))).dump());
+      continue;
+    }
     Document answered = ChatEncoder(*tokenizer, model, "", false).encode(line_of(chat), "line");
     EXPECT_EQ(answered.tokens, made.tokens);
     EXPECT_EQ(Json(Json::Array(answered.targets.begin(), answered.targets.end())).dump(), answers->dump());
-    ++marked;
   }
-  EXPECT_GE(marked, 15);
 }
 
 class ChatLines : public testing::Test {
@@ -120,7 +122,7 @@ TEST_F(ChatLines, UnstablePrefixesAreRefused) {
       << message;
   EXPECT_NE(message.find("data.loss_on"), std::string::npos) << message;
   // A template of the user's own says what the answers are.
-  EXPECT_EQ(targets("qwen3", one_line(kTwoAnswers), kData + "chat_templates/marked.jinja"),
+  EXPECT_EQ(targets("qwen3", one_line(kTwoAnswers), test::data_path("chat_templates/marked.jinja")),
             "the tide<|im_end|>a lantern<|im_end|>");
 }
 

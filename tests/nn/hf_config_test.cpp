@@ -578,22 +578,6 @@ TEST(HfConfig, MasksOnDemand) {
   }
 }
 
-// A config.json of a published model with its sizes made small; see the file.
-TEST(HfConfig, PublishedConfigurationsAreTaken) {
-  Json all = Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/hf_configs.json"));
-  EXPECT_GT(all.object().size(), 60u);
-  for (const auto& [name, config] : all.object()) {
-    try {
-      hf_model(config, 32, 16).graph.check();
-      Json trained = config;
-      drop(trained, "layerdrop");
-      hf_model(trained, 32, 16, HfMode::training).graph.check();
-    } catch (const Error& error) {
-      ADD_FAILURE() << name << ": " << error.what();
-    }
-  }
-}
-
 TEST(HfConfig, WindowsByLayer) {
   auto windows = [](const std::string& text) {
     size_t count = 0;

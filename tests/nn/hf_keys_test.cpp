@@ -4,16 +4,25 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "core/base/json.h"
-#include "io/file.h"
+#include "support/record.h"
+#include "support/semantics.h"
 
 namespace ds::test {
 namespace {
 
-Json recorded() {
-  return Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/hf_defaults.json"));
+Recording recorded() { return {data_path("hf_defaults.json"), {"families"}}; }
+
+// The families, each as a record.
+std::map<std::string, Record> families(const Recording& all) {
+  std::map<std::string, Record> out;
+  for (const auto& [family, record] : all.document().at("families").object())
+    out.emplace(family, Record(record, family));
+  return out;
 }
 
 // Sizes that libds wants to be given, where Transformers takes those of the family's first model.
@@ -63,25 +72,34 @@ void expect_default(const std::string& family, const std::string& key, const Jso
 }
 
 TEST(HfKeys, DefaultsAreThoseOfTransformers) {
-  Json all = recorded();
-  std::string families;
-  for (const auto& [family, record] : all.at("families").object()) {
+  const Recording all = recorded();
+  const std::map<std::string, Record> each = families(all);
+  for (const auto& [family, record] : each) {
     ASSERT_NE(hf_keys(family), nullptr) << family;
+    record.told({"other_names"});
     for (const auto& [key, value] : record.at("keys").object()) expect_default(family, key, value);
     for (const auto& [key, value] : record.at("rope").object()) {
       bool neox = family == "gpt_neox";
       std::string ours = key == "rope_theta" && neox              ? "rotary_emb_base"
                          : key == "partial_rotary_factor" && neox ? "rotary_pct"
                                                                   : key;
-      if (key != "rope_type") expect_default(family, ours, value);
+      if (key == "rope_type") {
+        EXPECT_EQ(value.string(), "default") << family;
+      } else {
+        expect_default(family, ours, value);
+      }
     }
   }
-  EXPECT_EQ(all.at("families").object().size(), 12u);
+  std::set<std::string> names;
+  for (const auto& [family, record] : each) names.insert(family);
+  EXPECT_EQ(names, (std::set<std::string>{"bert", "gemma2", "gpt2", "gpt_neox", "llama", "ministral",
+                                          "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3"}));
 }
 
 TEST(HfKeys, NoKeyIsOursAlone) {
-  Json all = recorded();
-  for (const auto& [family, record] : all.at("families").object()) {
+  const Recording all = recorded();
+  for (const auto& [family, record] : families(all)) {
+    record.told({"rope", "other_names"});
     for (const HfKey& key : hf_keys(family)->keys) {
       bool theirs = record.at("keys").find(key.name) != nullptr;
       EXPECT_TRUE(theirs || kShared.contains(key.name)) << family << ": " << key.name;
@@ -90,8 +108,9 @@ TEST(HfKeys, NoKeyIsOursAlone) {
 }
 
 TEST(HfKeys, OtherNamesAreThoseOfTransformers) {
-  Json all = recorded();
-  for (const auto& [family, record] : all.at("families").object()) {
+  const Recording all = recorded();
+  for (const auto& [family, record] : families(all)) {
+    record.told({"keys", "rope"});
     const HfKeys& ours = *hf_keys(family);
     EXPECT_EQ(ours.aliases.size(), record.at("other_names").object().size()) << family;
     for (const auto& [other, key] : record.at("other_names").object()) {

@@ -1,57 +1,104 @@
 #!/usr/bin/env python3
-"""Changes recorded numbers, one field at a time, and runs the tests that read them: one must fail (mutate_records.py BUILD [NUMBER [SEED]]).
+"""Changes recorded numbers, one field at a time, and runs the tests that read them: one must fail.
+
+usage: mutate_records.py BUILD [NUMBER [SEED [FILES [JOBS]]]]
 
 Of each file NUMBER changes are drawn (2; 0: all are made): another value, another name, or a field that nobody knows in a record.
-An input may decide nothing in one record, as a limit does that nothing reaches: a value that is not noticed is changed in all
-records of the list, where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied;
-DS_SEMANTICS and DS_TEST_DATA name the copies.
+A change of a record in a list is made in a file with this record alone of the list, if its tests take that. An input may decide
+nothing in one record, as a limit does that nothing reaches: a value that is not noticed is changed in all records of the list,
+where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and
+DS_TEST_DATA name the copies. FILES: a pattern of names; JOBS: changes at a time.
 """
+import concurrent.futures
 import copy
 import json
 import os
 import pathlib
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
-# Of each recording the tests that read it.
+# Of each recording the tests that read it; where the lists of a file have tests of their own, by list.
 READERS = {
     "semantics/activations.json": [("test_conformance", "RecordedLayers.*")],
-    "semantics/batch_config.json": [("test_core", "Config.batch_triangle*:Config.decisions*")],
-    "semantics/flops_profile.json": [("test_nn", "ModuleCost.*")],
-    "semantics/hostfile.json": [("test_launch", "Hostfile.*")],
-    "semantics/loss_scaler.json": [("test_core", "LossScaler.*")],
-    "semantics/lr_schedules.json": [("test_core", "Config.*schedules*")],
-    "semantics/onebit.json": [("test_conformance", "Signs.AllReduce*"), ("test_training", "OneBitRecorded.*")],
+    "semantics/batch_config.json": {
+        "triangle": [("test_core", "RecordedConfigs.BatchTriangle*")],
+        "fragments": [("test_core", "RecordedConfigs.Decisions*")],
+        "text": [("test_core", "RecordedConfigs.Files*")],
+        "engine": [("test_core", "RecordedConfigs.Engines*")],
+    },
+    "semantics/flops_profile.json": {
+        "models": [("test_nn", "ModuleCost.Models*")],
+        "modules": [("test_nn", "ModuleCost.Linear*")],
+        "ops": [("test_nn", "ModuleCost.Functions*")],
+    },
+    "semantics/hostfile.json": [("test_launch", "Hostfile.*Recorded")],
+    "semantics/loss_scaler.json": [("test_core", "LossScaler.GivesTheScalesOf*")],
+    "semantics/lr_schedules.json": {
+        "runs": [("test_core", "RecordedSchedules.RatesAreDeepSpeeds")],
+        "resume": [("test_core", "RecordedSchedules.Resume*")],
+        "errors": [("test_core", "RecordedSchedules.Refusals*")],
+    },
+    "semantics/onebit.json": {
+        "allreduce": [("test_conformance", "Signs.AllReduce*")],
+        "onebit_adam": [("test_training", "OneBitRecorded.Adam*")],
+        "zero_one_adam": [("test_training", "OneBitRecorded.ZeroOne*")],
+        "onebit_lamb": [("test_training", "OneBitRecorded.Lamb*")],
+    },
     "semantics/optimizers.json": [("test_training", "OptimizerSemantics.*")],
     "semantics/partition.json": [("test_core", "Partition.*")],
     "semantics/zero_flat.json": [("test_checkpoint", "DeepSpeedLayout.*")],
     "curriculum.json": [("test_core", "Curriculum.*")],
     "dynamic_batches.json": [("test_data", "DynamicBatches.*")],
-    "trainer_schedules.json": [("test_core", "Config.schedules_are_transformers")],
+    "trainer_schedules.json": [("test_core", "RecordedSchedules.RatesAreTransformers")],
+    "hf_configs.json": [("test_nn", "PublishedConfigs.*")],
+    "hf_defaults.json": [("test_nn", "HfKeys.*")],
+    "chat_templates/constructs.json": [("test_data", "ChatTemplate.RendersConstructs*")],
+    "chat_templates/renders.json": [("test_data", "ChatTemplate.RendersFamilies*")],
+    "chat_templates/tokens.json": [("test_data", "ChatEncoder.TokensAre*")],
+    "deepspeed/losses.json": [("test_checkpoint", "DeepSpeed.TrainingGoesOn*")],
 }
+FRAMELESS = set()  # tokenizers that put no tokens around a text
+for expected in sorted((DATA / "tokenizers").glob("*/expected.json")):
+    if not any(case["ids"] for case in json.loads(expected.read_text(encoding="utf-8"))["cases"] if case["text"] == ""):
+        FRAMELESS.add(expected.parent.name)
+    READERS[f"tokenizers/{expected.parent.name}/expected.json"] = [("test_data", f"Tokenizers/Family.*/{expected.parent.name}")]
+# Lists that the records of others name.
+NAMED = {"data"}
 ABOUT = {"topic", "about", "source", "versions", "seed", "notes", "transformers", "tolerance"}
-# (file, pattern of "kind path", why nothing notices it).
+# torch's modules that are none of libds.
+OTHER_MODULES = {"Conv1d", "Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNorm", "MaxPool2d", "AvgPool1d", "GRU", "LSTM", "Softmax",
+                 "Dropout"}
+NOTHING = set(re.findall(r'"([^"]+)"', re.search(r"kNothing\{(.*?)\};", (DATA.parent / "nn" / "published_configs_test.cpp").read_text(encoding="utf-8"),
+                                                 re.S).group(1)))
+# (file, pattern of "kind path", why nothing notices it, and perhaps of which records).
 UNREAD = [
-    (r".*", r"value .*\.(message|error|note|validation.*)$", "words of another program"),
-    (r".*/partition.json", r".* \.(partitioned_tensor|pipeline_module|topology)\b", "libds has no such"),
-    (r".*/flops_profile.json", r".* \.ops\b", "functions are no modules"),
-    (r".*/flops_profile.json", r"value .*\.type$", "classes of torch"),
-    (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "most modules are none of libds"),
-    (r".*/batch_config.json", r".* \.(text|engine)\b", "decided by the class that torch or DeepSpeed has for it"),
-    (r".*/batch_config.json", r".*\.validation\b", "words of another program"),
-    (r".*/batch_config.json", r".*\.config\b", "what no program reads decides nothing, and one decision is that of many values"),
-    (r".*/batch_config.json", r"value .*\.offload_(optimizer|param)\.(?!device)", "defaults that libds has no keys for"),
-    (r".*/batch_config.json", r"value .*\.differs_from_default\.(optimizer|scheduler|compute_grad_norm|gather_16bit.*|"
-     r"gradient_allreduce_op|prescale_gradients|tag_validation.*|wall_clock_breakdown)$", "does nothing here, or is a name"),
-    (r".*/onebit.json", r"value .*\.trace\[\d+\]\.(var_counter|local_step_counter|lamb_coeff.*|last_factor|scaling_coeff)",
-     "DeepSpeed's way to the results that are compared"),
-    (r".*/optimizers.json", r"value .*\.(lamb_coeff.*|grad_scale|zeros)$", "on the way to the results, or to the arrays"),
+    (r".*", r"value .*\.(message|error|note)$", "words of another program"),
+    (r".*/batch_config.json", r"value .*\.validation\[\d+\]\.msg$", "words of another program"),
+    (r".*/batch_config.json", r"field \.\w+\[\d+\]\.config$", "unknown keys at the top decide nothing"),
+    (r".*/batch_config.json", r"\w+ \.\w+\[\d+\]\.config\.(bogus_top_level_key|vocabulary_size)$", "unknown keys at the top decide nothing"),
+    (r".*/batch_config.json", r"value .*\.config\.", "decides nothing beside what is refused", lambda r, path: "error" in r.get("result", {})),
+    (r".*/batch_config.json", r"\w+ .*\.config\.(pipeline|aio)\.\w+$", "one unknown key is refused as another; DeepSpeed reads neither"),
+    (r".*/batch_config.json", r"value .*\.config\.(fp16\.initial_scale_power|zero_optimization\.(cpu_offload_use_pin_memory|elastic_checkpoint|"
+     r"legacy_stage1))$", "off, or without effect"),
+    (r".*/partition.json", r".* \.topology\b", "libds has no axes of ranks"),
+    (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "no module of libds", lambda r, path: r["module"] in OTHER_MODULES),
+    (r".*/lr_schedules.json", r"value \.errors\[\d+\]\.(group_lr|params\.\w+)\[\d+\]$", "a refusal of a count does not depend on the rates"),
+    (r".*/lr_schedules.json", r"value \.errors\[\d+\]\.params\.\w+$", "decides nothing beside what is refused",
+     lambda r, path: path[-1].removeprefix("warmup_") not in r["result"]["message"]),
     (r".*/zero_flat.json", r"value .*\.(stage|dtype)$", "the layouts do not depend on it"),
+    (r"chat_templates/constructs.json", r"field \.variables\b|name .*\.content$|\w+ \.variables\.none$",
+     "templates look at what they want, and these not at everything"),
+    (r"chat_templates/(renders|tokens).json", r"field \.(chats|tools|special|cases\[\d+\]\.special)\b|name .*\.special\.\w+$",
+     "templates look at what they want"),
+    (rf"tokenizers/({'|'.join(sorted(FRAMELESS))})/expected.json", r"value .*\.special$", "it puts no tokens around a text"),
+    (r"hf_configs.json", r"name \S+$", "names of models", lambda r, path: len(path) == 1),
+    (r"hf_configs.json", r"value .*", "inputs without recorded results: graphs are compared with what they say"),
+    (r"hf_configs.json", r".*", "decides nothing of a graph (kNothing of published_configs_test.cpp)", lambda r, path: set(path[1:2]) & NOTHING),
 ]
 
 
@@ -128,21 +175,76 @@ def text_of(path):
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
 
-def reason(file, kind, path):
+def record_of(document, path):
+    return at(document, path[:2]) if len(path) > 1 and isinstance(path[1], int) else document
+
+
+def reason(file, document, kind, path):
     what = f"{kind} {text_of(path)}"
-    return next((because for files, pattern, because in UNREAD if re.fullmatch(files, file) and re.match(pattern, what)), None)
+    for files, pattern, because, *records in UNREAD:
+        if re.fullmatch(files, file) and re.match(pattern, what) and all(one(record_of(document, path), path) for one in records):
+            return because
+    return None
 
 
-def fails(build, readers, environment):
-    """Whether one of the tests fails; a test that does not run at all is an error of ours."""
-    for program, names in readers:
-        run = subprocess.run([build / "bin" / program, f"--gtest_filter={names}", "--gtest_brief=1"], env=environment,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-        if run.returncode != 0:
-            if "FAILED" not in run.stdout:
-                raise SystemExit(f"{program} {names}: {run.stdout[-2000:]}")
+class Trial:
+    """A copy of the data of its own, one file of which is written anew for each run of its tests."""
+
+    def __init__(self, build, folder):
+        self.build, self.folder = build, folder
+        for source in DATA.rglob("*"):
+            target = folder / source.relative_to(DATA)
+            if source.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(source)
+        self.environment = {**os.environ, "DS_TEST_DATA": str(folder), "DS_SEMANTICS": str(folder / "semantics")}
+        self.alone = {}  # by file and record: whether its tests take it without the others of its list
+
+    def fails(self, file, document, readers):
+        """Whether one of the tests fails; a test that does not run at all is an error of ours."""
+        target = self.folder / file
+        target.unlink()
+        target.write_text(json.dumps(document), encoding="utf-8")
+        try:
+            for program, names in readers:
+                run = subprocess.run([self.build / "bin" / program, f"--gtest_filter={names}", "--gtest_brief=1"],
+                                     env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+                if run.returncode != 0:
+                    if "FAILED" not in run.stdout:
+                        raise SystemExit(f"{program} {names}: {run.stdout[-2000:]}")
+                    return True
+            return False
+        finally:
+            target.unlink()
+            target.symlink_to(DATA / file)
+
+    def short(self, file, document, path, readers):
+        """The document without the other records of the changed one's list, and the changed place in it."""
+        if len(path) < 2 or not isinstance(path[1], int) or path[0] in NAMED:
+            return document, path
+        short = {**document, path[0]: [document[path[0]][path[1]]]}
+        key = (file, path[:2])
+        if key not in self.alone:
+            self.alone[key] = not self.fails(file, short, readers)
+        return (short, (path[0], 0, *path[2:])) if self.alone[key] else (document, path)
+
+    def notices(self, file, document, kind, path, readers):
+        short, place = self.short(file, document, path, readers)
+        if self.fails(file, changed(short, kind, place), readers):
             return True
-    return False
+        return kind == "value" and self.fails(file, everywhere(document, path), readers)
+
+
+def readers_of(file, path):
+    """The tests of a list, or all of the file."""
+    readers = READERS[file]
+    if isinstance(readers, list):
+        return readers
+    if path and path[0] in readers:
+        return readers[path[0]]
+    return list(dict.fromkeys(one for each in readers.values() for one in each))
 
 
 def main():
@@ -150,36 +252,37 @@ def main():
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 2
     seed = sys.argv[3] if len(sys.argv) > 3 else "1"
     only = sys.argv[4] if len(sys.argv) > 4 else ""
-    unnoticed, made = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        for file in READERS:
-            (folder / file).parent.mkdir(exist_ok=True)
-            shutil.copy(DATA / file, folder / file)
-        for arrays in (DATA / "semantics").glob("*.safetensors"):
-            (folder / "semantics" / arrays.name).symlink_to(arrays)
-        environment = {**os.environ, "DS_TEST_DATA": str(folder), "DS_SEMANTICS": str(folder / "semantics")}
-        for file, readers in READERS.items():
-            if not re.search(only, file):
-                continue
-            if fails(build, readers, environment):
-                raise SystemExit(f"{file}: its tests fail as it is")
-            document = json.loads((DATA / file).read_text(encoding="utf-8"))
-            all_changes = [one for one in changes(document) if reason(file, *one) is None]
-            if count > 0:
-                all_changes = random.Random(f"{seed} {file}").sample(all_changes, min(count, len(all_changes)))
-            for kind, path in all_changes:
-                (folder / file).write_text(json.dumps(changed(document, kind, path)), encoding="utf-8")
-                made += 1
-                if fails(build, readers, environment):
-                    continue
-                if kind == "value":
-                    (folder / file).write_text(json.dumps(everywhere(document, path)), encoding="utf-8")
-                if kind != "value" or not fails(build, readers, environment):
-                    unnoticed.append(f"{file}: {kind} {text_of(path)}")
-                    print("unnoticed:", unnoticed[-1], flush=True)
-            shutil.copy(DATA / file, folder / file)
-    print(f"{made} changes of recorded numbers, of which {len(unnoticed)} fail no test")
+    jobs = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+    work = []
+    files = [file for file in READERS if re.search(only, file)]
+    if count > 0:  # one of the tokenizers stands for all
+        some = random.Random(seed).choice([file for file in READERS if file.startswith("tokenizers/")])
+        files = [file for file in files if file == some or not file.startswith("tokenizers/")]
+    for file in files:
+        document = json.loads((DATA / file).read_text(encoding="utf-8"))
+        all_changes = [one for one in changes(document) if reason(file, document, *one) is None]
+        if count > 0:
+            all_changes = random.Random(f"{seed} {file}").sample(all_changes, min(count, len(all_changes)))
+        work += [(file, document, kind, path) for kind, path in all_changes]
+    unnoticed = []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        mine = threading.local()
+
+        def attempt(change):
+            if not hasattr(mine, "trial"):
+                mine.trial = Trial(build, pathlib.Path(tempfile.mkdtemp(dir=folder)))
+            file, document, kind, path = change
+            if not mine.trial.notices(file, document, kind, path, readers_of(file, path)):
+                unnoticed.append(f"{file}: {kind} {text_of(path)}")
+                print("unnoticed:", unnoticed[-1], flush=True)
+
+        with tempfile.TemporaryDirectory() as own:
+            whole = Trial(build, pathlib.Path(own))
+            for file in dict.fromkeys(change[0] for change in work):
+                if whole.fails(file, json.loads((DATA / file).read_text(encoding="utf-8")), readers_of(file, ())):
+                    raise SystemExit(f"{file}: its tests fail as it is")
+        list(pool.map(attempt, work))
+    print(f"{len(work)} changes of recorded numbers, of which {len(unnoticed)} fail no test")
     return 1 if unnoticed else 0
 
 

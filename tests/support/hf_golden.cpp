@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "support/semantics.h"
 
 namespace ds::test {
 namespace {
@@ -80,9 +81,7 @@ std::vector<std::string> golden_models() {
           "mistral", "qwen3", "phi3",    "gemma2", "gpt_neox"};
 }
 
-std::string golden_path(const std::string& name) {
-  return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + name;
-}
+std::string golden_path(const std::string& name) { return data_path("models/" + name); }
 
 double largest_distance(const Tensor& a, const Tensor& b, const std::function<bool(int64_t)>& keep) {
   if (a.numel() != b.numel()) return INFINITY;

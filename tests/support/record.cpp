@@ -72,9 +72,13 @@ const Json& Record::all() const {
   return *json_;
 }
 
-Recording::Recording(const std::string& path, std::initializer_list<const char*> lists) : path_(path) {
+Json read_json(const std::string& path) {
   constexpr int64_t kMost = 64 << 20;
-  document_ = Json::parse(read_file(path, kMost), path);
+  return Json::parse(read_file(path, kMost), path);
+}
+
+Recording::Recording(const std::string& path, std::initializer_list<const char*> lists)
+    : document_(read_json(path)), path_(path) {
   for (const auto& [name, value] : document_.object()) {
     const auto is = [&](std::string_view other) { return other == name; };
     if (std::none_of(std::begin(kOfTheRecording), std::end(kOfTheRecording), is) &&

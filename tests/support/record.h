@@ -39,6 +39,8 @@ class Record {
   void told(std::initializer_list<const char*> names) const;
   // The whole of it, to be read by what refuses strangers itself.
   const Json& all() const;
+  // The same as input alone: its fields are still to be asked for.
+  const Json& all_unread() const { return *json_; }
   std::string dump() const { return json_->dump(); }
 
  private:
@@ -53,6 +55,8 @@ class Record {
   std::unique_ptr<Read> read_;
   int exceptions_;
 };
+
+Json read_json(const std::string& path);
 
 // A recorded file: fields about the recording itself, and lists of records.
 class Recording {

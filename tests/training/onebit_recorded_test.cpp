@@ -1,9 +1,10 @@
 // 1-bit optimizers against numbers that DeepSpeed 0.19.6 recorded (onebit.json), on every rank of several.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <set>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -69,18 +70,25 @@ struct Replay {
   }
 };
 
-int64_t differing(const std::vector<float>& got, const std::vector<float>& want, const Tolerance& tolerance) {
+// Counts elements that are farther from the recorded ones than the tolerance, of the value and of what it has
+// moved so far: each step is rounded relative to itself.
+int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
+                  const std::vector<double>& moved, const Tolerance& tolerance) {
   EXPECT_EQ(got.size(), want.size());
   int64_t count = 0;
   for (size_t e = 0; e < got.size(); ++e) {
-    double off = std::abs(static_cast<double>(got[e]) - static_cast<double>(want[e]));
-    count += !(off <= tolerance.of(static_cast<double>(want[e])));
+    const auto at = static_cast<double>(want[e]);
+    count += !(std::abs(static_cast<double>(got[e]) - at) <= tolerance.of(std::abs(at) + moved[e]));
   }
   return count;
 }
 
+// What a step leaves behind, and with which form it was made.
+using AfterStep = std::function<void(size_t step, StepForm form, Engine& engine)>;
+
 // Steps of DeepSpeed behind its first one, which is a dry run, so that freeze_step counts one less.
-void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int stage) {
+void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int stage,
+            const AfterStep& after = {}) {
   const Replay r(json, tolerance);
   Json document;
   document.set("train_micro_batch_size_per_gpu", 1);
@@ -91,13 +99,15 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
   const Config config = parse_config(document, r.workers);
   run_ranks(r.workers, [&](Communicator& comm) {
     Engine engine(config, r.graph(), comm, {});
-    std::vector<std::vector<float>> grads, results;
+    std::vector<std::vector<float>> grads, results, before;
+    std::vector<std::vector<double>> moved;
     for (size_t i = 0; i < r.numels.size(); ++i) {
-      engine.store().write_tensor(ParamId(i), "param", r.read("param", i));
+      before.push_back(r.read("param", i));
+      engine.store().write_tensor(ParamId(i), "param", before[i]);
       grads.push_back(r.read("grad", i));
       results.push_back(r.read("result", i));
+      moved.emplace_back(before[i].size());
     }
-    int64_t off = 0;
     for (size_t s = 1; s < r.steps; ++s) {
       std::vector<std::vector<float>> targets;
       std::vector<InputView> inputs;
@@ -110,16 +120,26 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
       for (const std::vector<float>& t : targets)
         inputs.push_back({t.data(), DS_DTYPE_F32, static_cast<int64_t>(t.size())});
       ASSERT_FALSE(engine.train_batch(inputs).skipped);
+      int64_t off = 0;
       for (size_t i = 0; i < r.numels.size(); ++i) {
-        off += differing(engine.store().read_tensor(ParamId(i), "param"),
-                         r.slice(results[i], i, s, comm.rank()), tolerance);
+        const std::vector<float> want = r.slice(results[i], i, s, comm.rank());
+        for (size_t e = 0; e < want.size(); ++e)
+          moved[i][e] += std::abs(static_cast<double>(want[e]) - static_cast<double>(before[i][e]));
+        before[i] = want;
+        off += differing(engine.store().read_tensor(ParamId(i), "param"), want, moved[i], tolerance);
       }
       ASSERT_EQ(off, 0) << r.name << " stage " << stage << " step " << s + 1 << " rank " << comm.rank();
+      if (after && comm.rank() == 0) {
+        const StepForm form =
+            optimizer_of(config.optimizer).form(config.optimizer, static_cast<int64_t>(s) - 1);
+        after(s, form, engine);
+      }
     }
     for (size_t i = 0; i < r.numels.size(); ++i) {
       for (const char* kind : {"exp_avg", "exp_avg_sq"}) {
+        const std::vector<double> none(static_cast<size_t>(r.numels[i]));
         EXPECT_EQ(differing(engine.store().read_tensor(ParamId(i), kind),
-                            r.slice(r.read(kind, i), i, 0, comm.rank()), tolerance),
+                            r.slice(r.read(kind, i), i, 0, comm.rank()), none, tolerance),
                   0)
             << r.name << " " << kind << " of " << i;
       }
@@ -147,7 +167,7 @@ OptimizerConfig optimizer_config(const char* type, const Record& c) {
 
 // DeepSpeed's own counters say which steps reduce gradients and which are behind the freeze. trace[k] is of
 // step k + 1; its first one is DeepSpeed's dry run. Returns the records, for what else they have.
-std::vector<Record> follow_trace(const char* type, const Record& c, std::set<StepForm>& seen) {
+std::vector<Record> follow_trace(const char* type, const Record& c) {
   const OptimizerConfig config = optimizer_config(type, c);
   std::vector<Record> trace = c.list("trace");
   EXPECT_EQ(static_cast<int64_t>(trace.size()), c.at("steps").integer());
@@ -160,7 +180,6 @@ std::vector<Record> follow_trace(const char* type, const Record& c, std::set<Ste
       continue;
     }
     const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
-    seen.insert(form);
     EXPECT_EQ(form == StepForm::reduced, reduces) << k;
     const bool frozen = trace[k - 1].at("frozen").boolean();
     EXPECT_EQ(form != StepForm::reduced && form != StepForm::gradients, frozen) << k;
@@ -168,56 +187,149 @@ std::vector<Record> follow_trace(const char* type, const Record& c, std::set<Ste
   return trace;
 }
 
-// libds keeps neither of these; they are DeepSpeed's way to the results that are compared.
-constexpr std::initializer_list<const char*> kOnTheWay = {
-    "var_interval", "var_counter", "local_step_interval", "local_step_counter", "lrs",
-    "lamb_coeff",   "last_factor", "lamb_coeff_freeze",   "scaling_coeff"};
+void expect_recorded(const Recording& all, const Record& c, const char* type, const std::vector<int>& stages,
+                     const AfterStep& after = {}) {
+  const Json params = params_of(c);
+  for (int stage : stages)
+    replay(c, all.tolerance(), Json::Object{{"type", type}, {"params", params}}, stage, after);
+}
 
-void expect_recorded(const char* list, const char* type, const std::vector<int>& stages) {
+TEST(OneBitRecorded, AdamFollowsDeepSpeed) {
   const Recording all = recorded();
-  for (const Record& c : all.list(list)) {
-    const Json params = params_of(c);
-    std::set<StepForm> seen;
-    for (const Record& step : follow_trace(type, c, seen)) step.told(kOnTheWay);
-    for (int stage : stages)
-      replay(c, all.tolerance(), Json::Object{{"type", type}, {"params", params}}, stage);
+  for (const Record& c : all.list("onebit_adam")) {
+    follow_trace("OneBitAdam", c);
+    expect_recorded(all, c, "OneBitAdam", {0, 1});
   }
 }
 
-TEST(OneBitRecorded, AdamFollowsDeepSpeed) { expect_recorded("onebit_adam", "OneBitAdam", {0, 1}); }
+// The numbers that an engine of 1-bit LAMB keeps of every parameter: what its momentum is multiplied by on
+// its way, the mean of its ratios, and the last factor of this.
+struct Coefficients {
+  std::vector<float> scales, means, factors;
+};
 
-TEST(OneBitRecorded, ZeroOneAdamFollowsDeepSpeed) { expect_recorded("zero_one_adam", "ZeroOneAdam", {0}); }
+Coefficients coefficients_of(StateStore& store) {
+  const std::vector<OwnState> states = store.own_states();
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].name != "coefficients") continue;
+    std::vector<float> all(static_cast<size_t>(states[i].numel));
+    store.read_own(i, 0, states[i].numel, all.data());
+    const auto third = static_cast<int64_t>(all.size() / 3);
+    return {{all.begin(), all.begin() + third},
+            {all.begin() + third, all.begin() + 2 * third},
+            {all.begin() + 2 * third, all.end()}};
+  }
+  ADD_FAILURE() << "no coefficients";
+  return {};
+}
 
-TEST(OneBitRecorded, LambFollowsDeepSpeed) { expect_recorded("onebit_lamb", "OneBitLamb", {0, 1}); }
+// The trace has the numbers of the first parameter, and the ratios of all in this step. In the first steps a
+// ratio is what its mean has moved by: mean = beta * mean + (1 - beta) * ratio.
+TEST(OneBitRecorded, LambFollowsDeepSpeed) {
+  const Recording all = recorded();
+  for (const Record& c : all.list("onebit_lamb")) {
+    SCOPED_TRACE(c.at("name").string());
+    const OptimizerConfig config = optimizer_config("OneBitLamb", c);
+    const std::vector<Record> trace = follow_trace("OneBitLamb", c);
+    const Tolerance given = all.tolerance();
+    const double beta = config.coeff_beta, rounding = 0x1p-22 / (1 - config.beta1);
+    std::vector<double> means;  // as libds had them before the step
+    const auto follow = [&](size_t step, StepForm form, Engine& engine) {
+      SCOPED_TRACE(step);
+      const Record& want = trace[step];
+      const Coefficients got = coefficients_of(engine.store());
+      const size_t params = c.at("shapes").array().size();
+      means.resize(params);
+      ASSERT_EQ(got.means.size(), params);
+      const auto near = [&](double value, double wanted, double more) {
+        EXPECT_NEAR(value, wanted, given.of(wanted) + more * std::abs(wanted));
+      };
+      near(got.means[0], want.at("lamb_coeff_freeze").number(), 0);
+      // Factors begin with the freeze. There a gradient is made of two momenta, whose rounding grows by
+      // 1 / (1 - beta1).
+      const double factor = want.at("last_factor").number();
+      if (form == StepForm::reduced) {
+        EXPECT_EQ(factor, 1);
+      } else {
+        near(got.factors[0], factor, rounding);
+      }
+      EXPECT_EQ(want.has("scaling_coeff"), form != StepForm::reduced);
+      if (const Json* scale = want.find("scaling_coeff")) near(got.scales[0], scale->number(), 0);
+      const Json::Array& ratios = want.at("lamb_coeff").array();
+      ASSERT_EQ(ratios.size(), params);
+      for (size_t p = 0; p < params; ++p) {
+        const double ratio = ratios[p].number(), mean = got.means[p];
+        if (form != StepForm::reduced) {
+          near(mean * got.factors[p], ratio, rounding);
+        } else if (ratio == 1) {
+          EXPECT_EQ(mean, means[p]);
+        } else {
+          near((mean - beta * means[p]) / (1 - beta), ratio, 0x1p-22 * (1 + mean / ratio) / (1 - beta));
+        }
+        means[p] = mean;
+      }
+    };
+    for (int stage : {0, 1}) {
+      means.clear();
+      expect_recorded(all, c, "OneBitLamb", {stage}, follow);
+    }
+    // The dry run has none of them.
+    EXPECT_EQ(trace[0].at("lamb_coeff_freeze").number(), 0);
+    EXPECT_EQ(trace[0].at("last_factor").number(), 1);
+    EXPECT_TRUE(trace[0].at("lamb_coeff").array().empty());
+  }
+}
+
+TEST(OneBitRecorded, ZeroOneAdamFollowsDeepSpeed) {
+  const Recording all = recorded();
+  for (const Record& c : all.list("zero_one_adam")) {
+    for (const Record& step : follow_trace("ZeroOneAdam", c)) static_cast<void>(step.all());
+    expect_recorded(all, c, "ZeroOneAdam", {0});
+  }
+}
+
+// Steps that count until an interval doubles.
+struct Doubling {
+  int64_t interval = 1, counted = 0;
+
+  void count(int64_t needed, int64_t most) {
+    if (++counted < needed) return;
+    counted = 0;
+    interval = std::min(most, 2 * interval);
+  }
+};
 
 // The steps behind which ranks agree, and the intervals between them, which double.
 TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
   const Recording all = recorded();
-  std::set<StepForm> seen;
   for (const Record& c : all.list("zero_one_adam")) {
     SCOPED_TRACE(c.at("name").string());
     const OptimizerConfig config = optimizer_config("ZeroOneAdam", c);
-    const std::vector<Record> trace = follow_trace("ZeroOneAdam", c, seen);
+    const std::vector<Record> trace = follow_trace("ZeroOneAdam", c);
+    Doubling variance, local;
     double rates = 0;
     for (size_t k = 0; k < trace.size(); ++k) {
-      trace[k].told(kOnTheWay);
-      if (k == 0) continue;
-      const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
-      const bool local = form == StepForm::local;
-      rates = local ? rates + c.at("lr").number() : 0;
-      EXPECT_NEAR(trace[k].at("lrs").number(), rates, 1e-9) << k;
-      const int64_t of_variance = trace[k - 1].at("var_interval").integer(),
-                    of_steps = trace[k - 1].at("local_step_interval").integer(),
-                    before = static_cast<int64_t>(k);
-      // DeepSpeed asks for the variance before it counts the step, and for the synchronisation behind that.
-      if (!trace[k - 1].at("frozen").boolean()) {
-        EXPECT_EQ(form == StepForm::reduced, (before + 1) % of_variance == 0) << k;
-      } else {
-        EXPECT_EQ(local, (before + 1) % of_steps != 0) << k;
+      SCOPED_TRACE(k);
+      if (k > 0) {
+        const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
+        const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's, of this step
+        // It asks for the variance before it counts the step, and for the synchronisation behind that.
+        if (!trace[k - 1].at("frozen").boolean()) {
+          EXPECT_EQ(form == StepForm::reduced, number % variance.interval == 0);
+          if (form == StepForm::reduced) variance.count(config.var_update_scaler, INT64_MAX);
+        } else {
+          EXPECT_EQ(form == StepForm::local, number % local.interval != 0);
+          rates = form == StepForm::local ? rates + config.lr : 0;
+          local.count(config.local_step_scaler, config.local_step_clipper);
+        }
       }
+      EXPECT_EQ(trace[k].at("var_interval").integer(), variance.interval);
+      EXPECT_EQ(trace[k].at("var_counter").integer(), variance.counted);
+      EXPECT_EQ(trace[k].at("local_step_interval").integer(), local.interval);
+      EXPECT_EQ(trace[k].at("local_step_counter").integer(), local.counted);
+      EXPECT_NEAR(trace[k].at("lrs").number(), rates, 1e-12 * static_cast<double>(k) * config.lr);
     }
   }
-  EXPECT_EQ(seen.size(), 5u);
 }
 
 }  // namespace

@@ -35,7 +35,6 @@ Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hy
 // What DeepSpeed's dynamic scaler does, step by step, with its end at the minimum.
 TEST(LossScaler, GivesTheScalesOfZero) {
   const test::Recording all = recorded();
-  int64_t steps = 0, ends = 0;
   for (const test::Record& run : all.list("runs")) {
     SCOPED_TRACE(run.dump());
     const test::Record params = run.inside("params");
@@ -59,7 +58,6 @@ TEST(LossScaler, GivesTheScalesOfZero) {
       EXPECT_EQ(rule.scaler.scale, scales[k].number()) << " step " << k;
       EXPECT_EQ(rule.scaler.hysteresis, left.at(k).integer()) << " step " << k;
       EXPECT_EQ(rule.scaler.last_overflow, last.at(k).integer()) << " step " << k;
-      ++steps;
     }
     EXPECT_EQ(scales.size(), end);
     EXPECT_EQ(left.size(), end);
@@ -70,10 +68,7 @@ TEST(LossScaler, GivesTheScalesOfZero) {
     const test::Record raised = run.inside("raised");
     raised.told({"error", "message"});
     EXPECT_EQ(static_cast<int64_t>(end), raised.at("at").integer());
-    ++ends;
   }
-  EXPECT_GT(steps, 100);
-  EXPECT_GT(ends, 0);
 }
 
 // Without ZeRO, DeepSpeed has two more scalers. Both are this rule with a hysteresis of 1.
@@ -83,7 +78,12 @@ TEST(LossScaler, GivesTheScalesOfStageZero) {
     SCOPED_TRACE(run.dump());
     const std::string& of = run.at("optimizer").string();
     EXPECT_TRUE(of == "fused" || of == "unfused");
-    if (!run.at("params").is_null()) {
+    // Without parameters they have defaults of their own.
+    if (run.at("params").is_null()) {
+      EXPECT_EQ(run.at("initial_scale").number(), of == "fused" ? 4294967296.0 : 65536.0);
+      EXPECT_EQ(run.at("window").number(), 1000);
+      EXPECT_EQ(run.at("min_scale").number(), of == "fused" ? 1 : 0.25);
+    } else {
       const test::Record params = run.inside("params");
       EXPECT_EQ(params.at("init_scale").number(), run.at("initial_scale").number());
       EXPECT_EQ(params.at("scale_window").number(), run.at("window").number());
