@@ -21,13 +21,17 @@ double draw(uint64_t seed, int64_t position) {
   return (static_cast<double>(words[0]) + static_cast<double>(words[1]) * 0x1p-32) * 0x1p-32;
 }
 
-// The first of the largest logits; NaN is less than any other.
+// The first of the largest logits, none of which is NaN.
 int32_t largest(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[best] || (std::isnan(logits[best]) && !std::isnan(logits[i]))) best = i;
-  }
-  return static_cast<int32_t>(best);
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// A model that makes one NaN has gone wrong, and so have its other logits.
+void check_numbers(std::span<const float> logits, int64_t position) {
+  auto found = std::find_if(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
+  if (found == logits.end()) return;
+  raise(DS_ERROR_NUMERIC, "logits must be numbers: at position {} that of token {} is NaN", position,
+        found - logits.begin());
 }
 
 // The k largest, largest first, of equal ones the smaller id first; k = 0: all, by id.
@@ -37,7 +41,6 @@ std::vector<int32_t> candidates(std::span<const float> logits, int64_t k) {
   if (k == 0 || static_cast<size_t>(k) >= order.size()) return order;
   auto before = [&](int32_t a, int32_t b) {
     float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) == std::isnan(y) ? a < b : std::isnan(y);
     return x > y || (x == y && a < b);
   };
   std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
@@ -52,6 +55,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature must be >= 0, got {}",
           options.temperature);
   require(options.top_k >= 0, "top_k must be >= 0, got {}", options.top_k);
+  check_numbers(logits, position);
   double top = logits[static_cast<size_t>(largest(logits))];
   if (!std::isfinite(top)) raise(DS_ERROR_NUMERIC, "the largest logit of position {} is {}", position, top);
   if (options.temperature == 0) return largest(logits);

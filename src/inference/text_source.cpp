@@ -118,7 +118,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   return out;
 }
 
-// eos_token_id: a number, several, or none; generation_config.json goes before config.json.
+// eos_token_id: a number, several, or none; generation_config.json goes before config.json. Some files write
+// -1 for none, which is no token's id.
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
@@ -128,7 +129,8 @@ std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   if (!ids) return {};
   std::vector<int32_t> ends;
   for (const JsonReader& id : ids->json().is_array() ? ids->items() : std::vector{*ids}) {
-    ends.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
+    int64_t end = id.integer(-1, INT32_MAX);
+    if (end >= 0) ends.push_back(static_cast<int32_t>(end));
   }
   return ends;
 }

@@ -1,5 +1,6 @@
 #include "inference/sampler.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,15 +51,31 @@ TEST(sampler, refuses_bad_options_and_logits) {
   EXPECT_THROW(sample_token(kLogits, {-1.0, 0, 0}, 0), Error);
   EXPECT_THROW(sample_token(kLogits, {1.0, -1, 0}, 0), Error);
   EXPECT_THROW(sample_token({}, {}, 0), Error);
+  float infinite = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(sample_token(std::vector<float>{0, infinite}, {}, 0), Error);
+  EXPECT_THROW(sample_token(std::vector<float>{-infinite, -infinite}, {}, 0), Error);
+  EXPECT_EQ(sample_token(std::vector<float>{-infinite, 0}, {}, 0), 1);
+}
+
+// One NaN anywhere is an error, whatever chooses the token: it names the position and the token.
+TEST(sampler, refuses_a_nan_among_logits) {
   float nan = std::numeric_limits<float>::quiet_NaN();
-  try {
-    sample_token(std::vector<float>{nan, nan}, {}, 5);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), DS_ERROR_NUMERIC);
-    EXPECT_NE(std::string(e.what()).find("position 5"), std::string::npos);
+  for (size_t at = 0; at < 3; ++at) {
+    std::vector<float> logits{1.0f, 2.0f, 0.5f};
+    logits[at] = nan;
+    for (const SamplingOptions& options :
+         {SamplingOptions{0.0, 0, 0}, SamplingOptions{1.0, 0, 0}, SamplingOptions{0.7, 1, 3}}) {
+      try {
+        sample_token(logits, options, 5);
+        ADD_FAILURE() << at;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status(), DS_ERROR_NUMERIC);
+        EXPECT_NE(std::string(e.what()).find(fmt::format("position 5 that of token {} is NaN", at)),
+                  std::string::npos)
+            << e.what();
+      }
+    }
   }
-  EXPECT_EQ(sample_token(std::vector<float>{nan, 1.0f}, {}, 0), 1);
 }
 
 }  // namespace
