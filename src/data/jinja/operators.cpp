@@ -46,6 +46,22 @@ Value integers(std::string_view mark, int64_t a, int64_t b) {
   too_large(mark);
 }
 
+// Python's a % b: it has the sign of b, which is not 0.
+double remainder_of(double a, double b) {
+  double rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(0.0, b);
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// Python's a // b. The quotient without the rest is whole but for rounding.
+double quotient_of(double a, double b) {
+  double rest = std::fmod(a, b), quotient = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  double whole = std::floor(quotient);
+  return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 Value reals(std::string_view mark, double a, double b) {
   if (mark == "+") return Value::of(a + b);
   if (mark == "-") return Value::of(a - b);
@@ -53,9 +69,7 @@ Value reals(std::string_view mark, double a, double b) {
   if (mark == "**") return Value::of(std::pow(a, b));
   if (b == 0) fault(DS_ERROR_CONFIG, "division by 0");
   if (mark == "/") return Value::of(a / b);
-  double rest = std::fmod(a, b);
-  if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-  return Value::of(mark == "%" ? rest : std::floor((a - rest) / b + 0.5));
+  return Value::of(mark == "%" ? remainder_of(a, b) : quotient_of(a, b));
 }
 
 Value repeated(const Value& sequence, int64_t times, Budget& budget) {

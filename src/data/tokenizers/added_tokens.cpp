@@ -90,7 +90,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::find(std::string_view text
     Range match{at, at + entry->content.size()};
     at = match.end;
     if (entry->token.single_word && within_word(text, match)) continue;
-    match = widened(text, {std::max(match.begin, done), std::max(match.end, done)}, entry->token, done);
+    match = widened(text, match, entry->token, done);
     if (done < match.begin) parts.push_back({{done, match.begin}, -1});
     parts.push_back({match, entry->token.id});
     done = match.end;

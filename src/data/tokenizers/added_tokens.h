@@ -26,7 +26,9 @@ class AddedTokenFinder {
   void add(std::string_view content, const AddedToken& token);  // content: as it is looked for, not empty
   void finish();                                                // after the last add
 
-  // The text cut at tokens: ranges of text (id -1) and of tokens, in order, none of text empty.
+  // The text cut at tokens: ranges of text (id -1) and of tokens, in order, none of text empty. As in
+  // `tokenizers`, a token that is found within the spaces that one with rstrip has taken counts, too, and
+  // what follows it is text again: there ranges overlap.
   struct Part {
     Range range;
     int32_t id = -1;
