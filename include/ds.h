@@ -853,9 +853,9 @@ DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
  * @param to a folder: of checkpoints for "libds", which gets one more; else one that does not exist or is
  * empty {checkpoint.convert.place}
  * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
- * load_universal_checkpoint; "fp32": masters as model.safetensors), "tag" (none; of a checkpoint of libds as
- * for ds_checkpoint_save), "like" (none; for "fp32", as for ds_checkpoint_save_model), "step_tensor" (false;
- * for "universal", true: the optimizer counts steps in a tensor, as those of torch do)
+ * load_universal_checkpoint; "fp32": masters, buffers and second names as zero_to_fp32 has them), "tag"
+ * (none; of a checkpoint of libds), "like" (none; of "fp32": as for ds_checkpoint_save_model), "file_bytes"
+ * (of "fp32": 5e9, more are shards), "step_tensor" (false; of "universal": steps are in a tensor, as torch's)
  * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was converted
  * {checkpoint.convert.report}
  * @return DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank.
