@@ -962,10 +962,10 @@ extern "C" {
     ///   empty
     ///
     /// - `options`: \[nullable\] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
-    ///   load_universal_checkpoint; "fp32": masters as model.safetensors), "tag" (none; of a checkpoint of
-    ///   libds as for ds_checkpoint_save), "like" (none; for "fp32", as for ds_checkpoint_save_model),
-    ///   "step_tensor" (false; for "universal", true: the optimizer counts steps in a tensor, as those of
-    ///   torch do)
+    ///   load_universal_checkpoint; "fp32": masters, buffers and second names as zero_to_fp32 has them),
+    ///   "tag" (none; of a checkpoint of libds), "like" (none; of "fp32": as for ds_checkpoint_save_model),
+    ///   "file_bytes" (of "fp32": 5e9, more are shards), "step_tensor" (false; of "universal": steps are in a
+    ///   tensor, as torch's)
     ///
     /// - `out_text`: \[out\] \[nullable\] JSON: path, form, steps, parameters and states of what was
     ///   converted
