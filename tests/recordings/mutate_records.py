@@ -81,6 +81,8 @@ UNREAD = [
     (r".*/batch_config.json", r"value .*\.validation\[\d+\]\.msg$", "words of another program"),
     (r".*/batch_config.json", r"field \.\w+\[\d+\]\.config$", "unknown keys at the top decide nothing"),
     (r".*/batch_config.json", r"\w+ \.\w+\[\d+\]\.config\.(bogus_top_level_key|vocabulary_size)$", "unknown keys at the top decide nothing"),
+    (r".*/batch_config.json", r"value \.engine\[\d+\]\.config\.(train_micro_batch_size_per_gpu|optimizer\.params\.lr)$",
+     "inputs without recorded results: the configuration is compared with what they say"),
     (r".*/batch_config.json", r"value .*\.config\.", "decides nothing beside what is refused", lambda r, path: "error" in r.get("result", {})),
     (r".*/batch_config.json", r"\w+ .*\.config\.(pipeline|aio)\.\w+$", "one unknown key is refused as another; DeepSpeed reads neither"),
     (r".*/batch_config.json", r"value .*\.config\.(fp16\.initial_scale_power|zero_optimization\.(cpu_offload_use_pin_memory|elastic_checkpoint|"

@@ -98,6 +98,7 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
       const bool automatic = document.dump().find("auto") != std::string::npos;
       EXPECT_EQ(refusal(document, world).empty(), automatic);
       if (!automatic) expect_one_refusal(document, world);
+      EXPECT_EQ(refusal(document, world).find("unknown key"), std::string::npos);
       continue;
     }
     const Config c = parse_config(document, world);
