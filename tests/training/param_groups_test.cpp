@@ -265,6 +265,7 @@ TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
       {"SGD", "cycle_min_lr", "lr", 0.5, {"0.5", "cycle_min_lr 0.25", "a list"}},
       {"AdamW", "lr_range_test_min_lr", "lr", 0.5, {"0.5", "lr_range_test_min_lr 0.25"}},
       {"Muon", "warmup_max_lr", "adam_lr", 0.5, {"0.5", "warmup_max_lr 0.25"}},
+      {"SGD", "decay", "lr", 0.5, {"0.5", "warmup_max_lr 0.001", "a list"}},  // by default
       {"Muon", "", "momentum", 1, {"below 1", "got 1"}},
       {"SGD", "", "momentum", 0, {"nesterov", "got 0"}},
   };
@@ -276,6 +277,7 @@ TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
     Config c = config_of(p);
     const std::string absolute = rule.schedule;
     if (absolute == "warmup_max_lr") c.scheduler = make_schedule("WarmupLR", {{absolute, 0.25}});
+    if (absolute == "decay") c.scheduler = make_schedule("WarmupDecayLR", {{"total_num_steps", 9}});
     if (absolute == "cycle_min_lr")
       c.scheduler = make_schedule("OneCycle", {{absolute, 0.25}, {"cycle_max_lr", 1}});
     if (absolute == "lr_range_test_min_lr") c.scheduler = make_schedule("LRRangeTest", {{absolute, 0.25}});

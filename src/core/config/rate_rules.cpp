@@ -100,8 +100,8 @@ void check_group(const Config& c, const ParamGroup& group, const std::string& pa
     if (absolute.empty() || !values.contains(rate)) continue;
     raise(DS_ERROR_CONFIG, "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
           KeyName(path + "." + rate), values.at(rate), absolute, c.scheduler.numbers.at(absolute)[0],
-          absolute == "warmup_max_lr" ? "without that key each group warms up to its own lr"
-                                      : "that key takes a list with a value for each group");
+          c.scheduler.type == "WarmupLR" ? "without that key each group warms up to its own lr"
+                                         : "that key takes a list with a value for each group");
   }
 }
 
