@@ -24,6 +24,13 @@ Elements = _lowlevel.Elements
 }
 %typemap(ret) ds_status "if (!$result) $result = SWIG_Py_Void();"
 
+// --- texts ----------------------------------------------------------------------------------------------------------
+%typemap(in) const char * {
+  $1 = $input == Py_None ? NULL : (char *)c_text($input, "$1_name");
+  if (!$1 && $input != Py_None) SWIG_fail;
+}
+%typemap(freearg) const char * "";
+
 // --- handles --------------------------------------------------------------------------------------------------------
 %define %ds_handle(type)
 %nodefaultctor type;

@@ -1,8 +1,10 @@
 /* The C side of libds.lowlevel: errors, tensors over the buffer protocol and DLPack, callbacks. Included by
  * ds.i alone. */
 #include <ds.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { kMaxDims = 8 };
 
@@ -69,6 +71,30 @@ static int raised(ds_status status) {
   return 1;
 }
 
+/* ---------------------------------------------------------------- the way into Python */
+
+/* Holds a thread that Python ends at the end of the program: unwinding the library's frames would abort. */
+static void stand_still(void* none) {
+  (void)none;
+  for (;;) pause();
+}
+
+/* Whether no callback may enter Python any more. */
+static int python_ends(void) { return !Py_IsInitialized() || _Py_IsFinalizing(); }
+
+/* Every callback's way into Python: calls body with the interpreter's lock. DS_ERROR_USER without it once the
+ * program ends. */
+static ds_status in_python(ds_status (*body)(void* call), void* call) {
+  if (python_ends()) return DS_ERROR_USER;
+  ds_status status;
+  pthread_cleanup_push(stand_still, NULL);
+  PyGILState_STATE state = PyGILState_Ensure();
+  status = body(call);
+  PyGILState_Release(state);
+  pthread_cleanup_pop(0);
+  return status;
+}
+
 /* ---------------------------------------------------------------- DLPack */
 
 /* The bytes of DLPack's public structs. */
@@ -121,12 +147,15 @@ typedef struct HeldBuffer {
   int64_t shape[kMaxDims], strides[kMaxDims];
 } HeldBuffer;
 
+static ds_status python_release_buffer(void* context) {
+  PyBuffer_Release(&((HeldBuffer*)context)->view);
+  free(context);
+  return DS_OK;
+}
+
+/* At the end of the program the buffer ends with its owner. */
 static void release_buffer(DLManagedTensorVersioned* self) {
-  if (!Py_IsInitialized()) return; /* the interpreter has ended, and the buffer's owner with it */
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyBuffer_Release(&((HeldBuffer*)self->context)->view);
-  PyGILState_Release(state);
-  free(self->context);
+  in_python(python_release_buffer, self->context);
 }
 
 /* A tensor over the memory of a buffer. dtype: DS_DTYPE_NONE, that of the format; or DS_DTYPE_BF16 over
@@ -283,9 +312,15 @@ static int set_elements(Elements* self, ds_tensor* tensor) {
                  device);
     return -1;
   }
+  if (self->exports > 0) {
+    PyErr_Format(PyExc_BufferError, "the tensor cannot be set anew: %zd buffers show its memory",
+                 self->exports);
+    return -1;
+  }
   DLManagedTensorVersioned* managed = NULL;
   if (raised(ds_tensor_to_dlpack(tensor, NULL, &managed))) return -1;
   drop_elements(self);
+  self->closing = 0;
   self->managed = managed;
   self->ndim = (int)count;
   self->dtype = dtype;
@@ -472,18 +507,45 @@ static void* int_array(PyObject* object, size_t element_size, size_t* count) {
   return NULL;
 }
 
+/* A text for C, which lives as long as its object; NULL with an exception set. A NUL would cut it. */
+static const char* c_text(PyObject* object, const char* name) {
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "%s must be a str, got %s", name, Py_TYPE(object)->tp_name);
+    return NULL;
+  }
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+  if (text && strlen(text) != (size_t)size) {
+    PyErr_Format(PyExc_ValueError, "%s must have no NUL character, got %R", name, object);
+    return NULL;
+  }
+  return text;
+}
+
 /* ---------------------------------------------------------------- callbacks */
 
 /* A buffer of Python over a copy of `bytes` bytes: what a callback gets, so that nothing it keeps can dangle.
  */
-static PyObject* copied_bytes(const void* data, size_t bytes) {
-  return PyByteArray_FromStringAndSize(data, (Py_ssize_t)bytes);
+typedef struct Lent {
+  PyObject *bytes, *view;
+  Py_buffer held; /* bytes cannot be resized while it is held */
+} Lent;
+
+static void end_lent(Lent* lent) {
+  if (lent->held.obj) PyBuffer_Release(&lent->held);
+  Py_CLEAR(lent->view);
+  Py_CLEAR(lent->bytes);
 }
-static PyObject* typed_view(PyObject* bytes, const char* format) {
-  PyObject* view = bytes ? PyMemoryView_FromObject(bytes) : NULL;
-  PyObject* typed = view ? PyObject_CallMethod(view, "cast", "s", format) : NULL;
+
+/* -1 with an exception set; end_lent is to follow in any case. */
+static int lend(Lent* lent, const void* data, size_t bytes, const char* format) {
+  memset(lent, 0, sizeof *lent);
+  lent->bytes = PyByteArray_FromStringAndSize(data, (Py_ssize_t)bytes);
+  if (!lent->bytes || PyObject_GetBuffer(lent->bytes, &lent->held, PyBUF_SIMPLE) < 0) return -1;
+  PyObject* view = PyMemoryView_FromObject(lent->bytes);
+  if (view) lent->view = PyObject_CallMethod(view, "cast", "s", format);
   Py_XDECREF(view);
-  return typed;
+  return lent->view ? 0 : -1;
 }
 
 /* Ends a callback: 1 when it has returned without an exception. */
@@ -493,18 +555,34 @@ static int returned(PyObject* result) {
   return result != NULL;
 }
 
+typedef struct InitCall {
+  int32_t param;
+  const char* name;
+  int64_t first;
+  float* data;
+  size_t count;
+  PyObject* fn;
+} InitCall;
+
+static ds_status python_init(void* argument) {
+  InitCall* call = argument;
+  size_t bytes = call->count * sizeof *call->data;
+  Lent values;
+  PyObject *fn = Py_NewRef(call->fn), *result = NULL;
+  if (lend(&values, call->data, bytes, "f") == 0)
+    result =
+        PyObject_CallFunction(fn, "isLO", (int)call->param, call->name, (long long)call->first, values.view);
+  int good = returned(result);
+  if (good) memcpy(call->data, values.held.buf, bytes);
+  end_lent(&values);
+  Py_DECREF(fn);
+  return good ? DS_OK : DS_ERROR_USER;
+}
+
 static ds_status call_init(int32_t param, const char* name, int64_t first, float* data, size_t count,
                            void* user_data) {
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *bytes = copied_bytes(data, count * sizeof *data), *view = typed_view(bytes, "f");
-  int good = returned(
-      view ? PyObject_CallFunction((PyObject*)user_data, "isLO", (int)param, name, (long long)first, view)
-           : NULL);
-  if (good) memcpy(data, PyByteArray_AS_STRING(bytes), count * sizeof *data);
-  Py_XDECREF(view);
-  Py_XDECREF(bytes);
-  PyGILState_Release(state);
-  return good ? DS_OK : DS_ERROR_USER;
+  InitCall call = {param, name, first, data, count, user_data};
+  return in_python(python_init, &call);
 }
 
 /* Callables of ds_run_train; NULL: none. */
@@ -512,70 +590,106 @@ typedef struct RunCallbacks {
   PyObject *batch, *progress;
 } RunCallbacks;
 
-static ds_status call_progress(const ds_run_progress* now, void* user_data) {
-  PyObject* fn = ((RunCallbacks*)user_data)->progress;
-  PyGILState_STATE state = PyGILState_Ensure();
-  ds_status status = DS_OK;
+typedef struct ProgressCall {
+  const ds_run_progress* now;
+  PyObject* fn;
+} ProgressCall;
+
+static ds_status python_progress(void* argument) {
+  const ds_run_progress* now = ((ProgressCall*)argument)->now;
+  PyObject* fn = ((ProgressCall*)argument)->fn;
   if (PyErr_CheckSignals() < 0) { /* Control-C ends the run here, after a checkpoint */
     keep_exception();
-    status = DS_ERROR_USER;
-  } else if (fn) {
-    PyObject* result = PyObject_CallFunction(
-        fn, "LLLddddddd", (long long)now->step, (long long)now->steps, (long long)now->samples, now->loss,
-        now->heldout_loss, now->grad_norm, now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
-    if (result == Py_False) status = DS_ERROR_USER;
-    if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
-      double rate = PyFloat_AsDouble(result);
-      if (PyErr_Occurred())
-        Py_CLEAR(result);
-      else
-        *now->next_lr = rate;
-    }
-    if (!returned(result)) status = DS_ERROR_USER;
+    return DS_ERROR_USER;
   }
-  PyGILState_Release(state);
-  return status;
+  if (!fn) return DS_OK;
+  PyObject* result = PyObject_CallFunction(
+      fn, "LLLddddddd", (long long)now->step, (long long)now->steps, (long long)now->samples, now->loss,
+      now->heldout_loss, now->grad_norm, now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
+  int stopped = result == Py_False;
+  if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
+    double rate = PyFloat_AsDouble(result);
+    if (PyErr_Occurred())
+      Py_CLEAR(result);
+    else
+      *now->next_lr = rate;
+  }
+  return returned(result) && !stopped ? DS_OK : DS_ERROR_USER;
+}
+
+static ds_status call_progress(const ds_run_progress* now, void* user_data) {
+  ProgressCall call = {now, ((RunCallbacks*)user_data)->progress};
+  return in_python(python_progress, &call);
+}
+
+typedef struct BatchCall {
+  int64_t step;
+  int32_t micro_step, *tokens, *targets;
+  size_t count;
+  PyObject* fn;
+} BatchCall;
+
+static ds_status python_batch(void* argument) {
+  BatchCall* call = argument;
+  size_t bytes = call->count * sizeof *call->tokens;
+  Lent tokens, targets = {0};
+  PyObject* result = NULL;
+  if (lend(&tokens, call->tokens, bytes, "i") == 0 && lend(&targets, call->targets, bytes, "i") == 0)
+    result = PyObject_CallFunction(call->fn, "LiOO", (long long)call->step, (int)call->micro_step,
+                                   tokens.view, targets.view);
+  int good = returned(result);
+  if (good) {
+    memcpy(call->tokens, tokens.held.buf, bytes);
+    memcpy(call->targets, targets.held.buf, bytes);
+  }
+  end_lent(&tokens);
+  end_lent(&targets);
+  return good ? DS_OK : DS_ERROR_USER;
 }
 
 static ds_status call_batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
                             size_t tokens_count, void* user_data) {
-  size_t bytes = tokens_count * sizeof *tokens;
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *first = copied_bytes(tokens, bytes), *second = copied_bytes(targets, bytes);
-  PyObject *token_view = typed_view(first, "i"), *target_view = typed_view(second, "i");
-  int good = returned(token_view && target_view
-                          ? PyObject_CallFunction(((RunCallbacks*)user_data)->batch, "LiOO", (long long)step,
-                                                  (int)micro_step, token_view, target_view)
-                          : NULL);
-  if (good) {
-    memcpy(tokens, PyByteArray_AS_STRING(first), bytes);
-    memcpy(targets, PyByteArray_AS_STRING(second), bytes);
-  }
-  Py_XDECREF(token_view);
-  Py_XDECREF(target_view);
-  Py_XDECREF(first);
-  Py_XDECREF(second);
-  PyGILState_Release(state);
-  return good ? DS_OK : DS_ERROR_USER;
+  BatchCall call = {step, micro_step, tokens, targets, tokens_count, ((RunCallbacks*)user_data)->batch};
+  return in_python(python_batch, &call);
+}
+
+typedef struct TextCall {
+  ds_log_level level;
+  const char* text;
+  PyObject* fn;
+} TextCall;
+
+static ds_status python_text(void* argument) {
+  TextCall* call = argument;
+  if (!raised_type) returned(PyObject_CallFunction(call->fn, "s", call->text));
+  return DS_OK;
 }
 
 static void call_text(const char* part, void* user_data) {
-  PyGILState_STATE state = PyGILState_Ensure();
-  if (!raised_type) returned(PyObject_CallFunction((PyObject*)user_data, "s", part));
-  PyGILState_Release(state);
+  TextCall call = {.text = part, .fn = user_data};
+  in_python(python_text, &call);
 }
 
+/* Read and set under the interpreter's lock: a callable may set another one, or none, while it is called. */
 static PyObject* log_callable;
-static void call_log(ds_log_level level, const char* line, void* user_data) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *type, *value, *trace;
+
+static ds_status python_log(void* argument) {
+  TextCall* call = argument;
+  if (!log_callable) return DS_OK;
+  PyObject *type, *value, *trace, *fn = Py_NewRef(log_callable);
   PyErr_Fetch(&type, &value, &trace);
-  PyObject* result = PyObject_CallFunction((PyObject*)user_data, "is", (int)level, line);
-  if (!result) PyErr_WriteUnraisable((PyObject*)user_data);
+  PyObject* result = PyObject_CallFunction(fn, "is", (int)call->level, call->text);
+  if (!result) PyErr_WriteUnraisable(fn);
   Py_XDECREF(result);
+  Py_DECREF(fn);
   PyErr_Restore(type, value, trace);
-  PyGILState_Release(state);
+  return DS_OK;
+}
+
+static void call_log(ds_log_level level, const char* line, void* user_data) {
+  (void)user_data;
+  TextCall call = {.level = level, .text = line};
+  in_python(python_log, &call);
 }
 
 /* ---------------------------------------------------------------- custom operations */
@@ -587,15 +701,16 @@ typedef struct CustomOp {
   size_t inputs, outputs;
 } CustomOp;
 
-static void free_custom(void* user_data) {
+static ds_status python_free_custom(void* user_data) {
   CustomOp* op = user_data;
-  if (!Py_IsInitialized()) return; /* the callables have ended with the interpreter */
-  PyGILState_STATE state = PyGILState_Ensure();
   Py_XDECREF(op->forward);
   Py_XDECREF(op->backward);
-  PyGILState_Release(state);
   free(op);
+  return DS_OK;
 }
+
+/* At the end of the program the callables end with the interpreter. */
+static void free_custom(void* user_data) { in_python(python_free_custom, user_data); }
 
 static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   PyObject* list = PyList_New((Py_ssize_t)count);
@@ -607,34 +722,42 @@ static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   return list;
 }
 
+typedef struct TensorsCall {
+  const CustomOp* op;
+  const ds_tensor *const *inputs, *const *outputs, *const *output_grads, *const *input_grads;
+} TensorsCall;
+
 static ds_status call_custom(PyObject* fn, PyObject* lists) {
   int good = returned(lists ? PyObject_CallObject(fn, lists) : NULL);
   Py_XDECREF(lists);
   return good ? DS_OK : DS_ERROR_USER;
 }
 
+static ds_status python_forward(void* argument) {
+  TensorsCall* call = argument;
+  return call_custom(call->op->forward, Py_BuildValue("(NN)", borrowed_list(call->inputs, call->op->inputs),
+                                                      borrowed_list(call->outputs, call->op->outputs)));
+}
+
 static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
-  CustomOp* op = user_data;
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* lists = Py_BuildValue("(NN)", borrowed_list(inputs, op->inputs),
-                                  borrowed_list((const ds_tensor* const*)outputs, op->outputs));
-  ds_status status = call_custom(op->forward, lists);
-  PyGILState_Release(state);
-  return status;
+  TensorsCall call = {.op = user_data, .inputs = inputs, .outputs = (const ds_tensor* const*)outputs};
+  return in_python(python_forward, &call);
+}
+
+static ds_status python_backward(void* argument) {
+  TensorsCall* call = argument;
+  const CustomOp* op = call->op;
+  return call_custom(op->backward, Py_BuildValue("(NNNN)", borrowed_list(call->inputs, op->inputs),
+                                                 borrowed_list(call->outputs, op->outputs),
+                                                 borrowed_list(call->output_grads, op->outputs),
+                                                 borrowed_list(call->input_grads, op->inputs)));
 }
 
 static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
                                const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
                                void* user_data) {
-  CustomOp* op = user_data;
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* lists =
-      Py_BuildValue("(NNNN)", borrowed_list(inputs, op->inputs), borrowed_list(outputs, op->outputs),
-                    borrowed_list(output_grads, op->outputs),
-                    borrowed_list((const ds_tensor* const*)input_grads, op->inputs));
-  ds_status status = call_custom(op->backward, lists);
-  PyGILState_Release(state);
-  return status;
+  TensorsCall call = {user_data, inputs, outputs, output_grads, (const ds_tensor* const*)input_grads};
+  return in_python(python_backward, &call);
 }
 
 /* The tensors that one operation may have. */

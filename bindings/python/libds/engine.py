@@ -57,7 +57,6 @@ class _AnyEngine(Handle):
         options.threads, options.trace = threads, int(trace)
         if init is not None:
             options.set_init(lambda param, name, first, values: init(name, first, values))
-        self._options: Any = options  # delegate mode calls init behind this call
         text = config_text(config)
         if comm is None:
             lock, raw = None, lowlevel.engine_create(None, text, raw_graph, options)
@@ -67,13 +66,15 @@ class _AnyEngine(Handle):
                 raw = lowlevel.engine_create(raw_comm, text, raw_graph, options)
         self._open(raw, lock)
         self._comm = comm
-        self._loans = comm._loans if comm else None  # the group lives as long as its engines
+        # Calls hold the handle, and so what they use, also when another thread or a callback closes this object: delegate
+        # mode calls init inside start, and the group lives as long as its engines.
+        raw.kept = (options, comm._loans if comm else None)
         self._numbers: dict[str, int] = {}
 
     def close(self) -> None:
         """Gives back the memory of the engine. May be called again."""
         super().close()
-        self._options = self._loans = self._comm = None
+        self._comm = None
 
     # ------------------------------------------------------------ parameters and states
 

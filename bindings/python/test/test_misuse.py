@@ -1,5 +1,9 @@
 """Wrong calls: each is an exception with the message of libds, and the engine stays usable or says that it is not."""
+import os
 import pickle
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 
@@ -208,6 +212,84 @@ class Delegate(unittest.TestCase):
                 engine.start()
 
         ranks(2, body)
+
+
+class Lifetimes(unittest.TestCase):
+    """Memory that Python and the library share: each program would crash if one took it from the other. They are run as processes."""
+
+    def end(self, program, seconds=60):
+        program = f"import gc, sys, tempfile, threading, time\nsys.path.insert(0, {sys.path[0]!r})\nfrom support import *\n{program}"
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=seconds,
+                              env={**os.environ, "PYTHONMALLOC": "debug"})  # freed memory is overwritten
+
+    def check(self, program):
+        done = self.end(program)
+        self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+
+    def test_a_tensor_with_views_is_not_set_anew(self):
+        tensor = libds.zeros([100])
+        view = memoryview(tensor)
+        with self.assertRaisesRegex(BufferError, "1 buffers show its memory"):
+            tensor.__init__(np.ones(3, np.float32))
+        view.release()
+        tensor.__init__(np.ones(3, np.float32))
+        self.assertEqual(tensor.tolist(), [1, 1, 1])
+
+    def test_what_a_callback_gets_keeps_its_size(self):
+        self.check("""
+def init(name, first, values):
+    kept = values.obj
+    values[0] = 5
+    values.release()
+    try: kept.clear()
+    except BufferError: return
+    raise SystemExit(3)
+with host_engine(300000, init=init) as engine: assert engine.read(0).tolist()[0] == 5
+print("end")""")
+
+    def test_close_while_start_calls_init(self):
+        self.check("""
+begun, engine = threading.Event(), None
+def init(name, first, values):
+    begun.set()
+    closer.join()
+    gc.collect()
+engine = libds.DelegateEngine(HOST, init=init)
+for i in range(5): engine.add_param(f"w{i}", [50])
+closer = threading.Thread(target=lambda: (begun.wait(), engine.close()))
+closer.start()
+engine.start()
+assert engine.closed
+print("end")""")
+
+    def test_a_log_callable_that_takes_itself_away_and_raises(self):
+        self.check("""
+import functools
+def log(level, line):
+    libds.lowlevel.log_set_fn(None)
+    gc.collect()
+    raise KeyError(line)
+libds.lowlevel.log_set_fn(functools.partial(log))  # no frame keeps it
+libds.DelegateEngine({**HOST, "zzz": 1})
+print("end")""")
+
+    def test_the_program_ends_while_a_thread_trains(self):
+        done = self.end("""
+def batch(step, micro_step, tokens, targets): time.sleep(0.001)
+config = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32, "steps": 1000000, "sample_tokens": 0,
+          "dir": tempfile.mkdtemp()}, "model": {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256,
+          "positions": 32}}
+threading.Thread(target=lambda: libds.train(config, batch=batch, progress=False), daemon=True).start()
+time.sleep(1)
+print("end")""")
+        self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+
+    def test_a_text_with_a_nul_is_refused_and_not_cut(self):
+        engine = host_engine(8)
+        for call in (lambda: engine.save(tempfile.mkdtemp() + "/a\0b"), lambda: libds.Graph("a\0b"), lambda: engine.read("w\0"),
+                     lambda: libds.Comm("threads://a\0b", rank=0, size=1), lambda: libds.Plan("{}\0", linear_graph())):
+            with self.assertRaisesRegex(ValueError, "must have no NUL character"):
+                call()
 
 
 if __name__ == "__main__":
