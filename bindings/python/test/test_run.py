@@ -177,7 +177,8 @@ class Runs(unittest.TestCase):
 
 
 class Displays(unittest.TestCase):
-    STEPS = [libds.Progress(step, 40, 3 - step / 40, math.nan if step % 20 else 2.0, 1, 1e-3, 1234, 1e-3) for step in range(1, 41)]
+    STEPS = [libds.Progress(step, 40, 2 * step, 3 - step / 40, math.nan if step % 20 else 2.0, 1, 1e-3, 1234, 1, 1e-3)
+             for step in range(1, 41)]
 
     def test_plain_lines(self):
         file = io.StringIO()
