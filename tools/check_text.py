@@ -7,7 +7,9 @@ usage: check_text.py [ROOT]
 - every folder of src with sources has a README.md (core: each of its folders);
 - relative links of Markdown files lead to existing files, and named anchors to existing headings; the addresses of other
   links are well-formed (nothing is fetched);
-- pages of docs/ that any text names by path exist (but for the changelog, which names them as they were).
+- pages of docs/ that any text names by path exist (but for the changelog, which names them as they were);
+- nothing in src asks the locale of the host, which may write numbers with a decimal comma and count other bytes as letters:
+  core/base/ascii.h, std::from_chars and fmt do not.
 """
 import pathlib
 import re
@@ -21,6 +23,9 @@ FENCED = re.compile(r"^(`{3,}).*?^\1`*$", re.M | re.S)
 ADDRESS = re.compile(r"(https?://[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?(/[\w.~%/+@:,;=&?!*#$()'-]*)?|mailto:[\w.+-]+@[\w.-]+)$", re.I)
 PAGE = re.compile(r"""(?:(?<![\w./-])|(?<=["})]/))docs/[\w./-]*\w""")
 DECLARATION = re.compile(r"^(?:typedef enum|typedef struct|struct|enum|DS_API)\b")
+LOCALE = re.compile(r"(?<![\w.>])(?:std::)?(stod|stof|stold|strto(?:d|f|ld)|atof|is(?:alpha|alnum|upper|lower|space|punct|digit|xdigit)"
+                    r"|to(?:lower|upper)|setlocale|localeconv|put_money|imbue)\s*\(|#include <(cctype|ctype\.h|clocale|locale\.h|locale|iomanip)>"
+                    r"|(printf)\s*\(.*%[-+ #0-9.*]*[aefgAEFG]")
 FIXTURES = "tests/tools/fixtures/"
 
 
@@ -59,6 +64,16 @@ def undocumented(root):
             covered = False
         elif DECLARATION.match(line) and not covered:
             yield f"include/ds.h:{number}: no comment before: {stripped}"
+
+
+def locale_bound(root, names):
+    for name in names:
+        if not name.startswith("src/") or pathlib.PurePath(name).suffix not in (".h", ".cpp"):
+            continue
+        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
+            found = LOCALE.search(line.split("//")[0])
+            if found:
+                yield f"{name}:{number}: depends on the locale of the host: {next(filter(None, found.groups()))}"
 
 
 def readmes(names):
@@ -126,7 +141,8 @@ def pages(root, names):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     names = tracked(root)
-    found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names), *pages(root, names)]
+    found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names), *pages(root, names),
+             *locale_bound(root, names)]
     print("\n".join(found) if found else f"text: ok ({len(names)} files)")
     return 1 if found else 0
 

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string_view>
+
+#include "core/base/ascii.h"
 
 namespace ds {
 namespace {
@@ -37,9 +38,7 @@ size_t block_end(std::string_view text, size_t at) {
 }
 
 bool states_licence(std::string_view comment) {
-  std::string lower(comment);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string lower = ascii_lower(comment);
   constexpr std::array<std::string_view, 3> words{"copyright", "license", "licence"};
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return lower.find(word) != lower.npos; });

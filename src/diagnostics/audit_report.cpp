@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -21,7 +22,7 @@ using How = Verdict::How;
 std::string lines_of(const std::vector<Verdict>& verdicts) {
   std::string out;
   for (const Verdict& v : verdicts) {
-    out += fmt::format("{} {:a} {:a} {}\n", static_cast<int>(v.how), v.error, v.bound, v.where);
+    out += fmt::format("{} {} {} {}\n", static_cast<int>(v.how), v.error, v.bound, v.where);
   }
   return out;
 }
@@ -30,12 +31,15 @@ std::vector<Verdict> verdicts_of(const std::string& lines) {
   std::vector<Verdict> out;
   std::istringstream text(lines);
   for (std::string line; std::getline(text, line);) {
-    char *at = nullptr, *end = nullptr;
+    const char* const end = line.data() + line.size();
+    const auto past_space = [end](const char* at) { return at < end && *at == ' ' ? at + 1 : at; };
     Verdict v;
-    v.how = static_cast<How>(std::strtol(line.c_str(), &at, 10));
-    v.error = std::strtod(at, &end);
-    v.bound = std::strtod(end, &at);
-    v.where = *at == ' ' ? at + 1 : "";
+    int how = 0;
+    const char* at = past_space(std::from_chars(line.data(), end, how).ptr);
+    at = past_space(std::from_chars(at, end, v.error).ptr);
+    at = past_space(std::from_chars(at, end, v.bound).ptr);
+    v.how = static_cast<How>(how);
+    v.where.assign(at, end);
     out.push_back(std::move(v));
   }
   return out;

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/ascii.h"
 #include "launch/blame.h"
 #include "launch/failure_report.h"
 #include "launch/pressure.h"
@@ -88,7 +89,7 @@ std::string misplaced(const RankPlace& place) {
   const char* node = std::getenv("SLURMD_NODENAME");
   if (!node) return "";
   auto shorter = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  if (shorter(node) == shorter(place.host) || isdigit(static_cast<unsigned char>(place.host[0]))) return "";
+  if (shorter(node) == shorter(place.host) || is_ascii_digit(place.host[0])) return "";
   return fmt::format(
       "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts them",
       place.rank, node, place.host);

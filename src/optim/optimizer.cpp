@@ -1,9 +1,9 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 
@@ -171,9 +171,7 @@ const std::vector<Optimizer>& optimizers() {
 
 void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape) {
   if (shape.rank() < 2 || !optimizer_of(config).matrices) return;
-  std::string name = param.name;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string name = ascii_lower(param.name);
   if (name.find("embed") != name.npos || name.find("lm_head") != name.npos) return;
   if (shape.rank() > 3) {
     raise(DS_ERROR_UNSUPPORTED,

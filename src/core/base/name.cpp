@@ -1,5 +1,6 @@
 #include "core/base/name.h"
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
@@ -30,7 +31,7 @@ Scope scope_of(const std::string& name) {
   while (begin < name.size()) {
     size_t end = name.find('.', begin);
     if (end == std::string::npos) end = name.size();
-    if (std::isdigit(static_cast<unsigned char>(name[begin]))) return {name.substr(0, end), true};
+    if (is_ascii_digit(name[begin])) return {name.substr(0, end), true};
     begin = end + 1;
   }
   return {name.substr(0, name.find('.')), false};

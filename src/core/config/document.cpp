@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <string_view>
 
+#include "core/base/ascii.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
 #include "core/config/usual_names.h"
@@ -46,7 +46,7 @@ std::string sibling(const std::string& path, const std::string& name) {
 // Whether a text names the path or one below it. A path that is one plain word ("device") counts only at the
 // beginning, where a refusal has its key, before a colon, or as the first part of a longer path.
 bool mentions(std::string_view text, std::string_view path) {
-  const auto of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  const auto of_name = [](char c) { return is_ascii_letter(c) || is_ascii_digit(c) || c == '_'; };
   for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
     const size_t end = at + path.size();
     const bool begins = at == 0 || (!of_name(text[at - 1]) && text[at - 1] != '.');

@@ -1,9 +1,9 @@
 #include "core/config/usual_names.h"
 
-#include <cctype>
-#include <sstream>
+#include <algorithm>
 #include <string_view>
 
+#include "core/base/ascii.h"
 #include "core/base/suggest.h"
 
 namespace ds {
@@ -94,8 +94,7 @@ std::string_view section_of(std::string_view path) {
 std::string plain(std::string_view name) {
   std::string out;
   for (char c : name) {
-    if (c != '_' && c != '-' && c != ' ')
-      out.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+    if (c != '_' && c != '-' && c != ' ') out.push_back(ascii_lower(c));
   }
   return out;
 }
@@ -103,8 +102,10 @@ std::string plain(std::string_view name) {
 // Whether `name` is one of `names`, or one typing error away from a long one.
 bool among(const std::string& name, const char* names) {
   constexpr size_t kLong = 8;
-  std::istringstream words(names);
-  for (std::string word; words >> word;) {
+  for (std::string_view rest = names; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (word.empty()) continue;
     const std::string other = plain(word);
     if (other == name) return true;
     if (other.size() >= kLong && name.size() >= kLong && edit_distance_below(name, other, 2) < 2) return true;
@@ -117,7 +118,7 @@ bool among(const std::string& name, const char* names) {
 std::string usual_key(const std::string& path) {
   const std::string_view section = section_of(path);
   const std::string_view name = std::string_view(path).substr(section.empty() ? 0 : section.size() + 1);
-  if (name.empty() || !std::isalpha(static_cast<unsigned char>(name[0]))) return "";
+  if (name.empty() || !is_ascii_letter(name[0])) return "";
   const std::string wanted = plain(name);
   // In the same section, below it, anywhere.
   for (const UsualNames& row : kUsualNames) {

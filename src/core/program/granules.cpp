@@ -1,7 +1,6 @@
 #include "core/program/granules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <tuple>
 #include <utility>

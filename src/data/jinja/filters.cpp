@@ -180,7 +180,9 @@ Value rounded(V value, A a, B) {
           method);
   }
   // Python rounds the exact binary value, and so does fmt.
-  double out = std::stod(fmt::format("{:.{}f}", value.number(), digits));
+  std::string text = fmt::format("{:.{}f}", value.number(), digits);
+  double out = 0;
+  std::from_chars(text.data(), text.data() + text.size(), out);
   return value.is_real() ? Value::of(out) : Value::of(value.integer());
 }
 
