@@ -12,7 +12,6 @@ import pathlib
 import random
 import sys
 
-import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SENTENCES = """
@@ -272,6 +271,8 @@ def make_vocabulary(folder, of, **config):
 
 
 def make_sentencepiece(folder, kind, **more):
+    import sentencepiece  # the other families are made without it
+
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "tokenizer.model", "wb") as model:
         sentencepiece.SentencePieceTrainer.train(

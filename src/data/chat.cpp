@@ -35,21 +35,6 @@ void add_template(std::map<std::string, std::string>& out, const std::string& fi
   out[name->string()] = source->string();
 }
 
-// How many tokens of `all` are of the first `bytes` of its text, and whether one more reaches across that
-// end.
-struct Cut {
-  size_t tokens = 0;
-  bool across = false;
-};
-
-Cut cut_at(const Tokenizer& tokenizer, const std::vector<int32_t>& all, const std::string& text,
-           size_t bytes) {
-  if (bytes >= text.size()) return {all.size(), false};
-  std::vector<int32_t> head = tokenizer.encode(text.substr(0, bytes), false);
-  auto [in_head, in_all] = std::mismatch(head.begin(), head.end(), all.begin(), all.end());
-  return {static_cast<size_t>(in_all - all.begin()), in_head != head.end()};
-}
-
 bool is_answer(const Json& message) {
   const Json* role = message.find("role");
   return role && role->is_string() && role->string() == "assistant";
@@ -122,15 +107,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
     templates_.emplace(name, ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
   }
   SpecialTokens tokens = folder_.empty() ? SpecialTokens() : read_special_tokens(folder_);
-  for (auto [name, value] : {std::pair{"bos_token", &tokens.begin},
-                             {"eos_token", &tokens.end},
-                             {"unk_token", &tokens.unknown},
-                             {"sep_token", &tokens.sep},
-                             {"pad_token", &tokens.pad},
-                             {"cls_token", &tokens.cls},
-                             {"mask_token", &tokens.mask}}) {
-    if (!value->empty()) special_.set(name, *value);
-  }
+  for (const auto& [name, content] : tokens.named) special_.set(name, content);
 }
 
 Document ChatEncoder::encode(const std::string& line, const std::string& where) const {
@@ -164,27 +141,32 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
   }
 }
 
-Document ChatEncoder::text(const std::string& text) const {
-  Document out;
-  Tokenizer::Frame frame = tokenizer_->frame();
-  out.tokens = frame.before;
-  std::vector<int32_t> inner = tokenizer_->encode(text, false);
-  out.tokens.insert(out.tokens.end(), inner.begin(), inner.end());
-  out.tokens.insert(out.tokens.end(), frame.after.begin(), frame.after.end());
-  if (auto end = tokenizer_->end_of_text(); end && frame.after.empty()) out.tokens.push_back(*end);
+Document ChatEncoder::text(const std::string& text) const { return framed(everything(text)); }
+
+// The end of the text, which the model is to learn, belongs to the completion.
+Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
+  std::string text = prompt + completion;
+  Document out = framed(loss_on_all_ ? everything(text) : marked(text, {{prompt.size(), text.size()}}));
+  if (!loss_on_all_) std::fill_n(out.targets.begin(), tokenizer_->frame().before.size(), 0);
+  return out;
+}
+
+// All tokens of a text as targets.
+Document ChatEncoder::everything(const std::string& text) const {
+  Document out{tokenizer_->encode(text, false), {}};
   out.targets.assign(out.tokens.size(), 1);
   return out;
 }
 
-// The end of the text, which the model is to learn, belongs to the completion.
-Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
-  Document out = text(prompt + completion);
-  if (loss_on_all_) return out;
-  std::vector<int32_t> inner = tokenizer_->encode(prompt + completion, false);
-  size_t before = tokenizer_->frame().before.size();
-  size_t first = before + cut_at(*tokenizer_, inner, prompt + completion, prompt.size()).tokens;
-  std::fill(out.targets.begin(), out.targets.begin() + static_cast<std::ptrdiff_t>(first), 0);
-  return out;
+// With the tokens that stand around a text, which are targets.
+Document ChatEncoder::framed(Document inner) const {
+  Tokenizer::Frame frame = tokenizer_->frame();
+  if (auto end = tokenizer_->end_of_text(); end && frame.after.empty()) frame.after.push_back(*end);
+  inner.tokens.insert(inner.tokens.begin(), frame.before.begin(), frame.before.end());
+  inner.targets.insert(inner.targets.begin(), frame.before.size(), 1);
+  inner.tokens.insert(inner.tokens.end(), frame.after.begin(), frame.after.end());
+  inner.targets.resize(inner.tokens.size(), 1);
+  return inner;
 }
 
 const ChatTemplate& ChatEncoder::chosen_template(bool tools) const {
@@ -217,7 +199,7 @@ ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array&
 
 Document ChatEncoder::messages(const Json& line, Json::Array messages, size_t first_answer) const {
   ChatTemplate::Rendering all = render(line, messages, messages.size(), false);
-  if (loss_on_all_) return marked(all.text, {{0, all.text.size()}});
+  if (loss_on_all_) return everything(all.text);
   const Json* tools = line.find("tools");
   bool generation = first_answer == 0 && chosen_template(tools && !tools->is_null()).marks_answers();
   return marked(all.text, generation ? all.answers : answers(line, messages, first_answer, all.text));
@@ -245,15 +227,16 @@ ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& me
 }
 
 Document ChatEncoder::marked(const std::string& text, const Ranges& answers) const {
-  Document out;
-  out.tokens = tokenizer_->encode(text, false);
+  Tokenizer::Traced traced = tokenizer_->encode_traced(text);
+  Document out{std::move(traced.tokens), {}};
   out.targets.assign(out.tokens.size(), 0);
-  for (auto [begin, end] : answers) {
-    if (begin == end) continue;
-    size_t first = cut_at(*tokenizer_, out.tokens, text, begin).tokens;
-    Cut last = cut_at(*tokenizer_, out.tokens, text, end);
-    size_t behind = std::min(last.tokens + (last.across ? 1 : 0), out.tokens.size());
-    for (size_t i = first; i < behind; ++i) out.targets[i] = 1;
+  for (size_t i = 0; i < out.tokens.size(); ++i) {
+    Range source = traced.sources[i];
+    if (source.begin == source.end) continue;
+    auto meets = [source](const auto& answer) {
+      return answer.first < answer.second && answer.first < source.end && source.begin < answer.second;
+    };
+    out.targets[i] = std::any_of(answers.begin(), answers.end(), meets) ? 1 : 0;
   }
   return out;
 }

@@ -47,6 +47,8 @@ class ChatEncoder {
   using Ranges = std::vector<std::pair<size_t, size_t>>;  // of bytes
 
   Document text(const std::string& text) const;
+  Document everything(const std::string& text) const;
+  Document framed(Document inner) const;
   Document completion(const std::string& prompt, const std::string& completion) const;
   Document messages(const Json& line, Json::Array messages, size_t first_answer) const;
   const ChatTemplate& chosen_template(bool tools) const;

@@ -30,6 +30,16 @@ class Bytes : public Tokenizer {
     return tokens;
   }
 
+  Traced encode_traced(std::string_view text) const override {
+    std::vector<Range> sources;
+    for (size_t at = 0; at < text.size();) {
+      size_t bytes = std::max<size_t>(1, utf8_sequence(text.substr(at)));
+      sources.insert(sources.end(), bytes, {at, at + bytes});
+      at += bytes;
+    }
+    return {encode(text, false), std::move(sources)};
+  }
+
   std::string decode(std::span<const int32_t> tokens, bool) const override {
     std::string text;
     text.reserve(tokens.size());

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizers/range.h"
+
 namespace ds {
 
 // Text to token ids and back. Immutable: any number of threads may use one. Kinds and files:
@@ -21,6 +23,15 @@ class Tokenizer {
   // puts around a text are added (a beginning-of-text token, say). Bytes that are not UTF-8 count as U+FFFD
   // each maximal part; only "bytes" keeps them.
   virtual std::vector<int32_t> encode(std::string_view text, bool special = true) const = 0;
+
+  // As encode(text, false), and for each token the bytes of the text that it stands for: whole characters,
+  // also where it is only some bytes of one; empty where it stands for none. Ranges of neighbours may
+  // overlap. Of a text that is not UTF-8, they are of repair_utf8(text).
+  struct Traced {
+    std::vector<int32_t> tokens;
+    std::vector<Range> sources;
+  };
+  virtual Traced encode_traced(std::string_view text) const = 0;
 
   // Text of ids, without special tokens if `skip_special`. An id that no token has, as models with a padded
   // vocabulary may draw, reads as U+FFFD. The text is UTF-8 (of "bytes": whatever the bytes are).

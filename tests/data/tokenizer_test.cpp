@@ -125,38 +125,6 @@ TEST(Tokenizer, NamesItsFrameMaskAndSpecialTokens) {
   EXPECT_EQ(bytes->mask_token(), std::nullopt);
 }
 
-// Files beside a tokenizer.json say which token is the mask, whatever its spelling.
-TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
-  test::TempFolder folder;
-  std::filesystem::copy(folders + "bert/tokenizer.json", folder / "tokenizer.json");
-  std::ofstream(folder / "special_tokens_map.json") << R"({"mask_token": {"content": "[PAD]"}})";
-  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 0);
-  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "[SEP]"})";
-  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 3);
-}
-
-// added_tokens.json counts, is among the files that a run keeps, and its named tokens are special.
-TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
-  test::TempFolder folder, copy;
-  std::filesystem::copy(folders + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
-  int32_t first = static_cast<int32_t>(open_tokenizer(folders + "bert_vocabulary")->vocab());
-  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
-  std::ofstream(folder / "added_tokens.json")
-      << fmt::format(R"({{"<mask>": {}, "<cls>": {}}})", first, first + 1);
-  auto tokenizer = open_tokenizer(folder.path());
-  EXPECT_EQ(tokenizer->mask_token(), first);
-  EXPECT_TRUE(tokenizer->is_special(first));
-  EXPECT_EQ(tokenizer->frame().before, std::vector<int32_t>{first + 1});
-  for (const TokenizerFile& file : tokenizer_files(folder.path())) {
-    std::filesystem::copy(file.path, copy / file.name);
-  }
-  const char* text = "one <mask> two";
-  EXPECT_EQ(open_tokenizer(copy.path())->encode(text, true), tokenizer->encode(text, true));
-  std::ofstream(copy / "vocab.txt", std::ios::app) << "\xff\xfe\n";
-  EXPECT_NE(test::message_of([&] { open_tokenizer(copy.path()); }, DS_ERROR_CORRUPT).find("must be UTF-8"),
-            std::string::npos);
-}
-
 // A text cut at any token continues as it is in the whole.
 TEST(TextStream, ContinuesAPrompt) {
   for (const char* name : {"llama2", "metaspace", "gpt2"}) {
@@ -226,7 +194,6 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
        "model.unk_token: '[UNK]' is not in the vocabulary"},
       {R"({"model":{"type":"WordPiece","vocab":{"[UNK]":0},"more":1}})", "model.more: 1 is not supported"},
       {small(R"("pre_tokenizer":{"type":"ByteLevel","more":1})"), "pre_tokenizer.more: 1 is not supported"},
-      {small(R"("truncation":{"max_length":8})"), "tokenizer.json: truncation: {"},
       {small("", R"({"a":0,"b":0})", "[]"), "model.vocab: id 0 is given to two pieces"},
       {small("", R"({"a":-1})", "[]"), "model.vocab['a'] must be an id from 0"},
       {small("", R"({"a":99999999999})", "[]"), "model.vocab['a'] must be an id from 0"},
@@ -314,70 +281,6 @@ TEST(TokenizerJson, NormalizersGrowTextsSoFar) {
     EXPECT_NE(std::string(error.what()).find("normalizer.normalizers[20]"), std::string::npos)
         << error.what();
   }
-}
-
-// What the files beside vocab.json and tokenizer.model say.
-class Beside : public ::testing::Test {
- protected:
-  void copy(const std::string& from) {
-    std::filesystem::copy(
-        folders + from, folder_.path(),
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-  }
-  void write(const char* name, const std::string& content) { std::ofstream(folder_ / name) << content; }
-  std::string error() {
-    try {
-      open_tokenizer(folder_.path());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  }
-  void expect_error(std::initializer_list<const char*> parts) {
-    std::string got = error();
-    for (const char* part : parts) EXPECT_NE(got.find(part), std::string::npos) << got;
-    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
-  }
-  test::TempFolder folder_;
-};
-
-TEST_F(Beside, AddedTokensOfThePairAreFound) {
-  copy("gpt2_pair");
-  auto plain = open_tokenizer(folder_.path());
-  auto next = static_cast<int32_t>(plain->vocab());
-  write("added_tokens.json", fmt::format(R"({{"<think>": {}}})", next));
-  write("tokenizer_config.json",
-        fmt::format(R"({{"added_tokens_decoder": {{"{}": {{"content": "<tool>", "special": true}}}}}})",
-                    next + 1));
-  auto tokenizer = open_tokenizer(folder_.path());
-  EXPECT_EQ(tokenizer->vocab(), next + 2);
-  std::vector<int32_t> ids = plain->encode("so"), want = ids;
-  want.push_back(next);
-  want.push_back(next + 1);
-  EXPECT_EQ(tokenizer->encode("so<think><tool>"), want);
-  EXPECT_EQ(tokenizer->decode(want), "so<think>");
-  write("added_tokens.json", R"({"<think>": -3})");
-  expect_error({"added_tokens.json", "-3", "<think>"});
-}
-
-TEST_F(Beside, BeginTokenMustBeNamed) {
-  copy("gpt2_pair");
-  write("tokenizer_config.json", R"({"add_bos_token": true})");
-  expect_error({"vocab.json", "add_bos_token is true", "no bos_token"});
-  write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
-  expect_error({"vocab.json", "bos_token '<s>' is not in it"});
-}
-
-TEST_F(Beside, SentencepieceHasItsPiecesOnly) {
-  copy("spm_bpe");
-  if (error().find("sentencepiece") != std::string::npos) GTEST_SKIP() << error();
-  write("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})");
-  EXPECT_EQ(error(), "");
-  write("added_tokens.json", R"({"<think>": 32000})");
-  expect_error({"added_tokens.json", "'<think>'", "32000", "tokenizer.model"});
-  std::filesystem::remove(folder_ / "added_tokens.json");
-  write("tokenizer.model", read(folders + "spm_bpe/tokenizer.model").substr(0, 1000));
-  expect_error({"tokenizer.model: not a whole sentencepiece model"});
 }
 
 TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {

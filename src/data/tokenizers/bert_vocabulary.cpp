@@ -7,7 +7,6 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -51,25 +50,20 @@ std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder)
   std::string path = folder + "/vocab.txt";
   Json pieces = read_pieces(path);
   SpecialTokens tokens = read_special_tokens(folder);
-  for (auto [name, usual] : {std::pair{&tokens.pad, "[PAD]"},
-                             {&tokens.unknown, "[UNK]"},
-                             {&tokens.cls, "[CLS]"},
-                             {&tokens.sep, "[SEP]"},
-                             {&tokens.mask, "[MASK]"}}) {
-    if (name->empty()) *name = usual;
+  for (auto [name, usual] : {std::pair{"pad_token", "[PAD]"},
+                             {"unk_token", "[UNK]"},
+                             {"cls_token", "[CLS]"},
+                             {"sep_token", "[SEP]"},
+                             {"mask_token", "[MASK]"}}) {
+    tokens.name_otherwise(name, usual);
   }
-  const std::vector<std::string> special{tokens.pad, tokens.unknown, tokens.cls, tokens.sep, tokens.mask};
-  Json::Array added = added_entries(folder, pieces, special);
+  Json::Array added = merge_added_tokens({}, pieces, tokens);
   std::map<std::string, Json> ids;
   for (const Json& token : added) ids[token.at("content").string()] = token.at("id");
-  for (const std::string& content : special) {
-    if (ids.contains(content)) continue;
-    raise(DS_ERROR_CORRUPT, "{}: has no line '{}', a special token of this tokenizer", path, content);
-  }
   Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"), model = typed("WordPiece");
-  normalizer.set("lowercase", tokens.do_lower_case);
-  normalizer.set("handle_chinese_chars", tokens.tokenize_chinese_chars);
-  if (tokens.accents_given) normalizer.set("strip_accents", tokens.strip_accents);
+  normalizer.set("lowercase", tokens.do_lower_case.value_or(true));
+  normalizer.set("handle_chinese_chars", tokens.tokenize_chinese_chars.value_or(true));
+  if (tokens.strip_accents) normalizer.set("strip_accents", *tokens.strip_accents);
   for (auto [key, content] : {std::pair{"sep", tokens.sep}, {"cls", tokens.cls}}) {
     around.set(key, Json::Array{content, ids.at(content)});
   }

@@ -69,9 +69,21 @@ struct Bpe::Scratch {
     bool operator>(const Join& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   std::vector<int32_t> tokens, ranks;
+  std::vector<Range> spans;  // of each of `tokens`, in the word; empty unless traced
+  bool traced = false;
   std::vector<Symbol> symbols;
   std::vector<Join> heap;
   std::optional<int32_t> unknown;  // the token of unknown characters that is still to be added
+  Range unknown_span;
+
+  void add(int32_t token, Range span) {
+    tokens.push_back(token);
+    if (traced) spans.push_back(span);
+  }
+  void add_unknown() {
+    if (unknown) add(*unknown, unknown_span);
+    unknown.reset();
+  }
 };
 
 Bpe::Bpe(Section& section, bool spell_bytes)
@@ -137,21 +149,28 @@ void Bpe::fill_byte_tokens() {
   }
 }
 
-void Bpe::encode(const Pieces& words, std::vector<int32_t>& out) const {
+void Bpe::encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const {
   Scratch scratch;
-  // One thread at a time uses the cache; another one that comes meanwhile does without.
-  std::unique_lock<std::mutex> lock(cache_->mutex, std::try_to_lock);
-  Cache* cache = lock ? cache_.get() : nullptr;
-  for (Range range : words.ranges) {
-    std::string_view word = std::string_view(words.text).substr(range.begin, range.end - range.begin);
-    while (cut_at_spaces_ && !word.empty()) {
-      size_t end = 0;
-      while (word.substr(end).starts_with(space_mark)) end += space_mark.size();
-      end = std::min(word.find(space_mark, end), word.size());
-      encode_word(word.substr(0, end), scratch, cache, out);
-      word.remove_prefix(end);
+  scratch.traced = sources != nullptr;
+  // One thread at a time uses the cache; another one that comes meanwhile does without. It has no spans.
+  std::unique_lock<std::mutex> lock(cache_->mutex, std::defer_lock);
+  Cache* cache = !sources && lock.try_lock() ? cache_.get() : nullptr;
+  auto encode = [&](Range word) {
+    encode_word(words.view(word), scratch, cache, out);
+    for (Range span : scratch.spans) {
+      sources->push_back(words.source({word.begin + span.begin, word.begin + span.end}));
     }
-    if (!word.empty()) encode_word(word, scratch, cache, out);
+  };
+  for (Range word : words.ranges) {
+    while (cut_at_spaces_ && word.begin < word.end) {
+      std::string_view text = words.view(word);
+      size_t end = 0;
+      while (text.substr(end).starts_with(space_mark)) end += space_mark.size();
+      end = word.begin + std::min(text.find(space_mark, end), text.size());
+      encode({word.begin, end});
+      word.begin = end;
+    }
+    if (word.begin < word.end) encode(word);
   }
 }
 
@@ -159,13 +178,15 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, Cache* cache,
                       std::vector<int32_t>& out) const {
   if (cache && cache->find(word, out)) return;
   size_t begin = out.size();
+  scratch.spans.clear();
   int32_t whole = !ignore_merges_ ? -1 : find(spell_bytes_ ? alphabet_.spell(word) : std::string(word));
   if (whole >= 0) {
     out.push_back(whole);
+    if (scratch.traced) scratch.spans.push_back({0, word.size()});
   } else {
     first_tokens(word, scratch);
     if (scratch.tokens.size() <= short_word) {
-      join_short(scratch.tokens, scratch.ranks);
+      join_short(scratch);
     } else {
       join_long(scratch);
     }
@@ -179,54 +200,61 @@ void Bpe::first_tokens(std::string_view word, Scratch& scratch) const {
   scratch.tokens.clear();
   scratch.unknown.reset();
   bool plain = prefix_.empty() && suffix_.empty();
-  if (spell_bytes_ && plain) {
-    for (char c : word) {
-      auto byte = static_cast<uint8_t>(c);
-      if (spelt_byte_[byte] >= 0 && !scratch.unknown) {
-        scratch.tokens.push_back(spelt_byte_[byte]);
+  if (spell_bytes_) {
+    for (size_t at = 0; at < word.size(); ++at) {
+      auto byte = static_cast<uint8_t>(word[at]);
+      if (!plain) {
+        add_character(affixed(alphabet_.spelling(byte), at == 0, at + 1 == word.size()), {at, at + 1},
+                      scratch);
+      } else if (spelt_byte_[byte] >= 0 && !scratch.unknown) {
+        scratch.add(spelt_byte_[byte], {at, at + 1});
       } else {
-        add_character(alphabet_.spelling(byte), scratch);
+        add_character(alphabet_.spelling(byte), {at, at + 1}, scratch);
       }
     }
   } else {
-    std::string spelt;
-    if (spell_bytes_) word = spelt = alphabet_.spell(word);
     for (size_t at = 0, next; at < word.size(); at = next) {
       next = at + std::max<size_t>(1, utf8_sequence(word.substr(at)));
+      std::string_view character = word.substr(at, next - at);
       if (plain) {
-        add_character(word.substr(at, next - at), scratch);
+        add_character(character, {at, next}, scratch);
       } else {
-        std::string text = at > 0 ? prefix_ : "";
-        text += word.substr(at, next - at);
-        if (next == word.size()) text += suffix_;
-        add_character(text, scratch);
+        add_character(affixed(character, at == 0, next == word.size()), {at, next}, scratch);
       }
     }
   }
-  if (scratch.unknown) scratch.tokens.push_back(*scratch.unknown);
+  scratch.add_unknown();
+}
+
+std::string Bpe::affixed(std::string_view character, bool first, bool last) const {
+  std::string out = first ? "" : prefix_;
+  out += character;
+  if (last) out += suffix_;
+  return out;
 }
 
 // A character outside the vocabulary is its bytes' tokens, where there is one for each byte; else the unknown
 // token, once for a run of them if fused; else nothing.
-void Bpe::add_character(std::string_view text, Scratch& scratch) const {
-  std::vector<int32_t>& tokens = scratch.tokens;
+void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) const {
   if (int32_t id = find(text); id >= 0) {
-    if (scratch.unknown) tokens.push_back(*scratch.unknown);
-    scratch.unknown.reset();
-    tokens.push_back(id);
+    scratch.add_unknown();
+    scratch.add(id, span);
     return;
   }
   auto token_of = [&](char c) { return fallback_byte_[static_cast<uint8_t>(c)]; };
   if (byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char c) { return token_of(c) >= 0; })) {
-    std::transform(text.begin(), text.end(), std::back_inserter(tokens), token_of);
+    for (char c : text) scratch.add(token_of(c), span);
     return;
   }
   if (unknown_.empty()) return;
-  if (scratch.unknown && !fuse_unknown_) tokens.push_back(*scratch.unknown);
+  bool fused = scratch.unknown && fuse_unknown_;
+  if (!fused) scratch.add_unknown();
+  scratch.unknown_span = {fused ? scratch.unknown_span.begin : span.begin, span.end};
   scratch.unknown = find(unknown_);
 }
 
-void Bpe::join_short(std::vector<int32_t>& tokens, std::vector<int32_t>& ranks) const {
+void Bpe::join_short(Scratch& scratch) const {
+  std::vector<int32_t>&tokens = scratch.tokens, &ranks = scratch.ranks;
   auto rank_at = [&](size_t i) {
     const PairTable::Merge* merge = merges_.find(tokens[i], tokens[i + 1]);
     return merge ? merge->rank : no_rank;
@@ -239,6 +267,10 @@ void Bpe::join_short(std::vector<int32_t>& tokens, std::vector<int32_t>& ranks) 
     auto at = static_cast<size_t>(lowest - ranks.begin());
     tokens[at] = merges_.find(tokens[at], tokens[at + 1])->token;
     tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    if (scratch.traced) {
+      scratch.spans[at].end = scratch.spans[at + 1].end;
+      scratch.spans.erase(scratch.spans.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
     ranks.erase(lowest);
     if (at < ranks.size()) ranks[at] = rank_at(at);
     if (at > 0) ranks[at - 1] = rank_at(at - 1);
@@ -254,7 +286,8 @@ void Bpe::join_long(Scratch& scratch) const {
   for (int32_t i = 0; i < count; ++i) {
     symbols.push_back({scratch.tokens[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   }
-  auto at = [&](int32_t i) -> Scratch::Symbol& { return symbols[static_cast<size_t>(i)]; };
+  auto index = [](int32_t i) { return static_cast<size_t>(i); };
+  auto at = [&](int32_t i) -> Scratch::Symbol& { return symbols[index(i)]; };
   auto candidate = [&](int32_t i) {  // the pair that begins at i
     if (i < 0 || at(i).after < 0) return;
     const PairTable::Merge* merge = merges_.find(at(i).token, at(at(i).after).token);
@@ -277,14 +310,20 @@ void Bpe::join_long(Scratch& scratch) const {
     const PairTable::Merge* merge = merges_.find(left.token, right.token);
     if (!merge || merge->token != best.token) continue;  // one of the two has been joined meanwhile
     left.token = best.token;
+    if (scratch.traced) scratch.spans[index(best.at)].end = scratch.spans[index(left.after)].end;
     left.after = right.after;
     right.token = -1;
     if (left.after >= 0) at(left.after).before = best.at;
     push(left.before);
     push(best.at);
   }
-  scratch.tokens.clear();
-  for (int32_t i = 0; i >= 0 && count > 0; i = at(i).after) scratch.tokens.push_back(at(i).token);
+  size_t kept = 0;
+  for (int32_t i = 0; i >= 0 && count > 0; i = at(i).after, ++kept) {
+    scratch.tokens[kept] = at(i).token;
+    if (scratch.traced) scratch.spans[kept] = scratch.spans[index(i)];
+  }
+  scratch.tokens.resize(kept);
+  if (scratch.traced) scratch.spans.resize(kept);
 }
 
 }  // namespace ds

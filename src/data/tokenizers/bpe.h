@@ -24,7 +24,7 @@ class Bpe : public WordModel {
   Bpe(Section& section, bool spell_bytes);
   ~Bpe() override;
 
-  void encode(const Pieces& words, std::vector<int32_t>& out) const override;
+  void encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const override;
 
  private:
   struct Scratch;
@@ -33,8 +33,9 @@ class Bpe : public WordModel {
   void fill_byte_tokens();
   void encode_word(std::string_view word, Scratch& scratch, Cache* cache, std::vector<int32_t>& out) const;
   void first_tokens(std::string_view word, Scratch& scratch) const;
-  void add_character(std::string_view text, Scratch& scratch) const;
-  void join_short(std::vector<int32_t>& tokens, std::vector<int32_t>& ranks) const;
+  std::string affixed(std::string_view character, bool first, bool last) const;
+  void add_character(std::string_view text, Range span, Scratch& scratch) const;
+  void join_short(Scratch& scratch) const;
   void join_long(Scratch& scratch) const;
 
   PairTable merges_;

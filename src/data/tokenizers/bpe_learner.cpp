@@ -13,6 +13,7 @@
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/pieces.h"
 #include "data/tokenizers/pre_tokenizer.h"
+#include "data/tokenizers/traced_text.h"
 #include "io/file.h"
 
 namespace ds {
@@ -170,7 +171,7 @@ std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
   for (size_t begin = 0; begin < text.size();) {
     check_stop(stop);
     size_t end = std::min(text.find('\0', begin), text.size());
-    Pieces pieces = pre_tokenizer.apply(std::string(text.substr(begin, end - begin)), true);
+    Pieces pieces = pre_tokenizer.apply(TracedText::of(text.substr(begin, end - begin), begin, false), true);
     for (Range word : pieces.ranges) ++counts[pieces.text.substr(word.begin, word.end - word.begin)];
     begin = end + 1;
   }

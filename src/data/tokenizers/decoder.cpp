@@ -100,7 +100,7 @@ Decoder read_metaspace(Section& section) {
 Decoder read_replace(Section& section) {
   auto pattern = std::make_shared<const Regex>(read_pattern(section));
   return [pattern, by = section.text("content")](Texts tokens) {
-    for (std::string& token : tokens) token = replace_all(*pattern, token, by);
+    for (std::string& token : tokens) token = replace_all(*pattern, {std::move(token), {}, false}, by).text;
     return tokens;
   };
 }
@@ -121,7 +121,8 @@ Decoder read_bpe_decoder(Section& section) {
   auto pattern = std::make_shared<const Regex>(escape_regex(suffix), section.path("suffix"));
   return [pattern](Texts tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = replace_all(*pattern, tokens[i], i + 1 < tokens.size() ? " " : "");
+      tokens[i] =
+          replace_all(*pattern, {std::move(tokens[i]), {}, false}, i + 1 < tokens.size() ? " " : "").text;
     }
     return tokens;
   };

@@ -30,14 +30,14 @@ Json::Array read_merges(const std::string& path) {
 }
 
 // The template that puts `begin` before a text.
-Json begin_template(const Json& vocabulary, const std::string& begin, const std::string& path) {
-  const Json* id = vocabulary.find(begin);
+Json begin_template(const Json::Array& added, const std::string& begin, const std::string& path) {
   if (begin.empty()) {
     raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but the files beside it name no bos_token", path);
   }
-  if (!id) raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but bos_token '{}' is not in it", path, begin);
+  auto token = std::find_if(added.begin(), added.end(),
+                            [&](const Json& one) { return one.at("content").string() == begin; });
   Json cls, special, out, item, sequence;
-  special.set("ids", Json::Array{*id});
+  special.set("ids", Json::Array{token->at("id")});
   cls.set(begin, std::move(special));
   item.set("id", begin);
   Json first, second;
@@ -58,14 +58,14 @@ std::unique_ptr<const Tokenizer> open_gpt2_pair(const std::string& folder) {
   if (!vocabulary.is_object())
     raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", path, vocabulary.kind());
   SpecialTokens tokens = read_special_tokens(folder);
-  if (tokens.end.empty()) tokens.end = "<|endoftext|>";
+  tokens.name_otherwise("eos_token", "<|endoftext|>");
   Json model, json;
-  json.set("added_tokens",
-           added_entries(folder, vocabulary, {tokens.begin, tokens.end, tokens.unknown, tokens.pad}));
-  if (tokens.add_begin) json.set("post_processor", begin_template(vocabulary, tokens.begin, path));
+  Json::Array added = merge_added_tokens({}, vocabulary, tokens);
+  if (tokens.add_begin) json.set("post_processor", begin_template(added, tokens.begin, path));
+  json.set("added_tokens", std::move(added));
   model.set("vocab", std::move(vocabulary));
   model.set("merges", read_merges(folder + "/merges.txt"));
-  json.set("pre_tokenizer", byte_level(tokens.add_prefix_space));
+  json.set("pre_tokenizer", byte_level(tokens.add_prefix_space.value_or(false)));
   json.set("decoder", byte_level(false));
   json.set("model", std::move(model));
   return make_hugging_face(json, path, tokens);

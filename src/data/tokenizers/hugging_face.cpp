@@ -16,11 +16,13 @@
 #include "data/tokenizers/added_tokens.h"
 #include "data/tokenizers/decoder.h"
 #include "data/tokenizers/file_text.h"
+#include "data/tokenizers/files_beside.h"
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/normalizer.h"
 #include "data/tokenizers/pre_tokenizer.h"
 #include "data/tokenizers/section.h"
 #include "data/tokenizers/template.h"
+#include "data/tokenizers/traced_text.h"
 #include "data/tokenizers/word_model.h"
 
 namespace ds {
@@ -36,9 +38,8 @@ class HuggingFace : public Tokenizer {
         decoder_(read_decoder(file.find("decoder"), file.path("decoder"))),
         template_(read_template(file.find("post_processor"), file.path("post_processor"))) {
     file.skip("version");
-    for (const char* key : {"truncation", "padding"}) {
-      if (file.find(key)) file.unsupported(key);
-    }
+    // Transformers turns both off unless its caller asks for them.
+    for (const char* key : {"truncation", "padding"}) file.skip(key);
     bool fallback = has_byte_fallback(file.find("decoder"));
     for (const auto& [piece, id] : model_->vocabulary()) {
       spelling(id).text = piece;
@@ -68,17 +69,14 @@ class HuggingFace : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::vector<int32_t> out;
     if (special) out = template_.before;
-    std::string repaired;
-    if (!is_utf8(text)) text = repaired = repair_utf8(text);
-    for (const auto& part : as_given_.find(text)) {
-      if (part.id >= 0) {
-        out.push_back(part.id);
-      } else {
-        encode_part(text.substr(part.range.begin, part.range.end - part.range.begin), part.range.begin == 0,
-                    out);
-      }
-    }
+    encode_text(text, out, nullptr);
     if (special) out.insert(out.end(), template_.after.begin(), template_.after.end());
+    return out;
+  }
+
+  Traced encode_traced(std::string_view text) const override {
+    Traced out;
+    encode_text(text, out.tokens, &out.sources);
     return out;
   }
 
@@ -105,15 +103,34 @@ class HuggingFace : public Tokenizer {
     bool special = false, hole = true, byte = false;  // byte: one of byte fallback
   };
 
+  void encode_text(std::string_view text, std::vector<int32_t>& out, std::vector<Range>* sources) const {
+    std::string repaired;
+    if (!is_utf8(text)) text = repaired = repair_utf8(text);
+    for (const auto& part : as_given_.find(text)) {
+      if (part.id < 0) {
+        encode_part(text, part.range, out, sources);
+        continue;
+      }
+      out.push_back(part.id);
+      if (sources) sources->push_back(part.range);
+    }
+  }
+
   // A text without added tokens as given: normalized, cut at the others, and what is left through the model.
-  void encode_part(std::string_view text, bool at_start, std::vector<int32_t>& out) const {
-    std::string normalized = normalizer_ ? normalizer_->apply(std::string(text)) : std::string(text);
-    for (const auto& part : in_normalized_.find(normalized)) {
+  void encode_part(std::string_view text, Range range, std::vector<int32_t>& out,
+                   std::vector<Range>* sources) const {
+    TracedText normal =
+        TracedText::of(text.substr(range.begin, range.end - range.begin), range.begin, sources != nullptr);
+    if (normalizer_) normal = normalizer_->apply(std::move(normal));
+    for (const auto& part : in_normalized_.find(normal.text)) {
       if (part.id >= 0) {
         out.push_back(part.id);
+        if (sources) sources->push_back(normal.source(part.range));
       } else {
-        std::string rest = normalized.substr(part.range.begin, part.range.end - part.range.begin);
-        model_->encode(pre_tokenizer_.apply(std::move(rest), at_start && part.range.begin == 0), out);
+        TracedText rest = TracedText::empty_like(normal);
+        rest.copy(normal, part.range);
+        bool at_start = range.begin == 0 && part.range.begin == 0;
+        model_->encode(pre_tokenizer_.apply(std::move(rest), at_start), out, sources);
       }
     }
   }
@@ -165,7 +182,7 @@ class HuggingFace : public Tokenizer {
     known.special = token.special;
     added_.emplace(token.content, token.id);
     bool normalize = token.normalized && normalizer_;
-    std::string content = normalize ? normalizer_->apply(token.content) : token.content;
+    std::string content = normalize ? normalizer_->apply({token.content, {}, false}).text : token.content;
     known.text = content;  // a normalized token reads as it is looked for
     if (!content.empty()) (token.normalized ? in_normalized_ : as_given_).add(content, token);
   }
@@ -228,8 +245,10 @@ std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::
 
 std::unique_ptr<const Tokenizer> open_hugging_face(const std::string& path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
-  return make_hugging_face(read_tokenizer_json(path), path,
-                           read_special_tokens(folder.empty() ? "." : folder));
+  SpecialTokens beside = read_special_tokens(folder.empty() ? "." : folder);
+  Json json = read_tokenizer_json(path);
+  add_files_beside(json, beside);
+  return make_hugging_face(json, path, beside);
 }
 
 }  // namespace ds

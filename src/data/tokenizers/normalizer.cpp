@@ -26,8 +26,14 @@ class UnicodeForm : public Normalizer {
       : Normalizer(std::move(where)), options_(options | UTF8PROC_STABLE) {}
 
  private:
-  std::string step(std::string text, size_t) const override {
-    if (is_ascii(text)) return text;
+  TracedText step(TracedText text, size_t) const override {
+    if (is_ascii(text.text)) return text;
+    if (!text.traced) return {normalize(text.text), {}, false};
+    return trace(text);
+  }
+
+  std::string normalize(std::string_view text) const {
+    if (is_ascii(text)) return std::string(text);
     utf8proc_uint8_t* mapped = nullptr;
     utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                            static_cast<utf8proc_ssize_t>(text.size()), &mapped,
@@ -39,17 +45,53 @@ class UnicodeForm : public Normalizer {
     return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
   }
 
+  // Characters that are normalized together come from the same range: those with the marks that follow them,
+  // and those before that a further one composes with.
+  TracedText trace(const TracedText& text) const {
+    TracedText out = TracedText::empty_like(text);
+    Range group;
+    std::string normal;
+    for (size_t at = 0; at < text.text.size();) {
+      size_t end = at + utf8_sequence(std::string_view(text.text).substr(at));
+      for (size_t next; end < text.text.size(); end = next) {
+        next = end + utf8_sequence(std::string_view(text.text).substr(end));
+        if (!combines(normalize(text.view({end, next})))) break;
+      }
+      std::string alone = normalize(text.view({at, end})),
+                  together = normalize(text.view({group.begin, end}));
+      if (together == normal + alone) {
+        out.write(normal, text.source(group));
+        group = {at, end};
+        normal = std::move(alone);
+      } else {
+        group.end = end;
+        normal = std::move(together);
+      }
+      at = end;
+    }
+    out.write(normal, text.source(group));
+    return out;
+  }
+
+  static bool combines(std::string_view text) {
+    return !text.empty() &&
+           utf8proc_get_property(static_cast<utf8proc_int32_t>(utf8_first(text)))->combining_class != 0;
+  }
+
   int options_;
 };
 
 // Characters one by one: `change` appends what becomes of one.
 template <typename F>
-std::string by_character(std::string_view text, const F& change) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    change(utf8_first(text), out);
-    text.remove_prefix(utf8_sequence(text));
+TracedText by_character(const TracedText& text, const F& change) {
+  TracedText out = TracedText::empty_like(text);
+  out.text.reserve(text.text.size());
+  for (size_t at = 0; at < text.text.size();) {
+    std::string_view rest = std::string_view(text.text).substr(at);
+    size_t end = at + utf8_sequence(rest), before = out.text.size();
+    change(utf8_first(rest), out.text);
+    if (text.traced) out.origin.insert(out.origin.end(), out.text.size() - before, text.source({at, end}));
+    at = end;
   }
   return out;
 }
@@ -69,7 +111,7 @@ class Lowercase : public Normalizer {
   using Normalizer::Normalizer;
 
  private:
-  std::string step(std::string text, size_t) const override { return by_character(text, append_lower); }
+  TracedText step(TracedText text, size_t) const override { return by_character(text, append_lower); }
 };
 
 // Drops the characters of some categories.
@@ -79,8 +121,8 @@ class Drop : public Normalizer {
       : Normalizer(std::move(where)), dropped_(std::move(dropped)) {}
 
  private:
-  std::string step(std::string text, size_t) const override {
-    if (is_ascii(text)) return text;
+  TracedText step(TracedText text, size_t) const override {
+    if (is_ascii(text.text)) return text;
     return by_character(text, [this](char32_t c, std::string& out) {
       if (std::find(dropped_.begin(), dropped_.end(), category(c)) == dropped_.end()) utf8_append(out, c);
     });
@@ -95,7 +137,7 @@ class CleanText : public Normalizer {
   using Normalizer::Normalizer;
 
  private:
-  std::string step(std::string text, size_t) const override {
+  TracedText step(TracedText text, size_t) const override {
     return by_character(text, [](char32_t c, std::string& out) {
       utf8proc_category_t kind = category(c);
       bool separates =
@@ -123,8 +165,8 @@ class SpaceChinese : public Normalizer {
     return std::any_of(std::begin(blocks), std::end(blocks),
                        [c](const char32_t(&block)[2]) { return c >= block[0] && c <= block[1]; });
   }
-  std::string step(std::string text, size_t) const override {
-    if (is_ascii(text)) return text;
+  TracedText step(TracedText text, size_t) const override {
+    if (is_ascii(text.text)) return text;
     return by_character(text, [](char32_t c, std::string& out) {
       bool spaced = chinese(c);
       if (spaced) out += ' ';
@@ -139,7 +181,13 @@ class Prepend : public Normalizer {
   Prepend(std::string prefix, std::string where) : Normalizer(std::move(where)), prefix_(std::move(prefix)) {}
 
  private:
-  std::string step(std::string text, size_t) const override { return text.empty() ? text : prefix_ + text; }
+  TracedText step(TracedText text, size_t) const override {
+    if (text.text.empty()) return text;
+    TracedText out = TracedText::empty_like(text);
+    out.write(prefix_, text.source({0, utf8_sequence(text.text)}));
+    out.copy(text, {0, text.text.size()});
+    return out;
+  }
 
   std::string prefix_;
 };
@@ -150,7 +198,7 @@ class Replace : public Normalizer {
       : Normalizer(std::move(where)), pattern_(std::move(pattern)), content_(std::move(content)) {}
 
  private:
-  std::string step(std::string text, size_t most) const override {
+  TracedText step(TracedText text, size_t most) const override {
     return replace_all(pattern_, text, content_, most);
   }
 
@@ -164,14 +212,16 @@ class Strip : public Normalizer {
       : Normalizer(where), left_(left), right_(right), space_("\\s+", where) {}
 
  private:
-  std::string step(std::string text, size_t) const override {
-    size_t begin = 0, end = text.size();
-    Regex::Matches spaces(space_, text);
+  TracedText step(TracedText text, size_t) const override {
+    size_t begin = 0, end = text.text.size();
+    Regex::Matches spaces(space_, text.text);
     while (auto space = spaces.next()) {
-      if (right_ && space->end == text.size()) end = space->begin;
+      if (right_ && space->end == text.text.size()) end = space->begin;
       if (left_ && space->begin == 0) begin = space->end;
     }
-    return begin < end ? text.substr(begin, end - begin) : "";
+    TracedText out = TracedText::empty_like(text);
+    if (begin < end) out.copy(text, {begin, end});
+    return out;
   }
 
   bool left_, right_;
@@ -184,7 +234,7 @@ class Sequence : public Normalizer {
       : Normalizer(std::move(where)), steps_(std::move(steps)) {}
 
  private:
-  std::string step(std::string text, size_t most) const override {
+  TracedText step(TracedText text, size_t most) const override {
     for (const auto& step : steps_) text = step->apply(std::move(text), most);
     return text;
   }
@@ -239,9 +289,9 @@ std::unique_ptr<const Normalizer> make(const std::string& type, Section& section
 
 }  // namespace
 
-std::string Normalizer::apply(std::string text, size_t most) const {
-  std::string out = step(std::move(text), most);
-  if (out.size() > most) {
+TracedText Normalizer::apply(TracedText text, size_t most) const {
+  TracedText out = step(std::move(text), most);
+  if (out.text.size() > most) {
     raise(DS_ERROR_UNSUPPORTED, "{}: a text may grow to {} bytes, 64 times its own and 1 MiB, got more",
           where_, most);
   }

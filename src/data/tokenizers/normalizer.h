@@ -6,24 +6,25 @@
 
 #include "core/base/json.h"
 #include "data/tokenizers/section.h"
+#include "data/tokenizers/traced_text.h"
 
 namespace ds {
 
-// One step of a tokenizer.json's "normalizer": UTF-8 text to UTF-8 text.
+// One step of a tokenizer.json's "normalizer": UTF-8 text to UTF-8 text, traced if that is.
 class Normalizer {
  public:
   explicit Normalizer(std::string where) : where_(std::move(where)) {}  // file and key, for messages
   virtual ~Normalizer() = default;
   // Throws DS_ERROR_UNSUPPORTED, naming the step, for a text that grows beyond 64 times its bytes + 1 MiB.
-  std::string apply(std::string text) const {
-    size_t most = 64 * text.size() + (1 << 20);
+  TracedText apply(TracedText text) const {
+    size_t most = 64 * text.text.size() + (1 << 20);
     return apply(std::move(text), most);
   }
-  std::string apply(std::string text, size_t most) const;
+  TracedText apply(TracedText text, size_t most) const;
 
  private:
   // A result of more than `most` bytes may be cut off behind them.
-  virtual std::string step(std::string text, size_t most) const = 0;
+  virtual TracedText step(TracedText text, size_t most) const = 0;
 
   std::string where_;
 };

@@ -14,17 +14,18 @@ Regex read_pattern(Section& section) {
   return {literal ? escape_regex(text) : text, pattern.path(key)};
 }
 
-std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by, size_t most) {
-  std::string out;
+TracedText replace_all(const Regex& pattern, const TracedText& text, std::string_view by, size_t most) {
+  TracedText out = TracedText::empty_like(text);
   size_t done = 0;
-  Regex::Matches matches(pattern, text);
+  Regex::Matches matches(pattern, text.text);
   while (auto match = matches.next()) {
-    out.append(text, done, match->begin - done);
-    out += by;
+    out.copy(text, {done, match->begin});
+    out.write(by, text.source(*match));
     done = match->end;
-    if (out.size() > most) return out;
+    if (out.text.size() > most) return out;
   }
-  return out.append(text, done);
+  out.copy(text, {done, text.text.size()});
+  return out;
 }
 
 }  // namespace ds

@@ -4,6 +4,7 @@
 
 #include "data/tokenizers/regex.h"
 #include "data/tokenizers/section.h"
+#include "data/tokenizers/traced_text.h"
 
 namespace ds {
 
@@ -12,7 +13,7 @@ Regex read_pattern(Section& section);
 
 // The text with `by` for each match.
 // Ends early once the result has more than `most` bytes.
-std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by,
-                        size_t most = std::string::npos);
+TracedText replace_all(const Regex& pattern, const TracedText& text, std::string_view by,
+                       size_t most = std::string::npos);
 
 }  // namespace ds

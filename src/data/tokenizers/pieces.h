@@ -1,14 +1,13 @@
 #pragma once
-#include <string>
 #include <vector>
 
-#include "data/tokenizers/regex.h"
+#include "data/tokenizers/range.h"
+#include "data/tokenizers/traced_text.h"
 
 namespace ds {
 
 // A text cut into ranges that follow one another; bytes between ranges are dropped. No range is empty.
-struct Pieces {
-  std::string text;
+struct Pieces : TracedText {
   std::vector<Range> ranges;
 };
 

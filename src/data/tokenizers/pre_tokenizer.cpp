@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
 #include "core/base/json.h"
+#include "core/base/utf8.h"
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/pattern.h"
 #include "data/tokenizers/regex.h"
@@ -40,20 +43,19 @@ class Split : public PreTokenizerStep {
 class Rewrite : public PreTokenizerStep {
  public:
   void apply(Pieces& pieces, bool at_start) const override {
-    Pieces out;
+    Pieces out{TracedText::empty_like(pieces), {}};
     out.text.reserve(pieces.text.size() + pieces.text.size() / 8);
     out.ranges.reserve(pieces.ranges.size());
     for (Range range : pieces.ranges) {
       size_t begin = out.text.size();
-      std::string_view piece = std::string_view(pieces.text).substr(range.begin, range.end - range.begin);
-      rewrite(piece, at_start && range.begin == 0, out.text);
+      rewrite(pieces, range, at_start && range.begin == 0, out);
       append_range(out.ranges, begin, out.text.size());
     }
     pieces = std::move(out);
   }
 
  private:
-  virtual void rewrite(std::string_view piece, bool first, std::string& out) const = 0;
+  virtual void rewrite(const TracedText& text, Range piece, bool first, TracedText& out) const = 0;
 };
 
 // A prefix for the pieces that do not have it: all of them, or the one that begins the input.
@@ -62,9 +64,13 @@ class Prefix : public Rewrite {
   Prefix(std::string prefix, bool only_first) : prefix_(std::move(prefix)), only_first_(only_first) {}
 
  private:
-  void rewrite(std::string_view piece, bool first, std::string& out) const override {
-    if ((first || !only_first_) && !piece.starts_with(prefix_)) out += prefix_;
-    out += piece;
+  void rewrite(const TracedText& text, Range piece, bool first, TracedText& out) const override {
+    std::string_view shown = text.view(piece);
+    if ((first || !only_first_) && !shown.starts_with(prefix_)) {
+      size_t bytes = utf8_sequence(shown);
+      out.write(prefix_, text.source({piece.begin, piece.begin + bytes}));
+    }
+    out.copy(text, piece);
   }
 
   std::string prefix_;
@@ -73,8 +79,10 @@ class Prefix : public Rewrite {
 
 class SpellBytes : public Rewrite {
  private:
-  void rewrite(std::string_view piece, bool, std::string& out) const override {
-    out += alphabet_.spell(piece);
+  void rewrite(const TracedText& text, Range piece, bool, TracedText& out) const override {
+    for (size_t at = piece.begin; at < piece.end; ++at) {
+      out.write(alphabet_.spelling(static_cast<uint8_t>(text.text[at])), text.source({at, at + 1}));
+    }
   }
 
   ByteAlphabet alphabet_;
@@ -85,13 +93,12 @@ class ReplaceSpaces : public Rewrite {
   explicit ReplaceSpaces(std::string by) : by_(std::move(by)) {}
 
  private:
-  void rewrite(std::string_view piece, bool, std::string& out) const override {
-    for (char c : piece) {
-      if (c == ' ') {
-        out += by_;
-      } else {
-        out += c;
-      }
+  void rewrite(const TracedText& text, Range piece, bool, TracedText& out) const override {
+    for (size_t at = piece.begin; at < piece.end;) {
+      size_t end = std::min(text.text.find(' ', at), piece.end);
+      out.copy(text, {at, end});
+      if (end < piece.end) out.write(by_, text.source({end, end + 1}));
+      at = end + 1;
     }
   }
 
@@ -184,7 +191,7 @@ PreTokenizer read_pre_tokenizer(const Json* json, const std::string& where) {
   return out;
 }
 
-Pieces PreTokenizer::apply(std::string text, bool at_start) const {
+Pieces PreTokenizer::apply(TracedText text, bool at_start) const {
   Pieces pieces{std::move(text), {}};
   append_range(pieces.ranges, 0, pieces.text.size());
   for (const auto& step : steps) step->apply(pieces, at_start);

@@ -6,6 +6,7 @@
 #include "core/base/json.h"
 #include "data/tokenizers/pieces.h"
 #include "data/tokenizers/section.h"
+#include "data/tokenizers/traced_text.h"
 
 namespace ds {
 
@@ -23,7 +24,7 @@ struct PreTokenizer {
   std::vector<std::unique_ptr<const PreTokenizerStep>> steps;
   bool spells_bytes = false;  // the last step would spell bytes in ByteAlphabet; it is left to the model
 
-  Pieces apply(std::string text, bool at_start) const;
+  Pieces apply(TracedText text, bool at_start) const;
 };
 
 PreTokenizer read_pre_tokenizer(const Json* json, const std::string& where);

@@ -4,9 +4,9 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
@@ -74,9 +74,8 @@ class Translator {
     std::string_view name = in_.substr(at_ + 3, bytes - 4);
     bool inverted = name.starts_with('^');
     if (inverted) name.remove_prefix(1);
-    bool letters = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-      return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
-    });
+    bool letters = !name.empty() && std::all_of(name.begin(), name.end(),
+                                                [](char c) { return is_ascii_letter(c) || c == '_'; });
     if (!letters) refuse(bytes);
     bool known = std::find(std::begin(properties), std::end(properties), name) != std::end(properties);
     out_ += in_.substr(at_, 3);
@@ -219,8 +218,7 @@ std::optional<Range> Regex::Matches::next() {
 std::string escape_regex(std::string_view literal) {
   std::string out;
   for (char c : literal) {
-    auto byte = static_cast<unsigned char>(c);
-    if (byte > ' ' && byte < 0x7f && !std::isalnum(byte)) out += '\\';
+    if (c > ' ' && c < 0x7f && !is_ascii_letter(c) && !is_ascii_digit(c)) out += '\\';
     out += c;
   }
   return out;

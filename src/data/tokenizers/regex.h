@@ -5,13 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace ds {
+#include "data/tokenizers/range.h"
 
-// A byte range [begin, end) of a text.
-struct Range {
-  size_t begin = 0, end = 0;
-  bool operator==(const Range&) const = default;
-};
+namespace ds {
 
 // A regular expression over UTF-8, matched by PCRE2 with the meaning that Oniguruma, which Hugging Face uses,
 // gives it: \s \w \d are the Unicode classes of Oniguruma; constructs that the two read differently are

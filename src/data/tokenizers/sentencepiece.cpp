@@ -28,8 +28,8 @@ class SentencePiece : public Tokenizer {
     if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: not a whole sentencepiece model", path);
     std::filesystem::path parent = std::filesystem::path(path).parent_path();
     std::string folder = parent.empty() ? "." : parent.string();
-    check_added_tokens(folder);
     SpecialTokens tokens = read_special_tokens(folder);
+    check_added_tokens(tokens);
     add_begin_ = (tokens.add_begin || !tokens.begin_given) && processor_.bos_id() >= 0;
     add_end_ = tokens.add_end && processor_.eos_id() >= 0;
     int mask = tokens.mask.empty() ? processor_.unk_id() : processor_.PieceToId(tokens.mask);
@@ -63,6 +63,25 @@ class SentencePiece : public Tokenizer {
     return {ids.begin(), ids.end()};
   }
 
+  // Of a character that is spelt by bytes, sentencepiece gives its text to the last of them.
+  Traced encode_traced(std::string_view text) const override {
+    std::string repaired;
+    if (!is_utf8(text)) text = repaired = repair_utf8(text);
+    sentencepiece::ImmutableSentencePieceText pieces;
+    check(processor_.Encode({text.data(), text.size()}, pieces.mutable_proto()));
+    Traced out;
+    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+      auto piece = pieces.pieces(static_cast<int>(i));
+      out.tokens.push_back(static_cast<int32_t>(piece.id()));
+      out.sources.push_back({piece.begin(), piece.end()});
+    }
+    for (size_t i = out.tokens.size(); i-- > 1;) {
+      Range& before = out.sources[i - 1];
+      if (before.begin == before.end && processor_.IsByte(out.tokens[i - 1])) before = out.sources[i];
+    }
+    return out;
+  }
+
   // Control pieces have no text here, so that skip_special changes nothing.
   std::string decode(std::span<const int32_t> tokens, bool) const override {
     std::vector<int> ids;
@@ -87,9 +106,10 @@ class SentencePiece : public Tokenizer {
 
  private:
   // Sentencepiece does not find a token in a text that is no piece of its own.
-  void check_added_tokens(const std::string& folder) const {
-    for (const NamedToken& token : read_added_tokens(folder)) {
-      if (token.id < vocab() && processor_.IdToPiece(token.id) == token.content) continue;
+  void check_added_tokens(const SpecialTokens& tokens) const {
+    for (const SpecialTokens::Numbered& token : tokens.numbered) {
+      bool piece = token.id < vocab() && processor_.IdToPiece(static_cast<int>(token.id)) == token.content;
+      if (piece) continue;
       raise(DS_ERROR_UNSUPPORTED,
             "{}: token '{}' with id {} is no piece of '{}', and added tokens are not supported beside it",
             token.file, token.content, token.id, name_);

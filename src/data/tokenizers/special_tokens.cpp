@@ -6,123 +6,297 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <string>
+#include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
 #include "data/tokenizers/file_text.h"
 
 namespace ds {
 namespace {
 
-// A token is named by its spelling or by an object with "content".
-void take_text(const Json& json, const char* key, std::string& out) {
-  const Json* value = json.find(key);
-  if (value && value->is_object()) value = value->find("content");
-  if (value && value->is_string() && out.empty()) out = value->string();
+constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
+
+bool is_usual(std::string_view name) {
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-bool take_flag(const Json& json, const char* key, bool& out) {
-  const Json* value = json.find(key);
-  if (!value || !value->is_bool()) return false;
-  out = value->boolean();
-  return true;
+std::string* field(SpecialTokens& tokens, std::string_view name) {
+  std::string* fields[] = {&tokens.begin, &tokens.end, &tokens.unknown, &tokens.sep,
+                           &tokens.pad,   &tokens.cls, &tokens.mask};
+  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+  return found == std::end(kNames) ? nullptr : fields[found - std::begin(kNames)];
 }
 
-// A token's entry must have `id` from 0 and `content`, told with the file's name.
-void add_token(std::map<int64_t, NamedToken>& tokens, const std::string& file, int64_t id, Json entry) {
-  const Json* content = entry.find("content");
-  if (id < 0 || id > INT32_MAX || !content || !content->is_string()) {
-    raise(DS_ERROR_CORRUPT, "{}: an added token must have an id from 0 and a content, got id {} and {}", file,
-          id, entry.dump());
+// The spelling of a token, which is a text or an object with "content"; "" for anything else.
+std::string spelling(const Json& value) {
+  const Json* content = value.is_object() ? value.find("content") : &value;
+  return content && content->is_string() ? content->string() : "";
+}
+
+// The entry of a token that is given so; of an object its flags count.
+Json entry_of(const Json& value) {
+  Json out = value.is_object() ? value : Json(Json::Object{});
+  out.set("content", spelling(value));
+  const Json* special = out.find("special");
+  if (!special || special->is_null()) out.set("special", true);
+  return out;
+}
+
+// What Transformers' keyword arguments become from the files, of those that concern tokens.
+struct Arguments {
+  Json::Object values;       // in the order of the files
+  Json::Array extra;         // the list extra_special_tokens
+  Json::Object named_extra;  // the object of that name
+  bool extra_given = false;
+
+  const Json* find(std::string_view key) const {
+    for (const auto& [name, value] : values) {
+      if (name == key) return &value;
+    }
+    return nullptr;
   }
-  std::string text = content->string();
-  entry.set("id", id);
-  tokens[id] = {static_cast<int32_t>(id), std::move(text), file, std::move(entry)};
-}
+  void set(const std::string& key, const Json& value) {
+    for (auto& [name, old] : values) {
+      if (name == key) {
+        old = value;
+        return;
+      }
+    }
+    values.emplace_back(key, value);
+  }
+  void take_extra(const Json& value) {
+    if (value.is_object()) {
+      for (const auto& [name, token] : value.object()) named_extra.emplace_back(name, token);
+    } else if (value.is_array()) {
+      for (const Json& token : value.array()) extra.push_back(token);
+    }
+    extra_given |= (value.is_array() && !value.array().empty()) || value.is_object();
+  }
+  // The keys of one file; additional_special_tokens is the earlier name of extra_special_tokens.
+  void take(const Json& json) {
+    for (const auto& [key, value] : json.object()) {
+      if (key == "extra_special_tokens") {
+        take_extra(value);
+      } else if (key != "additional_special_tokens") {
+        set(key, value);
+      }
+    }
+    const Json* earlier = json.find("additional_special_tokens");
+    if (earlier && !extra_given) take_extra(*earlier);
+  }
+};
 
 bool is_file(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
 }
 
-}  // namespace
+// The object in a file of the folder; an empty one where the file is absent.
+Json read_object(const std::string& file) {
+  if (!is_file(file)) return Json(Json::Object{});
+  Json json = read_tokenizer_json(file);
+  if (!json.is_object()) raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", file, json.kind());
+  return json;
+}
 
-std::vector<NamedToken> read_added_tokens(const std::string& folder) {
-  std::map<int64_t, NamedToken> tokens;
-  if (std::string file = folder + "/added_tokens.json"; is_file(file)) {
-    Json json = read_tokenizer_json(file);
-    if (!json.is_object()) raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", file, json.kind());
-    for (const auto& [content, id] : json.object()) {
-      Json entry;
-      entry.set("content", content);
-      add_token(tokens, file, id.is_integer() ? id.integer() : -1, std::move(entry));
-    }
+// A token's entry must have `id` from 0 and `content`, told with the file's name.
+void add_numbered(std::map<int64_t, SpecialTokens::Numbered>& tokens, const std::string& file, int64_t id,
+                  Json entry) {
+  const Json* content = entry.is_object() ? entry.find("content") : nullptr;
+  if (id < 0 || id > INT32_MAX || !content || !content->is_string()) {
+    raise(DS_ERROR_CORRUPT, "{}: an added token must have an id from 0 and a content, got id {} and {}", file,
+          id, entry.dump());
   }
-  if (std::string file = folder + "/tokenizer_config.json"; is_file(file)) {
-    Json json = read_tokenizer_json(file);
-    const Json* added = json.is_object() ? json.find("added_tokens_decoder") : nullptr;
-    if (added && !added->is_object()) {
-      raise(DS_ERROR_CORRUPT, "{}: added_tokens_decoder must be an object, got {}", file, added->kind());
-    }
-    for (const auto& [key, entry] : added ? added->object() : Json::Object{}) {
-      int64_t id = -1;
-      auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-      bool whole = error == std::errc() && end == key.data() + key.size();
-      add_token(tokens, file, whole ? id : -1, entry);
-    }
+  std::string text = content->string();
+  tokens[id] = {id, std::move(text), file, std::move(entry)};
+}
+
+void read_decoder(const Json& given, const std::string& file,
+                  std::map<int64_t, SpecialTokens::Numbered>& tokens) {
+  if (!given.is_object()) {
+    raise(DS_ERROR_CORRUPT, "{}: added_tokens_decoder must be an object, got {}", file, given.kind());
   }
-  std::vector<NamedToken> out;
-  for (auto& [id, token] : tokens) out.push_back(std::move(token));
+  for (const auto& [key, entry] : given.object()) {
+    int64_t id = -1;
+    auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    bool whole = error == std::errc() && end == key.data() + key.size();
+    add_numbered(tokens, file, whole ? id : -1, entry);
+  }
+}
+
+// Tokens that a file names are special among those of added_tokens.json, which has no flags.
+void read_legacy(const std::string& file, const SpecialTokens& named,
+                 std::map<int64_t, SpecialTokens::Numbered>& tokens) {
+  std::set<std::string> special;
+  for (const Json& entry : named.spelt) special.insert(entry.at("content").string());
+  Json json = read_object(file);
+  for (const auto& [content, id] : json.object()) {
+    Json entry;
+    entry.set("content", content);
+    entry.set("special", special.contains(content));
+    add_numbered(tokens, file, id.is_integer() ? id.integer() : -1, std::move(entry));
+  }
+}
+
+std::optional<bool> flag(const Arguments& arguments, const char* key) {
+  const Json* value = arguments.find(key);
+  return value && value->is_bool() ? std::optional(value->boolean()) : std::nullopt;
+}
+
+void read_names(const Arguments& arguments, SpecialTokens& out) {
+  auto name = [&](const std::string& key, const Json& value) {
+    std::string content = spelling(value);
+    if (content.empty()) return;
+    if (std::string* known = field(out, key)) *known = content;
+    out.named.emplace_back(key, content);
+    out.spelt.push_back(entry_of(value));
+  };
+  for (const char* key : kNames) {
+    if (const Json* value = arguments.find(key)) name(key, *value);
+  }
+  for (const auto& [key, value] : arguments.values) {
+    if (key.ends_with("_token") && !is_usual(key)) name(key, value);
+  }
+  for (const auto& [key, value] : arguments.named_extra) name(key, value);
+  for (const Json& value : arguments.extra) {
+    if (!spelling(value).empty()) out.spelt.push_back(entry_of(value));
+  }
+}
+
+// An entry of "added_tokens" with all its flags, so that entries can be compared.
+Json whole_entry(const Json& entry) {
+  auto given = [&](const char* key, bool without) {
+    const Json* value = entry.find(key);
+    return value && value->is_bool() ? value->boolean() : without;
+  };
+  Json out;
+  out.set("content", spelling(entry));
+  bool special = given("special", false);
+  for (const char* key : {"single_word", "lstrip", "rstrip"}) out.set(key, given(key, false));
+  out.set("normalized", given("normalized", !special));
+  out.set("special", special);
   return out;
 }
 
-Json::Array added_entries(const std::string& folder, const Json& vocabulary,
-                          const std::vector<std::string>& special) {
-  Json::Array out;
-  std::set<std::string> seen;
-  for (NamedToken& token : read_added_tokens(folder)) {
-    bool named = std::find(special.begin(), special.end(), token.content) != special.end();
-    if (named && !token.entry.find("special")) token.entry.set("special", true);
-    seen.insert(token.content);
-    out.push_back(std::move(token.entry));
+// The tokens of a file and those that are added to them.
+class Merged {
+ public:
+  Merged(const Json::Array& of_file, const Json& vocabulary) : entries_(of_file) {
+    const Json::Object none;
+    const Json::Object& pieces = vocabulary.is_object() ? vocabulary.object() : none;
+    for (const auto& [piece, id] : pieces) {
+      if (id.is_integer()) ids_[piece] = id.integer();
+    }
+    next_ = static_cast<int64_t>(pieces.size());
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const Json* id = entries_[i].is_object() ? entries_[i].find("id") : nullptr;
+      if (!id || !id->is_integer()) continue;  // is refused where the entries are read
+      place(i, id->integer());
+    }
   }
-  for (const std::string& content : special) {
-    const Json* id = content.empty() ? nullptr : vocabulary.find(content);
-    if (!id || !seen.insert(content).second) continue;
-    Json token;
-    token.set("id", *id);
-    token.set("content", content);
-    token.set("special", true);
-    out.push_back(std::move(token));
+
+  bool has(const std::string& content) const { return places_.contains(content); }
+  bool has_id(int64_t id) const { return taken_.contains(id); }
+  bool has_equal(const Json& entry) const {
+    auto found = places_.find(entry.at("content").string());
+    return found != places_.end() && whole_entry(entries_[found->second]).dump() == entry.dump();
   }
-  return out;
+
+  void add(Json entry) {
+    std::string content = entry.at("content").string();
+    auto known = ids_.find(content);
+    int64_t id = known != ids_.end() ? known->second : next_;
+    entry.set("id", id);
+    if (auto found = places_.find(content); found != places_.end()) {
+      entries_[found->second] = std::move(entry);
+    } else {
+      entries_.push_back(std::move(entry));
+      place(entries_.size() - 1, id);
+    }
+  }
+
+  Json::Array take() { return std::move(entries_); }
+
+ private:
+  void place(size_t at, int64_t id) {
+    std::string content = spelling(entries_[at]);
+    ids_[content] = id;
+    places_[content] = at;
+    taken_.insert(id);
+    next_ = std::max(next_, id + 1);
+  }
+
+  Json::Array entries_;
+  std::map<std::string, int64_t> ids_;
+  std::map<std::string, size_t> places_;
+  std::set<int64_t> taken_;
+  int64_t next_ = 0;
+};
+
+}  // namespace
+
+void SpecialTokens::name_otherwise(const char* name, const std::string& content) {
+  std::string* known = field(*this, name);
+  if (!known->empty()) return;
+  *known = content;
+  named.emplace_back(name, content);
+  spelt.push_back(entry_of(content));
 }
 
 SpecialTokens read_special_tokens(const std::string& folder) {
+  const std::string file = folder + "/tokenizer_config.json";
+  Json config = read_object(file);
+  Arguments arguments;
+  arguments.take(config);
+  const Json* decoder = config.find("added_tokens_decoder");
   SpecialTokens out;
-  for (const char* name : {"/tokenizer_config.json", "/special_tokens_map.json"}) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(std::filesystem::symlink_status(folder + name, ignored))) continue;
-    Json json = read_tokenizer_json(folder + name);
-    if (!json.is_object()) continue;
-    take_text(json, "bos_token", out.begin);
-    take_text(json, "eos_token", out.end);
-    take_text(json, "unk_token", out.unknown);
-    take_text(json, "pad_token", out.pad);
-    take_text(json, "mask_token", out.mask);
-    take_text(json, "cls_token", out.cls);
-    take_text(json, "sep_token", out.sep);
-    out.begin_given |= take_flag(json, "add_bos_token", out.add_begin);
-    out.end_given |= take_flag(json, "add_eos_token", out.add_end);
-    take_flag(json, "add_prefix_space", out.add_prefix_space);
-    take_flag(json, "do_lower_case", out.do_lower_case);
-    take_flag(json, "tokenize_chinese_chars", out.tokenize_chinese_chars);
-    out.accents_given |= take_flag(json, "strip_accents", out.strip_accents);
+  out.legacy = !decoder;
+  if (out.legacy) arguments.take(read_object(folder + "/special_tokens_map.json"));
+  read_names(arguments, out);
+  std::map<int64_t, SpecialTokens::Numbered> numbered;
+  if (decoder) {
+    read_decoder(*decoder, file, numbered);
+  } else {
+    read_legacy(folder + "/added_tokens.json", out, numbered);
   }
+  for (auto& [id, token] : numbered) out.numbered.push_back(std::move(token));
+
+  std::optional<bool> begin = flag(arguments, "add_bos_token"), end = flag(arguments, "add_eos_token");
+  out.add_begin = begin.value_or(false);
+  out.add_end = end.value_or(false);
+  out.begin_given = begin.has_value();
+  out.end_given = end.has_value();
+  out.add_prefix_space = flag(arguments, "add_prefix_space");
+  out.do_lower_case = flag(arguments, "do_lower_case");
+  out.tokenize_chinese_chars = flag(arguments, "tokenize_chinese_chars");
+  out.strip_accents = flag(arguments, "strip_accents");
+  out.pad_given = arguments.find("pad_token") != nullptr;
+  const Json* kind = arguments.find("tokenizer_class");
+  if (kind && kind->is_string()) out.tokenizer_class = kind->string();
   return out;
+}
+
+Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
+                               const SpecialTokens& beside) {
+  Merged all(of_file, vocabulary);
+  std::set<std::string> names, listed;
+  for (const auto& [name, content] : beside.named) names.insert(content);
+  std::vector<Json> fresh;
+  for (const SpecialTokens::Numbered& token : beside.numbered) {
+    Json entry = whole_entry(token.entry);
+    if (token.content.empty() || all.has_equal(entry) || (beside.legacy && all.has_id(token.id))) continue;
+    if (names.contains(token.content)) entry.set("special", true);
+    listed.insert(token.content);
+    fresh.push_back(std::move(entry));
+  }
+  for (const Json& spelt : beside.spelt) {
+    std::string content = spelt.at("content").string();
+    if (!all.has(content) && listed.insert(content).second) fresh.push_back(whole_entry(spelt));
+  }
+  for (Json& entry : fresh) all.add(std::move(entry));
+  return all.take();
 }
 
 }  // namespace ds

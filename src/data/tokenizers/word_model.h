@@ -32,8 +32,9 @@ class WordModel {
  public:
   virtual ~WordModel() = default;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Appends the tokens of all pieces, one after the other.
-  virtual void encode(const Pieces& words, std::vector<int32_t>& out) const = 0;
+  // Appends the tokens of all pieces, one after the other, and to `sources`, unless it is null, what the
+  // bytes of each token come from.
+  virtual void encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const = 0;
 
  protected:
   explicit WordModel(Section& section);        // reads "vocab"

@@ -35,7 +35,8 @@ WordPiece::WordPiece(Section& section) : WordModel(section) {
 }
 
 // piece: room for what is looked for.
-bool WordPiece::spell(std::string_view word, std::string& piece, std::vector<int32_t>& out) const {
+bool WordPiece::spell(std::string_view word, std::string& piece, std::vector<int32_t>& out,
+                      std::vector<Range>& spans) const {
   for (size_t begin = 0; begin < word.size();) {
     size_t before = begin == 0 ? 0 : prefix_.size();
     size_t end = std::min(word.size(), begin + longest_ - std::min(longest_, before));
@@ -49,19 +50,28 @@ bool WordPiece::spell(std::string_view word, std::string& piece, std::vector<int
     }
     if (token < 0 || end == begin) return false;
     out.push_back(token);
+    spans.push_back({begin, end});
     begin = end;
   }
   return true;
 }
 
-void WordPiece::encode(const Pieces& words, std::vector<int32_t>& out) const {
+void WordPiece::encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const {
   std::string piece;
+  std::vector<Range> spans;
   for (const Range& range : words.ranges) {
-    std::string_view word = std::string_view(words.text).substr(range.begin, range.end - range.begin);
+    std::string_view word = words.view(range);
     size_t before = out.size();
-    if (characters(word) <= most_characters_ && spell(word, piece, out)) continue;
-    out.resize(before);
-    out.push_back(unknown_);
+    spans.clear();
+    if (characters(word) > most_characters_ || !spell(word, piece, out, spans)) {
+      out.resize(before);
+      out.push_back(unknown_);
+      spans = {{0, word.size()}};
+    }
+    if (!sources) continue;
+    for (Range span : spans) {
+      sources->push_back(words.source({range.begin + span.begin, range.begin + span.end}));
+    }
   }
 }
 

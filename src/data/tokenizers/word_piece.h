@@ -16,10 +16,11 @@ namespace ds {
 class WordPiece : public WordModel {
  public:
   explicit WordPiece(Section& section);
-  void encode(const Pieces& words, std::vector<int32_t>& out) const override;
+  void encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const override;
 
  private:
-  bool spell(std::string_view word, std::string& piece, std::vector<int32_t>& out) const;
+  bool spell(std::string_view word, std::string& piece, std::vector<int32_t>& out,
+             std::vector<Range>& spans) const;
 
   std::string prefix_;
   int32_t unknown_ = 0;

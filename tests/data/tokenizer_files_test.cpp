@@ -1,0 +1,241 @@
+// What the files beside a tokenizer's own change, as Transformers 5.23 reads them; `./run interop tokenizers`
+// draws more.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "data/tokenizer.h"
+#include "io/file.h"
+#include "support/errors.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+using Ids = std::vector<int32_t>;
+const std::string folders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
+
+class TokenizerFiles : public ::testing::Test {
+ protected:
+  void copy(const std::string& from) {
+    std::filesystem::copy(
+        folders + from, folder_.path(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::remove(folder_ / "expected.json");
+  }
+  void write(const char* name, const std::string& content) { std::ofstream(folder_ / name) << content; }
+  void remove(const char* name) { std::filesystem::remove(folder_ / name); }
+  std::unique_ptr<const Tokenizer> open() { return open_tokenizer(folder_.path()); }
+  Ids encode(const std::string& text) { return open()->encode(text, false); }
+  std::string error() {
+    try {
+      open();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void expect_error(std::initializer_list<const char*> parts) {
+    std::string got = error();
+    for (const char* part : parts) EXPECT_NE(got.find(part), std::string::npos) << got;
+    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
+  }
+  test::TempFolder folder_;
+};
+
+// A byte-level tokenizer.json of a few letters, and one token that is added, with more parts.
+std::string letters(const std::string& more = "",
+                    const std::string& added = R"({"id":4,"content":"<e>","special":true})") {
+  return R"({"added_tokens":[)" + added +
+         R"(],"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3},"merges":["a b"]})" + more + "}";
+}
+
+TEST_F(TokenizerFiles, AddedTokensDecoderAddsTokens) {
+  write("tokenizer.json", letters());
+  EXPECT_EQ(encode("a<x>b"), (Ids{0, 1}));
+  // Whatever ids the file gives: the next free ones, in their order.
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"90": {"content": "<y>"}, "9": {"content": "<x>",
+        "special": true, "normalized": false}, "4": {"content": "<e>", "special": true}}})");
+  EXPECT_EQ(encode("a<x>b<y><e>"), (Ids{0, 5, 1, 6, 4}));
+  EXPECT_EQ(open()->vocab(), 7);
+  EXPECT_EQ(open()->decode(Ids{0, 5, 6}), "a <y>");
+  // Flags go before those of tokenizer.json; a token of the model keeps its id.
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "<e>", "rstrip": true},
+        "8": {"content": "ab", "single_word": true, "normalized": false}}})");
+  EXPECT_EQ(encode("<e>  a"), (Ids{4, 0}));
+  EXPECT_EQ(encode("cab ab"), (Ids{2, 3, 3}));
+  EXPECT_EQ(open()->vocab(), 5);
+}
+
+TEST_F(TokenizerFiles, NamedTokensAreAddedInTransformersOrder) {
+  write("tokenizer.json", letters());
+  write("tokenizer_config.json", R"({"image_token": "<i>", "pad_token": "<p>", "bos_token": "<b>",
+        "eos_token": "<e>", "additional_special_tokens": ["<s1>", "<p>", "<s2>"]})");
+  EXPECT_EQ(encode("<b><p><i><s1><s2><e>"), (Ids{5, 6, 7, 8, 9, 4}));
+  for (int32_t id = 4; id < 10; ++id) EXPECT_TRUE(open()->is_special(id)) << id;
+  EXPECT_EQ(open()->end_of_text(), 4);
+  // The earlier name counts only where the later one is not.
+  write("tokenizer_config.json",
+        R"({"extra_special_tokens": ["<s3>"], "additional_special_tokens": ["<s1>"]})");
+  EXPECT_EQ(encode("a<s3>a<s1>"), (Ids{0, 5, 0}));
+  write("tokenizer_config.json", R"({"extra_special_tokens": {"audio_token": "<s3>"}})");
+  EXPECT_EQ(encode("a<s3>"), (Ids{0, 5}));
+  // With flags, and null for none.
+  write("tokenizer_config.json",
+        R"({"pad_token": null, "eos_token": {"__type": "AddedToken", "content": "<f>", "lstrip": true}})");
+  EXPECT_EQ(encode("a  <f>"), (Ids{0, 5}));
+}
+
+TEST_F(TokenizerFiles, TheOlderFilesCountWithoutADecoder) {
+  write("tokenizer.json", letters());
+  write("tokenizer_config.json", R"({"eos_token": "<e>", "pad_token": "<p>"})");
+  write("special_tokens_map.json",
+        R"({"eos_token": "<m>", "bos_token": {"content": "<b>", "rstrip": true}})");
+  write("added_tokens.json", R"({"<t>": 77, "<m>": 70})");
+  EXPECT_EQ(encode("<m><t><b> <p>"), (Ids{5, 6, 7, 8}));
+  EXPECT_EQ(open()->end_of_text(), 5);
+  EXPECT_TRUE(open()->is_special(5));
+  EXPECT_FALSE(open()->is_special(6));
+  write("tokenizer_config.json", R"({"eos_token": "<e>", "added_tokens_decoder": {}})");
+  EXPECT_EQ(open()->end_of_text(), 4);
+  EXPECT_EQ(open()->vocab(), 5);
+}
+
+TEST_F(TokenizerFiles, TruncationAndPaddingChangeNoIds) {
+  write("tokenizer.json",
+        letters(R"(,"truncation":{"max_length":1,"direction":"Right"},"padding":{"pad_token":"<pad>"})"));
+  EXPECT_EQ(encode("abc<pad>"), (Ids{3, 2, 5}));
+  write("tokenizer_config.json", R"({"pad_token": null})");
+  EXPECT_EQ(open()->vocab(), 5);
+}
+
+// A class that is built from the file has flags; one that only loads it has none.
+TEST_F(TokenizerFiles, FlagsOfAClassCount) {
+  copy("bert");
+  Ids lower = encode("the"), upper = encode("THE");
+  EXPECT_EQ(lower, upper);
+  write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "do_lower_case": false})");
+  EXPECT_NE(encode("THE"), lower);
+  EXPECT_EQ(encode("the"), lower);
+  write("tokenizer_config.json", R"({"do_lower_case": false})");
+  EXPECT_NE(encode("THE"), lower);
+  write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": false})");
+  EXPECT_EQ(encode("THE"), lower);
+  write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "strip_accents": false})");
+  EXPECT_NE(encode("th\xc3\xa9"), encode("the"));
+
+  copy("gpt2");
+  Ids plain = encode("the"), spaced = encode(" the");
+  write("tokenizer_config.json", R"({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": true})");
+  EXPECT_EQ(encode("the"), spaced);
+  write("tokenizer_config.json", R"({"tokenizer_class": "TokenizersBackend", "add_prefix_space": true})");
+  EXPECT_EQ(encode("the"), plain);
+  write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
+  EXPECT_EQ(encode("the"), plain);  // byte-level: Transformers loads it as it is
+
+  for (const char* family : {"llama2", "metaspace"}) {
+    copy(family);
+    write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
+    Ids before = encode("the");
+    write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})");
+    EXPECT_NE(encode("the"), before);
+    EXPECT_EQ(encode(" the"), before);
+  }
+}
+
+// As `tokenizers` finds them: a run of spaces that another token has taken still is a token.
+TEST_F(TokenizerFiles, SpacesThatAnRstripTokenTakesAreTokensToo) {
+  write("tokenizer.json", letters("", R"({"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"  "})"));
+  EXPECT_EQ(encode("a<r>b"), (Ids{0, 4, 1}));
+  EXPECT_EQ(encode("a<r> b"), (Ids{0, 4, 1}));
+  EXPECT_EQ(encode("a<r>  b"), (Ids{0, 4, 5, 1}));
+  EXPECT_EQ(encode("a<r>    b"), (Ids{0, 4, 5, 5, 1}));
+}
+
+TEST_F(TokenizerFiles, AddedTokensOfThePairAreFound) {
+  copy("gpt2_pair");
+  auto plain = open();
+  auto next = static_cast<int32_t>(plain->vocab());
+  write("added_tokens.json", R"({"<think>": 9000})");
+  EXPECT_EQ(encode("so<think>").back(), next);
+  write(
+      "tokenizer_config.json",
+      R"({"added_tokens_decoder": {"9001": {"content": "<tool>", "special": true}, "9000": {"content": "<think>"}}})");
+  auto tokenizer = open();
+  EXPECT_EQ(tokenizer->vocab(), next + 2);
+  std::vector<int32_t> ids = plain->encode("so"), want = ids;
+  want.push_back(next);
+  want.push_back(next + 1);
+  EXPECT_EQ(tokenizer->encode("so<think><tool>"), want);
+  EXPECT_EQ(tokenizer->decode(want), "so<think>");
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": 3}}})");
+  expect_error({"tokenizer_config.json", "id 1", "content"});
+  write("tokenizer_config.json", "{}");
+  write("added_tokens.json", R"({"<think>": -3})");
+  expect_error({"added_tokens.json", "-3", "<think>"});
+}
+
+TEST_F(TokenizerFiles, BeginTokenMustBeNamed) {
+  copy("gpt2_pair");
+  write("tokenizer_config.json", R"({"add_bos_token": true})");
+  expect_error({"vocab.json", "add_bos_token is true", "no bos_token"});
+  auto next = static_cast<int32_t>(open_tokenizer(folders + "gpt2_pair")->vocab());
+  write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
+  EXPECT_EQ(open()->frame().before, Ids{next});
+}
+
+TEST_F(TokenizerFiles, SentencepieceHasItsPiecesOnly) {
+  copy("spm_bpe");
+  if (error().find("sentencepiece") != std::string::npos) GTEST_SKIP() << error();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})");
+  EXPECT_EQ(error(), "");
+  remove("tokenizer_config.json");
+  write("added_tokens.json", R"({"<think>": 32000})");
+  expect_error({"added_tokens.json", "'<think>'", "32000", "tokenizer.model"});
+  remove("added_tokens.json");
+  write("tokenizer.model", read_file(folders + "spm_bpe/tokenizer.model").substr(0, 1000));
+  expect_error({"tokenizer.model: not a whole sentencepiece model"});
+}
+
+// Files beside a tokenizer.json say which token is the mask, whatever its spelling.
+TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
+  test::TempFolder folder;
+  std::filesystem::copy(folders + "bert/tokenizer.json", folder / "tokenizer.json");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "[SEP]"})";
+  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 3);
+  std::ofstream(folder / "special_tokens_map.json") << R"({"mask_token": {"content": "[PAD]"}})";
+  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 0);
+}
+
+// added_tokens.json counts, is among the files that a run keeps, and its named tokens are special.
+TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
+  test::TempFolder folder, copy;
+  std::filesystem::copy(folders + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
+  int32_t first = static_cast<int32_t>(open_tokenizer(folders + "bert_vocabulary")->vocab());
+  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
+  std::ofstream(folder / "added_tokens.json")
+      << fmt::format(R"({{"<mask>": {}, "<cls>": {}}})", first, first + 1);
+  auto tokenizer = open_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->mask_token(), first);
+  EXPECT_TRUE(tokenizer->is_special(first));
+  EXPECT_EQ(tokenizer->frame().before, std::vector<int32_t>{first + 1});
+  for (const TokenizerFile& file : tokenizer_files(folder.path())) {
+    std::filesystem::copy(file.path, copy / file.name);
+  }
+  const char* text = "one <mask> two";
+  EXPECT_EQ(open_tokenizer(copy.path())->encode(text, true), tokenizer->encode(text, true));
+  std::ofstream(copy / "vocab.txt", std::ios::app) << "\xff\xfe\n";
+  EXPECT_NE(test::message_of([&] { open_tokenizer(copy.path()); }, DS_ERROR_CORRUPT).find("must be UTF-8"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ds
