@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -203,6 +204,33 @@ TEST_F(ChatLines, FilesAreReadLineByLine) {
         << error.what();
   }
   EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);  // the file of before
+}
+
+// A cut within a word: a token is a target when any character of it is of the answer, at either end.
+TEST(ChatEncoder, CutsWithinWordsCountByCharacters) {
+  test::TempFolder folder;
+  write_file_atomic(folder / "tokenizer.json", R"({"model":{"type":"BPE",
+    "vocab":{"a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"ef":6,"def":7,"cdef":8,"ab":9,"abc":10},
+    "merges":["e f","d ef","c def","a b","ab c"]}})");
+  write_file_atomic(folder / "tokenizer_config.json", R"({"chat_template":
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"})");
+  auto tokenizer = open_tokenizer(folder.path());
+  ChatEncoder encoder(*tokenizer, folder.path(), "", false);
+  auto targets = [&](const char* line) {
+    Document made = encoder.encode(line, "line");
+    EXPECT_EQ(made.tokens, (std::vector<int32_t>{9, 8}));
+    return made.targets;
+  };
+  using Targets = std::vector<uint8_t>;
+  EXPECT_EQ(targets(R"({"prompt": "abc", "completion": "def"})"), (Targets{0, 1}));
+  EXPECT_EQ(targets(R"({"prompt": "a", "completion": "bcdef"})"), (Targets{1, 1}));
+  EXPECT_EQ(
+      targets(R"({"messages": [{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"},
+                        {"role": "user", "content": "f"}]})"),
+      (Targets{0, 1}));
+  EXPECT_EQ(targets(R"({"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
+                        {"role": "user", "content": "def"}]})"),
+            (Targets{0, 1}));
 }
 
 }  // namespace

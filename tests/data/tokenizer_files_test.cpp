@@ -151,6 +151,56 @@ TEST_F(TokenizerFiles, FlagsOfAClassCount) {
   }
 }
 
+// The bytes of the text that each token stands for, as "0-3 3-5".
+std::string sources(const std::string& family, const std::string& text) {
+  auto tokenizer = open_tokenizer(folders + family);
+  Tokenizer::Traced traced = tokenizer->encode_traced(text);
+  EXPECT_EQ(traced.tokens, tokenizer->encode(text, false)) << family << ": " << text;
+  std::string out;
+  for (Range range : traced.sources) out += fmt::format("{}-{} ", range.begin, range.end);
+  return out;
+}
+
+TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
+  const std::string face = "\xf0\x9f\x99\x82";
+  for (const char* family : {"bert", "bert_cased", "word_piece_steps", "gpt2", "gpt_neox", "llama3", "qwen2",
+                             "split_steps", "llama2", "metaspace", "unknown", "spm_bpe", "spm_unigram"}) {
+    if (std::string(family).starts_with("spm")) {
+      try {
+        open_tokenizer(folders + family);
+      } catch (const Error&) {
+        continue;  // built without the library
+      }
+    }
+    auto tokenizer = open_tokenizer(folders + family);
+    for (std::string text :
+         {"The harbour, 12 lanterns", "  e\xcc\x81\xcc\xa3tude  ", "a\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab b",
+          "<extra>  <mask> ONE1", "\xef\xac\x81ne", ""}) {
+      text += face;
+      Tokenizer::Traced traced = tokenizer->encode_traced(text);
+      EXPECT_EQ(traced.tokens, tokenizer->encode(text, false)) << family << ": " << text;
+      ASSERT_EQ(traced.tokens.size(), traced.sources.size());
+      size_t last = 0;
+      for (Range range : traced.sources) {
+        EXPECT_LE(range.begin, range.end);
+        EXPECT_LE(range.end, text.size());
+        EXPECT_GE(range.end, last) << family << ": " << text;
+        for (size_t at : {range.begin, range.end}) {
+          EXPECT_TRUE(at == text.size() || (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) << family;
+        }
+        last = range.end;
+      }
+      EXPECT_EQ(last, text.size()) << family << ": " << text;
+    }
+  }
+  // Bytes of one character are of all of it; spaces that a model drops are of no token.
+  std::string all = sources("llama2", face);
+  EXPECT_TRUE(all.ends_with("0-4 0-4 0-4 0-4 ")) << all;
+  EXPECT_EQ(sources("bert", "  a  b "), "2-3 5-6 ");
+  EXPECT_EQ(sources("gpt_neox", "<extra>  a"), "0-9 7-9 9-10 ");
+  EXPECT_EQ(sources("qwen2", "e\xcc\x81").back(), ' ');
+}
+
 // As `tokenizers` finds them: a run of spaces that another token has taken still is a token.
 TEST_F(TokenizerFiles, SpacesThatAnRstripTokenTakesAreTokensToo) {
   write("tokenizer.json", letters("", R"({"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"  "})"));

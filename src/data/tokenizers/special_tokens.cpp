@@ -293,7 +293,9 @@ Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabular
   }
   for (const Json& spelt : beside.spelt) {
     std::string content = spelt.at("content").string();
-    if (!all.has(content) && listed.insert(content).second) fresh.push_back(whole_entry(spelt));
+    if (all.has(content) || !listed.insert(content).second) continue;
+    fresh.push_back(whole_entry(spelt));
+    if (names.contains(content)) fresh.back().set("special", true);
   }
   for (Json& entry : fresh) all.add(std::move(entry));
   return all.take();
