@@ -20,13 +20,13 @@ namespace ds {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::string folders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
+const std::string kRecorded = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
 
 class TokenizerFiles : public ::testing::Test {
  protected:
   void copy(const std::string& from) {
     std::filesystem::copy(
-        folders + from, folder_.path(),
+        kRecorded + from, folder_.path(),
         std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     std::filesystem::remove(folder_ / "expected.json");
   }
@@ -59,7 +59,7 @@ std::string letters(const std::string& more = "",
 
 TEST_F(TokenizerFiles, AddedTokensDecoderAddsTokens) {
   write("tokenizer.json", letters());
-  EXPECT_EQ(encode("a<x>b"), (Ids{0, 1}));
+  EXPECT_EQ(encode("a<x>b"), Ids{3}) << "as tokenizers: what is unknown is left out, and a and b merge";
   // Whatever ids the file gives: the next free ones, in their order.
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"90": {"content": "<y>"}, "9": {"content": "<x>",
@@ -153,7 +153,7 @@ TEST_F(TokenizerFiles, FlagsOfAClassCount) {
 
 // The bytes of the text that each token stands for, as "0-3 3-5".
 std::string sources(const std::string& family, const std::string& text) {
-  auto tokenizer = open_tokenizer(folders + family);
+  auto tokenizer = open_tokenizer(kRecorded + family);
   Tokenizer::Traced traced = tokenizer->encode_traced(text);
   EXPECT_EQ(traced.tokens, tokenizer->encode(text, false)) << family << ": " << text;
   std::string out;
@@ -167,12 +167,12 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
                              "split_steps", "llama2", "metaspace", "unknown", "spm_bpe", "spm_unigram"}) {
     if (std::string(family).starts_with("spm")) {
       try {
-        open_tokenizer(folders + family);
+        open_tokenizer(kRecorded + family);
       } catch (const Error&) {
         continue;  // built without the library
       }
     }
-    auto tokenizer = open_tokenizer(folders + family);
+    auto tokenizer = open_tokenizer(kRecorded + family);
     for (std::string text :
          {"The harbour, 12 lanterns", "  e\xcc\x81\xcc\xa3tude  ", "a\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab b",
           "<extra>  <mask> ONE1", "\xef\xac\x81ne", ""}) {
@@ -237,7 +237,7 @@ TEST_F(TokenizerFiles, BeginTokenMustBeNamed) {
   copy("gpt2_pair");
   write("tokenizer_config.json", R"({"add_bos_token": true})");
   expect_error({"vocab.json", "add_bos_token is true", "no bos_token"});
-  auto next = static_cast<int32_t>(open_tokenizer(folders + "gpt2_pair")->vocab());
+  auto next = static_cast<int32_t>(open_tokenizer(kRecorded + "gpt2_pair")->vocab());
   write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
   EXPECT_EQ(open()->frame().before, Ids{next});
 }
@@ -251,14 +251,14 @@ TEST_F(TokenizerFiles, SentencepieceHasItsPiecesOnly) {
   write("added_tokens.json", R"({"<think>": 32000})");
   expect_error({"added_tokens.json", "'<think>'", "32000", "tokenizer.model"});
   remove("added_tokens.json");
-  write("tokenizer.model", read_file(folders + "spm_bpe/tokenizer.model").substr(0, 1000));
+  write("tokenizer.model", read_file(kRecorded + "spm_bpe/tokenizer.model").substr(0, 1000));
   expect_error({"tokenizer.model: not a whole sentencepiece model"});
 }
 
 // Files beside a tokenizer.json say which token is the mask, whatever its spelling.
 TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
   test::TempFolder folder;
-  std::filesystem::copy(folders + "bert/tokenizer.json", folder / "tokenizer.json");
+  std::filesystem::copy(kRecorded + "bert/tokenizer.json", folder / "tokenizer.json");
   std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "[SEP]"})";
   EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 3);
   std::ofstream(folder / "special_tokens_map.json") << R"({"mask_token": {"content": "[PAD]"}})";
@@ -268,8 +268,8 @@ TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
 // added_tokens.json counts, is among the files that a run keeps, and its named tokens are special.
 TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
   test::TempFolder folder, copy;
-  std::filesystem::copy(folders + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
-  int32_t first = static_cast<int32_t>(open_tokenizer(folders + "bert_vocabulary")->vocab());
+  std::filesystem::copy(kRecorded + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
+  int32_t first = static_cast<int32_t>(open_tokenizer(kRecorded + "bert_vocabulary")->vocab());
   std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
   std::ofstream(folder / "added_tokens.json")
       << fmt::format(R"({{"<mask>": {}, "<cls>": {}}})", first, first + 1);

@@ -47,7 +47,7 @@ TEST_P(FuzzTokenizer, RandomParts) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
-  Attempts attempts;
+  Attempts attempts(size_t{8} << 20);  // a text has the places of its characters beside it
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice(62, i);
     SCOPED_TRACE(i);
