@@ -53,6 +53,7 @@ ds::ConvertRequest convert_request(const char* options) {
       {"to", [](auto& request, auto& value) { request.form = value.word(kForms); }},
       {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
       {"like", [](auto& request, auto& value) { request.like = value.text(); }},
+      {"file_bytes", [](auto& request, auto& value) { request.file_bytes = value.integer(1, INT64_MAX); }},
       {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : ds::ConvertRequest();
 }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "checkpoint/deepspeed_writer.h"
@@ -70,6 +72,21 @@ class ConvertedState : public StateAccess {
   IdVector<ParamId, ParamSlice> slices_;
 };
 
+// As zero_to_fp32 has them: buffers, frozen parameters, trained ones, second names.
+WeightExtras extras_of(StateSource& source, int64_t file_bytes) {
+  WeightExtras out;
+  out.buffers = source.buffers;
+  out.read_buffer = [&](size_t buffer, const StateSource::Bytes& use) { source.read_buffer(buffer, use); };
+  out.tied = source.tied;
+  out.file_bytes = file_bytes;
+  const std::set<std::string> frozen(source.info.frozen.begin(), source.info.frozen.end());
+  for (bool first : {true, false}) {
+    for (ParamId p : source.names.ids())
+      if (frozen.contains(source.names[p]) == first) out.order.push_back(p);
+  }
+  return out;
+}
+
 void require_empty(const std::string& folder) {
   if (!name_exists(folder)) return;
   if (!std::filesystem::is_directory(folder))
@@ -86,7 +103,8 @@ Json convert_checkpoint(const std::string& from, const std::string& to, const Co
   require(!to.empty(), "the folder to write must have a name, got ''");
   if (!request.tag.empty()) require_tag(request.tag);
   if (request.form != "libds") require_empty(to);
-  std::unique_ptr<StateSource> source = open_source(from);
+  std::unique_ptr<StateSource> source =
+      open_source(from, request.form == "fp32" ? SourceParts::masters : SourceParts::all);
   std::string path = to;
   if (request.form == "universal") {
     write_universal(*source, to, request.step_tensor);
@@ -96,7 +114,7 @@ Json convert_checkpoint(const std::string& from, const std::string& to, const Co
     if (request.form == "libds") {
       path = save_checkpoint(state, to, source->info, {});
     } else {
-      save_weights(state, to, request.like);
+      save_weights(state, to, request.like, extras_of(*source, request.file_bytes));
     }
   }
   int64_t elements = 0;
@@ -110,6 +128,10 @@ Json convert_checkpoint(const std::string& from, const std::string& to, const Co
   out.set("states", Json::Array(source->kinds.begin(), source->kinds.end()));
   out.set("tensors", static_cast<int64_t>(source->names.size()));
   out.set("parameters", elements);
+  if (request.form == "fp32" && request.like.empty()) {
+    out.set("buffers", static_cast<int64_t>(source->buffers.size()));
+    out.set("tied", static_cast<int64_t>(source->tied.size()));
+  }
   out.set("frozen", Json::Array(source->info.frozen.begin(), source->info.frozen.end()));
   return out;
 }

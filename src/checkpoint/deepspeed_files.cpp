@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <optional>
+#include <span>
 
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/state_access.h"
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/json.h"
 #include "core/config/loss_scaler.h"
 #include "core/graph/graph.h"
@@ -32,13 +36,27 @@ int64_t count_of(const TorchFile& file, const PickleValue& dict, std::string_vie
   return value->integer;
 }
 
+std::optional<TorchView> buffer_view(const TorchFile& file, const std::string& name,
+                                     const PickleValue& value) {
+  try {
+    return file.view(value);
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_UNSUPPORTED) throw;
+    raise(DS_ERROR_UNSUPPORTED, "buffer '{}': {}", TensorName(name), error.what());
+  }
+}
+
 }  // namespace
 
 size_t TorchFiles::add(const std::string& path) {
   files_.push_back(std::make_unique<TorchFile>(path));
-  files_.back()->check();
+  if (parts_ == SourceParts::all) files_.back()->check();
   at(files_.size() - 1);
   return files_.size() - 1;
+}
+
+void TorchFiles::check(size_t file, const TorchData& data) {
+  if (parts_ == SourceParts::masters && checked_.emplace(file, data.storage).second) at(file).check(data);
 }
 
 // A file that was not read for a while gives its descriptor back and takes it again when it is read.
@@ -68,7 +86,8 @@ void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::
   int64_t first = 0;
   for (const LinePart& part : line) {
     int64_t low = std::max(first, from), high = std::min(first + part.tensor.numel, from + count);
-    if (low < high) out.push_back({begin + low - from, high - low, part.file, part.tensor.data, low - first});
+    if (low < high && !part.absent)
+      out.push_back({begin + low - from, high - low, part.file, part.tensor.data, low - first});
     first += part.tensor.numel;
   }
 }
@@ -116,7 +135,8 @@ int64_t step_of(TorchFile& file, const PickleValue& value) {
   return static_cast<int64_t>(*count);
 }
 
-DeepSpeedSource::DeepSpeedSource(const std::string& folder) : folder_(folder), runs_(1) {
+DeepSpeedSource::DeepSpeedSource(const std::string& folder, SourceParts parts)
+    : folder_(folder), files_(parts), runs_(1), parts_(parts) {
   info.path = folder;
   kinds = {kMasterName};
 }
@@ -128,6 +148,63 @@ void DeepSpeedSource::read(size_t kind, ParamId param, int64_t begin, int64_t co
     if (low >= high) continue;
     files_.at(run.file).read(run.data, run.at + low - run.begin, high - low, out + (low - begin));
   }
+}
+
+// Real numbers become f32, as in zero_to_fp32; other types stay.
+void DeepSpeedSource::read_buffer(size_t buffer, const Bytes& use) {
+  const auto& [number, view] = views_[buffer];
+  const DType dtype = view.data.dtype;
+  if (dtype != DS_DTYPE_F64 && dtype != DS_DTYPE_F16 && dtype != DS_DTYPE_BF16)
+    return files_.at(number).read(view, use);
+  std::vector<float> wide;
+  files_.at(number).read(view, [&](std::span<const std::byte> bytes) {
+    const size_t count = bytes.size() / static_cast<size_t>(view.unit);
+    wide.resize(count);
+    if (dtype == DS_DTYPE_F64) {
+      for (size_t i = 0; i < count; ++i) {
+        double value = 0;
+        std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+        wide[i] = static_cast<float>(value);
+      }
+    } else {
+      widen(dtype, bytes.data(), static_cast<int64_t>(count), wide.data());
+    }
+    use(std::as_bytes(std::span(wide)));
+  });
+}
+
+void DeepSpeedSource::take_buffers(size_t file) {
+  TorchFile& module = files_.at(file);
+  const Pickle& pickle = module.pickle();
+  std::set<std::string> wanted;
+  if (const PickleValue* all = pickle.find(module.root(), "buffer_names"))
+    for (PickleId id : pickle.elements(*all)) wanted.insert(pickle.at(id).text);
+  beside_ = wanted;
+  if (const PickleValue* shared = pickle.find(module.root(), "shared_params")) {
+    const auto& pairs = pickle.pairs(*shared);
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      tied.emplace_back(pickle.at(pairs[i]).text, pickle.at(pairs[i + 1]).text);
+      beside_.insert(tied.back().first);
+    }
+  }
+  const PickleValue* tensors = with_states() ? nullptr : pickle.find(module.root(), "module");
+  if (!tensors) return;
+  const auto& pairs = pickle.pairs(*tensors);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const std::string& name = pickle.at(pairs[i]).text;
+    if (wanted.erase(name) > 0) add_buffer(name, file, pickle.at(pairs[i + 1]));
+  }
+}
+
+void DeepSpeedSource::add_buffer(const std::string& name, size_t file, const PickleValue& value) {
+  std::optional<TorchView> view = buffer_view(files_.at(file), name, value);
+  if (!view) return;
+  if (buffers.size() >= kMostParams)
+    raise(DS_ERROR_UNSUPPORTED, "'{}': at most {} buffers are read", folder_, kMostParams);
+  const DType dtype = view->data.dtype;
+  const bool real = dtype == DS_DTYPE_F64 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_BF16;
+  buffers.push_back({name, real ? DS_DTYPE_F32 : dtype, view->shape, 0, 0, view->type});
+  views_.emplace_back(file, std::move(*view));
 }
 
 ParamId DeepSpeedSource::add_param(const std::string& name, std::vector<int64_t> shape) {
@@ -157,6 +234,7 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   info.skipped = count_of(file, root, "skipped_steps");
   if (info.skipped > info.step)
     raise(DS_ERROR_CORRUPT, "{}: {} of {} steps were skipped", file.path(), info.skipped, info.step);
+  if (!with_states()) return;
   const Pickle& pickle = file.pickle();
   Json rest = Json::Object();
   const auto& pairs = pickle.pairs(root);
@@ -249,8 +327,18 @@ void DeepSpeedSource::check_runs() const {
   }
 }
 
+// Of what is read at all, where that is not everything.
+void DeepSpeedSource::check_data() {
+  for (const auto& of_kind : runs_) {
+    for (ParamId p : names.ids())
+      for (const Run& run : of_kind[p]) files_.check(run.file, run.data);
+  }
+  for (const auto& [file, view] : views_) files_.check(file, view.data);
+}
+
 void DeepSpeedSource::finish() {
   check_runs();
+  check_data();
   files_.forget();
   info.client.set("deepspeed", std::move(record_));
 }

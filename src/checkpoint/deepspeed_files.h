@@ -31,8 +31,10 @@ struct Run {
 // Files by number. Some hundreds have a descriptor at once.
 class TorchFiles {
  public:
-  // Opens a file and compares its checksums.
+  explicit TorchFiles(SourceParts parts) : parts_(parts) {}
+  // Opens a file and compares its checksums; where states are not wanted, check() compares those of what is.
   size_t add(const std::string& path);
+  void check(size_t file, const TorchData& data);
   const std::string& path(size_t file) const { return files_[file]->path(); }
   TorchFile& at(size_t file);  // before a read; the reference stays good
   void forget();               // values; tensors can still be read
@@ -40,12 +42,15 @@ class TorchFiles {
  private:
   std::vector<std::unique_ptr<TorchFile>> files_;
   std::deque<size_t> open_;
+  SourceParts parts_;
+  std::set<std::pair<size_t, size_t>> checked_;  // storages, by file
 };
 
 // A tensor of a rank and kind, one of those that make a line of elements.
 struct LinePart {
   size_t file = 0;
   TorchTensor tensor;
+  bool absent = false;  // only its number of elements is known: these parameters have no such state
 };
 using FlatLine = std::vector<LinePart>;
 
@@ -65,17 +70,25 @@ int64_t step_of(TorchFile& file, const PickleValue& value);
 
 class DeepSpeedSource : public StateSource {
  public:
-  explicit DeepSpeedSource(const std::string& folder);
+  DeepSpeedSource(const std::string& folder, SourceParts parts);
   void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) override;
+  void read_buffer(size_t buffer, const Bytes& use) override;
 
  protected:
   std::string path_of(std::string_view name) const { return folder_ + "/" + std::string(name); }
   ParamId add_param(const std::string& name, std::vector<int64_t> shape);
   bool known(const std::string& name) const { return known_.contains(name); }
+  bool with_states() const { return parts_ == SourceParts::all; }
   // Kinds of state beside the master, in the order of optimizers' rows.
   void set_kinds(const std::set<std::string>& states);
-  // What the module file says of the run; the rest of it goes to the client's state.
+  // What the module file says of the run; with states, the rest of it goes to the client's state.
   void take_module(TorchFile& file);
+  // Second names of the module that this file has, and its buffers where states are not wanted.
+  void take_buffers(size_t file);
+  // One more buffer: a tensor of a module's file.
+  void add_buffer(const std::string& name, size_t file, const PickleValue& value);
+  // Whether a tensor of the module is a buffer or a second name.
+  bool beside(const std::string& name) const { return beside_.contains(name); }
   // Members of the optimizer's states that are no tensors.
   void take_settings(const TorchFile& file, const PickleValue& states, const PickleValue& optimizer);
   // How often the optimizer has counted for each parameter; one that it counted less for began later.
@@ -90,7 +103,10 @@ class DeepSpeedSource : public StateSource {
 
  private:
   void check_runs() const;
-  std::set<std::string> known_;
+  void check_data();
+  SourceParts parts_;
+  std::set<std::string> known_, beside_;
+  std::vector<std::pair<size_t, TorchView>> views_;  // of buffers, in files
   int64_t elements_ = 0;
 };
 

@@ -1,8 +1,10 @@
 #include "checkpoint/deepspeed_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -86,5 +88,15 @@ class Printer {
 }  // namespace
 
 Json pickle_json(const Pickle& pickle, const PickleValue& value) { return Printer(pickle).print(value, 0); }
+
+bool is_muon(const Json& config) {
+  const Json* type = &config;
+  for (const char* key : {"config", "optimizer", "type"})
+    type = type && type->is_object() ? type->find(key) : nullptr;
+  if (!type || !type->is_string()) return false;
+  constexpr std::string_view name = "muon";
+  return std::equal(name.begin(), name.end(), type->string().begin(), type->string().end(),
+                    [](char a, char b) { return a == b || a == b - 'A' + 'a'; });
+}
 
 }  // namespace ds

@@ -8,4 +8,7 @@ namespace ds {
 // with the member "class" and its state, and tensors and what is nested too deep null.
 Json pickle_json(const Pickle& pickle, const PickleValue& value);
 
+// Whether a checkpoint's configuration, {"config": {...}}, names DeepSpeed's optimizer Muon.
+bool is_muon(const Json& config);
+
 }  // namespace ds

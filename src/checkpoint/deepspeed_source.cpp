@@ -39,9 +39,9 @@ std::string find_deepspeed(const std::string& path) {
   return has_files(path) ? path : "";
 }
 
-std::unique_ptr<StateSource> open_deepspeed(const std::string& folder) {
-  if (!is_absent(folder + "/zero")) return deepspeed::open_universal(folder);
-  return deepspeed::open_zero(folder);
+std::unique_ptr<StateSource> open_deepspeed(const std::string& folder, SourceParts parts) {
+  if (!is_absent(folder + "/zero")) return deepspeed::open_universal(folder, parts);
+  return deepspeed::open_zero(folder, parts);
 }
 
 }  // namespace ds

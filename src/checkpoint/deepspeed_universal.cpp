@@ -28,15 +28,16 @@ using Counted = std::vector<std::pair<ParamId, int64_t>>;
 // zero/NAME/{fp32,exp_avg,exp_avg_sq,step}.pt: whole tensors, of which some lost their shape.
 class UniversalSource : public DeepSpeedSource {
  public:
-  explicit UniversalSource(const std::string& folder) : DeepSpeedSource(folder) {
+  UniversalSource(const std::string& folder, SourceParts parts) : DeepSpeedSource(folder, parts) {
     form = "universal";
     refuse_foreign(folder_, list_folder(folder_));
     Shapes shapes = read_module();
     std::vector<std::string> params;
     std::set<std::string> states;
     for (const std::string& name : list_folder(path_of("zero"))) {
-      if (name == "optimizer_state.pt" || others_.contains(name)) continue;
+      if (name == "optimizer_state.pt" || beside(name)) continue;
       params.push_back(name);
+      if (!with_states()) continue;
       for (const std::string& file : list_folder(path_of("zero/" + name))) {
         std::string state = file.substr(0, file.find(".pt"));
         if (file.ends_with(".pt") && state != "fp32" && state != "step") states.insert(state);
@@ -45,9 +46,11 @@ class UniversalSource : public DeepSpeedSource {
     set_kinds(states);
     Counted counted;
     for (const std::string& name : params) add(name, shapes, counted);
-    if (!counted.empty()) info.step = std::max(info.step, counted[0].second);
-    read_optimizer(counted);
-    take_steps(counted);
+    if (with_states()) {
+      if (!counted.empty()) info.step = std::max(info.step, counted[0].second);
+      read_optimizer(counted);
+      take_steps(counted);
+    }
     finish();
   }
 
@@ -57,14 +60,11 @@ class UniversalSource : public DeepSpeedSource {
     for (const std::string& name :
          {std::string(kModule), std::string("zero_pp_rank_0_mp_rank_00_model_states.pt")}) {
       if (is_absent(path_of(name))) continue;
-      TorchFile& file = files_.at(files_.add(path_of(name)));
+      const size_t number = files_.add(path_of(name));
+      TorchFile& file = files_.at(number);
       take_module(file);
+      take_buffers(number);
       const Pickle& pickle = file.pickle();
-      if (const PickleValue* buffers = pickle.find(file.root(), "buffer_names"))
-        for (PickleId id : pickle.elements(*buffers)) others_.insert(pickle.at(id).text);
-      if (const PickleValue* shared = pickle.find(file.root(), "shared_params"))
-        for (size_t i = 0; i + 1 < pickle.pairs(*shared).size(); i += 2)
-          others_.insert(pickle.at(pickle.pairs(*shared)[i]).text);
       for (PickleId id : pickle.elements(need(file, file.root(), "param_shapes"))) {
         const auto& pairs = pickle.pairs(pickle.at(id));
         for (size_t i = 0; i + 1 < pairs.size(); i += 2)
@@ -105,9 +105,10 @@ class UniversalSource : public DeepSpeedSource {
     const bool mixed = std::find(kinds.begin(), kinds.end(), "momentum_buffer") != kinds.end();
     if (!missing.empty() && !mixed && (trained || shapes.contains(name)))
       raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: other parameters have this state", missing);
-    if (!trained && kinds.size() > 1 && !shapes.contains(name)) info.frozen.push_back(name);
+    const bool frozen = with_states() ? !trained && kinds.size() > 1 : !shapes.empty();
+    if (frozen && !shapes.contains(name)) info.frozen.push_back(name);
     std::string path = path_of(fmt::format("zero/{}/step.pt", name));
-    if (is_absent(path)) return;
+    if (!with_states() || is_absent(path)) return;
     TorchFile& file = files_.at(files_.add(path));
     counted.emplace_back(param, step_of(file, file.root()));
   }
@@ -127,14 +128,12 @@ class UniversalSource : public DeepSpeedSource {
     int64_t count = step_of(file, *step);
     for (ParamId p : names.ids()) counted.emplace_back(p, count);
   }
-
-  std::set<std::string> others_;  // buffers, and other names of parameters
 };
 
 }  // namespace
 
-std::unique_ptr<StateSource> open_universal(const std::string& folder) {
-  return std::make_unique<UniversalSource>(folder);
+std::unique_ptr<StateSource> open_universal(const std::string& folder, SourceParts parts) {
+  return std::make_unique<UniversalSource>(folder, parts);
 }
 
 }  // namespace ds::deepspeed

@@ -7,6 +7,6 @@
 namespace ds::deepspeed {
 
 // A folder with zero/NAME/fp32.pt for each parameter. Errors as of open_deepspeed.
-std::unique_ptr<StateSource> open_universal(const std::string& folder);
+std::unique_ptr<StateSource> open_universal(const std::string& folder, SourceParts parts);
 
 }  // namespace ds::deepspeed

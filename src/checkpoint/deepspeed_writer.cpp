@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/deepspeed_json.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/group_scalars.h"
@@ -188,7 +189,9 @@ class UniversalWriter {
     }
     out.items().appends();
     out.text("frozen_param_shapes").none().text("frozen_param_fragments").none();
-    out.text("shared_params").empty_dict().text("lr_scheduler");
+    out.text("shared_params").empty_dict().mark();
+    for (const auto& [name, first] : source_.tied) out.text(name).text(first);
+    out.items().text("lr_scheduler");
     const Json* scheduler = recorded({"module", "lr_scheduler"});
     put_json(out, scheduler && scheduler->is_object()
                       ? *scheduler
@@ -269,15 +272,16 @@ class UniversalWriter {
     out.appends();
   }
 
-  // DeepSpeed's Muon keeps `momentum_buffer` of matrices, and has its parameters in two groups.
+  // DeepSpeed 0.19.8 neither writes nor reads a momentum of Muon in its universal layout.
   void refuse_muon() const {
-    const Json* at = &source_.info.config;
-    for (const char* name : {"config", "optimizer", "type"})
-      at = at && at->is_object() ? at->find(name) : nullptr;
-    if (at && at->is_string() && at->string() == "Muon") {
-      raise(DS_ERROR_UNSUPPORTED,
-            "states of Muon are not exported to DeepSpeed's layout; export weights only");
+    bool muon = is_muon(source_.info.config);
+    if (const Json* groups = recorded({"param_groups"}); groups && groups->is_array()) {
+      for (const Json& group : groups->array()) muon = muon || (group.is_object() && group.find("use_muon"));
     }
+    if (!muon) return;
+    raise(DS_ERROR_UNSUPPORTED,
+          "states of Muon are not exported to DeepSpeed's layout, which has none for them; export weights "
+          "only (\"fp32\")");
   }
 
   // Of the next step, by group; the last one holds for all further groups.

@@ -13,10 +13,11 @@
 // must be. Per group and kind the ranks' tensors form one line (stages 1 and 2) or `world` lines (stage 3) of
 // elements; flat_layout and sliced_layout say where a parameter is on it, and cut() makes the runs. The
 // lengths of the lines are compared with what the parameters take: masters are saved without the padding at
-// the end, moments with it. What is in no group is frozen: its only values are those of the module.
+// the end, moments with it. What is in no group is frozen: its only values are those of the module. Muon
+// keeps a momentum for its groups of matrices and Adam's states for the others; it is read as their exp_avg.
 //
 // Source. DeepSpeed 0.19.8: runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py,
-// utils/zero_to_fp32.py, checkpoint/ds_to_universal.py.
+// runtime/zero/muon, utils/zero_to_fp32.py, checkpoint/ds_to_universal.py.
 #include "checkpoint/deepspeed_zero.h"
 
 #include <fmt/core.h>
@@ -50,6 +51,7 @@ namespace {
 using Kind = PickleValue::Kind;
 constexpr int64_t kMostRanks = 65536;
 constexpr size_t kMostGroups = 16384;
+constexpr std::string_view kMomentum = "momentum_buffer";
 
 // "zero_pp_rank_3_mp_rank_00_optim_states.pt", with or without a precision in front.
 struct RankFile {
@@ -79,7 +81,7 @@ std::optional<RankFile> parse_rank(const std::string& name, std::string_view end
 // ZeRO 1 to 3: one file of optimizer states per rank.
 class ZeroSource : public DeepSpeedSource {
  public:
-  explicit ZeroSource(const std::string& folder) : DeepSpeedSource(folder) {
+  ZeroSource(const std::string& folder, SourceParts parts) : DeepSpeedSource(folder, parts) {
     form = "deepspeed";
     find_ranks();
     module_ = open_module(0);
@@ -89,10 +91,13 @@ class ZeroSource : public DeepSpeedSource {
       check_rank(files_.at(optim_[r]), ranks_[r]);
       if (stage_ == 3 && r > 0) open_module(static_cast<int64_t>(r));  // they must be there, and be archives
     }
+    take_buffers(module_);
     read_groups();
     read_frozen();
-    take_steps(counted_);
-    take_scaler();
+    if (with_states()) {
+      take_steps(counted_);
+      take_scaler();
+    }
     finish();
   }
 
@@ -195,25 +200,74 @@ class ZeroSource : public DeepSpeedSource {
     std::vector<LinePart> out;
     if (state.empty()) {
       const char* key = stage_ == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
-      for (PickleId id : pickle.elements(need(file, states, key))) add_part(out, rank, pickle.at(id), key);
+      for (PickleId id : pickle.elements(need(file, states, key)))
+        out.push_back(part(rank, pickle.at(id), key));
     } else {
-      for (size_t g = 0; g < groups; ++g) {
-        const PickleValue* of_group = group_state(file, g);
-        const PickleValue* value = of_group ? pickle.find(*of_group, state) : nullptr;
-        if (!value) raise(DS_ERROR_CORRUPT, "{}: group {} has no '{}'", file.path(), g, state);
-        add_part(out, rank, *value, state);
-      }
+      for (size_t g = 0; g < groups; ++g) out.push_back(state_part(rank, g, state));
     }
     if (out.size() == groups) return out;
     raise(DS_ERROR_CORRUPT, "{}: has the masters of {} groups of parameters, the module file names {}",
           file.path(), out.size(), groups);
   }
 
-  void add_part(std::vector<LinePart>& out, size_t rank, const PickleValue& value, std::string_view state) {
+  // Muon's matrices have their momentum for exp_avg, and no squares.
+  LinePart state_part(size_t rank, size_t g, const std::string& state) {
+    TorchFile& file = files_.at(optim_[rank]);
+    const bool matrices = muon_[g];
+    const PickleValue* value = find_state(rank, g, matrices && state == "exp_avg" ? kMomentum : state);
+    if (matrices && (state != "exp_avg" || !value)) {
+      LinePart out{optim_[rank], {}, true};
+      out.tensor.numel = masters_[rank][g].tensor.numel;
+      return out;
+    }
+    if (!value && find_state(0, g, state))
+      raise(DS_ERROR_CORRUPT, "{}: group {} has no '{}'", file.path(), g, state);
+    if (!value) {
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: group {} of the parameters has no '{}', which another one has; libds reads the states of "
+            "optimizers that keep the same of all parameters, and of DeepSpeed's Muon",
+            file.path(), g, state);
+    }
+    LinePart out = part(rank, *value, state);
+    const int64_t master = masters_[rank][g].tensor.numel, more = out.tensor.numel - master;
+    if (!matrices && (more < 0 || more >= 2 * world_)) {
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "{}: the state '{}' of group {} has {} elements for {} of the master; libds reads states with one "
+          "for each",
+          file.path(), state, g, out.tensor.numel, master);
+    }
+    return out;
+  }
+
+  const PickleValue* find_state(size_t rank, size_t group, std::string_view state) {
+    const TorchFile& file = files_.at(optim_[rank]);
+    const PickleValue* of_group = group_state(file, group);
+    return of_group ? file.pickle().find(*of_group, state) : nullptr;
+  }
+
+  LinePart part(size_t rank, const PickleValue& value, std::string_view state) {
     TorchFile& file = files_.at(optim_[rank]);
     std::optional<TorchTensor> tensor = file.tensor(value);
     if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), state);
-    out.push_back({optim_[rank], std::move(*tensor)});
+    return {optim_[rank], std::move(*tensor)};
+  }
+
+  // DeepSpeed's Muon, whose groups of matrices alone have a momentum; SGD has one, too. A rank that holds no
+  // element of a group has no state of it.
+  void find_muon(size_t groups) {
+    TorchFile& file = files_.at(optim_[0]);
+    const Pickle& pickle = file.pickle();
+    bool muon = is_muon(info.config);
+    const PickleValue* all = pickle.find(base_state(file), "param_groups");
+    for (PickleId id : all ? pickle.elements(*all) : std::vector<PickleId>()) {
+      const PickleValue* use = pickle.find(pickle.at(id), "use_muon");
+      muon = muon || (use && use->truth);
+    }
+    muon_.assign(groups, false);
+    for (size_t r = 0; muon && r < ranks_.size(); ++r) {
+      for (size_t g = 0; g < groups; ++g) muon_[g] = muon_[g] || find_state(r, g, kMomentum);
+    }
   }
 
   // The wrapped optimizer's.
@@ -240,6 +294,7 @@ class ZeroSource : public DeepSpeedSource {
   // The states that a group has as many elements of as of the master; the step is a number.
   std::set<std::string> state_names(size_t groups) {
     std::set<std::string> out;
+    if (!with_states()) return out;
     TorchFile& file = files_.at(optim_[0]);
     const Pickle& pickle = file.pickle();
     for (size_t g = 0; g < groups; ++g) {
@@ -250,6 +305,11 @@ class ZeroSource : public DeepSpeedSource {
         const std::string& name = pickle.at(pairs[i]).text;
         if (name != "step" && file.tensor(pickle.at(pairs[i + 1]))) out.insert(name);
       }
+    }
+    find_muon(groups);
+    if (std::find(muon_.begin(), muon_.end(), true) != muon_.end()) {
+      out.erase(std::string(kMomentum));
+      out.insert({"exp_avg", "exp_avg_sq"});
     }
     return out;
   }
@@ -276,13 +336,16 @@ class ZeroSource : public DeepSpeedSource {
       std::vector<std::vector<LinePart>> parts;  // by rank, then group
       for (size_t r = 0; r < ranks_.size(); ++r)
         parts.push_back(tensors_of(r, k == 0 ? "" : kinds[k], groups.size()));
+      if (k == 0) masters_ = parts;
       if (stage_ == 3) {
         cut_sliced(k, groups, parts);
       } else {
-        for (size_t g = 0; g < groups.size(); ++g) cut_flat(k, g, groups[g], parts);
+        for (size_t g = 0; g < groups.size(); ++g) {
+          if (k == 0 || !cut_copies(k, g, groups[g], parts)) cut_flat(k, g, groups[g], parts);
+        }
       }
     }
-    count_steps(groups);
+    if (with_states()) count_steps(groups);
   }
 
   std::vector<int64_t> sizes(const std::vector<ParamId>& params) const {
@@ -291,14 +354,57 @@ class ZeroSource : public DeepSpeedSource {
     return out;
   }
 
+  // Where the parameters of a group lie on the line over all ranks.
+  FlatLayout layout_of(size_t group, const std::vector<ParamId>& params) {
+    std::vector<int64_t> numel = sizes(params), paddings = alignment(group);
+    for (size_t i = 0; i < paddings.size() && i < numel.size(); ++i) numel[i] += paddings[i];
+    return flat_layout(numel, {.world = world_});
+  }
+
+  // Momenta of Muon's matrices in stages 1 and 2: each rank has those of every matrix that reaches into its
+  // slice, whole and one behind the other. False: it is another state, or one in slices, as runs with offload
+  // have it.
+  bool cut_copies(size_t kind, size_t group, const std::vector<ParamId>& params,
+                  const std::vector<std::vector<LinePart>>& parts) {
+    if (!muon_[group]) return false;
+    if (kinds[kind] != "exp_avg") return true;  // there is none
+    const FlatLayout layout = layout_of(group, params);
+    const int64_t slice = layout.numel / world_;
+    std::map<ParamId, std::vector<Run>> runs;
+    bool slices = true, copies = true;
+    for (size_t r = 0; r < parts.size(); ++r) {
+      const LinePart& part = parts[r][group];
+      const int64_t begin = static_cast<int64_t>(r) * slice, end = begin + slice;
+      int64_t at = 0;
+      for (size_t i = 0; i < params.size(); ++i) {
+        const int64_t first = layout.offsets[i], last = first + numel(params[i]);
+        if (first >= end || std::max(last, first + 1) <= begin) continue;
+        const int64_t low = std::max(first, begin), high = std::min(last, end);
+        if (copies) cut({part}, at + low - first, high - low, low - first, runs[params[i]]);
+        at += last - first;
+      }
+      const int64_t have = part.absent ? 0 : part.tensor.numel;
+      copies = copies && have == at;
+      slices = slices && have == slice;
+    }
+    if (copies && !slices) {
+      for (auto& [param, of_param] : runs) runs_[kind][param] = std::move(of_param);
+    }
+    if (!copies && !slices) {
+      raise(DS_ERROR_UNSUPPORTED,
+            "'{}': the {} of group {} has {} elements on rank 0, neither those of its matrices nor its slice "
+            "of {}",
+            folder_, kMomentum, group, parts[0][group].tensor.numel, slice);
+    }
+    return !slices;
+  }
+
   // One line over all ranks.
   void cut_flat(size_t kind, size_t group, const std::vector<ParamId>& params,
                 const std::vector<std::vector<LinePart>>& parts) {
     FlatLine line;
     for (const auto& of_rank : parts) line.push_back(of_rank[group]);
-    std::vector<int64_t> numel = sizes(params), paddings = alignment(group);
-    for (size_t i = 0; i < paddings.size() && i < numel.size(); ++i) numel[i] += paddings[i];
-    FlatLayout layout = flat_layout(numel, {.world = world_});
+    const FlatLayout layout = layout_of(group, params);
     int64_t have = length(line);
     if (round_up(have, 2 * world_) != layout.numel) {
       raise(DS_ERROR_CORRUPT, "'{}': the {} of group {} has {} elements on {} ranks, its parameters need {}",
@@ -362,18 +468,24 @@ class ZeroSource : public DeepSpeedSource {
     if (stage_ == 3) return read_frozen_slices();
     TorchFile& module = files_.at(module_);
     const Pickle& pickle = module.pickle();
-    std::set<std::string> others(names.begin(), names.end());
-    if (const PickleValue* buffers = pickle.find(module.root(), "buffer_names"))
-      for (PickleId id : pickle.elements(*buffers)) others.insert(pickle.at(id).text);
-    if (const PickleValue* shared = pickle.find(module.root(), "shared_params")) {
-      const auto& pairs = pickle.pairs(*shared);
-      for (size_t i = 0; i + 1 < pairs.size(); i += 2) others.insert(pickle.at(pairs[i]).text);
-    }
+    const PickleValue* frozen = pickle.find(module.root(), "frozen_param_shapes");
+    const bool named = frozen && frozen->kind != Kind::none;
+    const std::set<std::string> trained(names.begin(), names.end());
     const auto& pairs = pickle.pairs(need(module, module.root(), "module"));
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const std::string& name = pickle.at(pairs[i]).text;
-      std::optional<TorchTensor> tensor = module.tensor(pickle.at(pairs[i + 1]));
-      if (others.contains(name) || !tensor) continue;
+      const PickleValue& value = pickle.at(pairs[i + 1]);
+      if (trained.contains(name) || beside(name) || name.ends_with("_extra_state")) continue;
+      if (named && !pickle.find(*frozen, name)) continue;
+      std::optional<TorchView> view = module.view(value);
+      if (!view) continue;
+      const DType dtype = view->data.dtype;
+      const bool weights = dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_BF16;
+      if (!with_states() && !(weights && view->run)) {  // packed weights and others that no engine has
+        add_buffer(name, module_, value);
+        continue;
+      }
+      std::optional<TorchTensor> tensor = module.tensor(value);
       ParamId param = add_param(name, tensor->shape);
       info.frozen.push_back(name);
       cut({{module_, *tensor}}, 0, tensor->numel, 0, runs_[0][param]);
@@ -412,13 +524,15 @@ class ZeroSource : public DeepSpeedSource {
   std::vector<std::string> ranks_;  // names of files
   std::vector<size_t> optim_;
   size_t module_ = 0;
+  std::vector<bool> muon_;                      // groups of Muon's matrices
+  std::vector<std::vector<LinePart>> masters_;  // by rank, then group
   std::vector<std::pair<ParamId, int64_t>> counted_;
 };
 
 }  // namespace
 
-std::unique_ptr<StateSource> open_zero(const std::string& folder) {
-  return std::make_unique<ZeroSource>(folder);
+std::unique_ptr<StateSource> open_zero(const std::string& folder, SourceParts parts) {
+  return std::make_unique<ZeroSource>(folder, parts);
 }
 
 }  // namespace ds::deepspeed

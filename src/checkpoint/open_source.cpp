@@ -10,26 +10,29 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/graph/graph.h"
 
 namespace ds {
 namespace {
 
-// A checkpoint of libds; all its hashes are compared first.
+// A checkpoint of libds; all hashes of what is wanted are compared first.
 class OwnSource : public StateSource {
  public:
-  explicit OwnSource(const std::string& path) : files_(path) {
+  OwnSource(const std::string& path, SourceParts parts) : files_(path) {
     const Manifest& manifest = files_.manifest();
     form = "libds";
     info = manifest.info;
     info.path = path;
     kinds = manifest.kinds;
+    if (parts == SourceParts::masters) kinds.resize(std::min<size_t>(kinds.size(), 1));
     for (const ManifestTensor& tensor : manifest.tensors) {
       names.push_back(tensor.name);
       shapes.push_back(tensor.shape);
     }
     files_.open(kinds.size());
     files_.check_pieces();
+    find_tied();
   }
 
   void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) override {
@@ -38,16 +41,26 @@ class OwnSource : public StateSource {
   }
 
  private:
+  // A checkpoint that was converted from DeepSpeed's has the second names in the client's state.
+  void find_tied() {
+    const Json* at = &info.client;
+    for (const char* key : {"deepspeed", "module", "shared_params"})
+      at = at && at->is_object() ? at->find(key) : nullptr;
+    if (!at || !at->is_object()) return;
+    for (const auto& [name, first] : at->object())
+      if (first.is_string()) tied.emplace_back(name, first.string());
+  }
+
   StateFiles files_;
 };
 
 }  // namespace
 
-std::unique_ptr<StateSource> open_source(const std::string& path) {
+std::unique_ptr<StateSource> open_source(const std::string& path, SourceParts parts) {
   std::string folder = find_deepspeed(path);
-  if (!folder.empty()) return open_deepspeed(folder);
+  if (!folder.empty()) return open_deepspeed(folder, parts);
   try {
-    return std::make_unique<OwnSource>(find_checkpoint(path));
+    return std::make_unique<OwnSource>(find_checkpoint(path), parts);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NOT_FOUND) throw;
     raise(DS_ERROR_NOT_FOUND,

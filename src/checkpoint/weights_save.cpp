@@ -2,6 +2,7 @@
 // cuts, rank 0 renames.
 #include "checkpoint/weights_save.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +25,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/ids.h"
+#include "core/base/json.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
@@ -43,11 +48,13 @@ constexpr int64_t kMaxSideFile = 1 << 28;
 
 class Saver {
  public:
-  Saver(StateAccess& state, const std::string& folder, const std::string& like)
-      : state_(state), rank_(state.comm().rank()), folder_(folder), like_(like) {}
+  Saver(StateAccess& state, const std::string& folder, const std::string& like, const WeightExtras& extras)
+      : state_(state), rank_(state.comm().rank()), folder_(folder), like_(like), extras_(extras) {}
 
   void save() {
     agree(state_.comm(), "weights plan", [&] {
+      if (alone_ && match_.folder.sharded)
+        write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index());
       if (!like_.empty() && !std::filesystem::is_directory(like_)) {
         raise(DS_ERROR_NOT_FOUND, "like: '{}' is no folder", like_);
       }
@@ -78,18 +85,97 @@ class Saver {
   std::string final_path(size_t file) const { return folder_ + "/" + files()[file].name; }
   std::string temporary(size_t file) const { return final_path(file) + suffix_; }
 
-  void plan_alone() {
-    TensorFile file;
-    file.name = kTensorFile;
-    for (ParamId p : state_.param_names().ids()) {
-      file.header.entries.push_back({state_.param_names()[p], DS_DTYPE_F32, state_.param_shapes()[p], 0, 0});
-      match_.sources.push_back({0, p.index(), p});
-      match_.of_param.push_back(p.index());
+  // A tensor of files that are like none: a parameter, a buffer, or another name of either.
+  struct Planned {
+    SafetensorEntry entry;
+    ParamId param;      // or:
+    size_t buffer = 0;  // of extras_
+    bool copy = false;  // a second name
+    size_t file = 0;
+  };
+
+  std::vector<Planned> planned() const {
+    std::vector<Planned> all;
+    std::map<std::string, size_t> places;
+    for (size_t i = 0; i < extras_.buffers.size(); ++i) {
+      places.emplace(extras_.buffers[i].name, all.size());
+      all.push_back({extras_.buffers[i], {}, i});
     }
-    header_ = plan_safetensors(file.header.entries, {{"format", "pt"}});
-    file.header.file_bytes = static_cast<int64_t>(header_.size());
-    for (const SafetensorEntry& e : file.header.entries) file.header.file_bytes += e.bytes;
-    match_.folder.files.push_back(std::move(file));
+    auto add = [&](ParamId p) {
+      const std::string& name = state_.param_names()[p];
+      places.emplace(name, all.size());
+      all.push_back({{name, DS_DTYPE_F32, state_.param_shapes()[p]}, p});
+    };
+    for (ParamId p : extras_.order) add(p);
+    if (extras_.order.empty()) {
+      for (ParamId p : state_.param_names().ids()) add(p);
+    }
+    for (const auto& [name, first] : extras_.tied) {
+      auto found = places.find(first);
+      if (found == places.end() || places.contains(name)) continue;
+      places.emplace(name, all.size());
+      all.push_back(all[found->second]);
+      all.back().entry.name = name;
+      all.back().copy = true;
+      all.back().file = found->second;  // until files are known
+    }
+    return all;
+  }
+
+  // The files that huggingface_hub makes of tensors in this order: one that is too large for a file has its
+  // own, which stands before the file that is being filled, and a second name is where the first one is.
+  static size_t place(std::vector<Planned>& all, int64_t most) {
+    std::vector<std::vector<size_t>> files;
+    std::vector<size_t> current;
+    int64_t filled = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].copy) continue;
+      std::vector<SafetensorEntry> one{all[i].entry};
+      plan_safetensors(one, {});  // its bytes
+      if (one[0].bytes > most) {
+        files.push_back({i});
+        continue;
+      }
+      if (one[0].bytes > most - filled) {
+        files.push_back(std::move(current));
+        current.clear();
+        filled = 0;
+      }
+      current.push_back(i);
+      filled += one[0].bytes;
+    }
+    if (!current.empty() || files.empty()) files.push_back(std::move(current));
+    for (size_t f = 0; f < files.size(); ++f) {
+      for (size_t i : files[f]) all[i].file = f;
+    }
+    for (Planned& tensor : all) {
+      if (tensor.copy) tensor.file = all[tensor.file].file;
+    }
+    return files.size();
+  }
+
+  void plan_alone() {
+    std::vector<Planned> all = planned();
+    const size_t count = place(all, extras_.file_bytes);
+    match_.of_param = IdVector<ParamId, size_t>(state_.param_names().size());
+    match_.folder.sharded = count > 1;
+    for (size_t f = 0; f < count; ++f) {
+      TensorFile file;
+      file.name = count == 1 ? std::string(kTensorFile)
+                             : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, count);
+      for (const Planned& tensor : all) {
+        if (tensor.file != f) continue;
+        if (tensor.param.exists() && !tensor.copy) match_.of_param[tensor.param] = match_.sources.size();
+        match_.sources.push_back({f, file.header.entries.size(), tensor.param});
+        buffers_.push_back(tensor.buffer);
+        copies_.push_back(tensor.copy);
+        file.header.entries.push_back(tensor.entry);
+      }
+      headers_.push_back(plan_safetensors(file.header.entries, {{"format", "pt"}}));
+      file.header.file_bytes = static_cast<int64_t>(headers_.back().size());
+      for (const SafetensorEntry& e : file.header.entries) file.header.file_bytes += e.bytes;
+      match_.folder.files.push_back(std::move(file));
+    }
   }
 
   void make_files() {
@@ -98,11 +184,24 @@ class Saver {
       File file(temporary(f), File::Mode::create);
       file.resize(files()[f].header.file_bytes);
       if (alone_) {
-        file.write(header_.data(), header_.size(), 0);
+        file.write(headers_[f].data(), headers_[f].size(), 0);
+        write_buffers(f, file);
       } else {
         copy_rest(f, file);
       }
       file.sync();
+    }
+  }
+
+  void write_buffers(size_t f, File& file) {
+    for (size_t s = 0; s < match_.sources.size(); ++s) {
+      const WeightSource& source = match_.sources[s];
+      if (source.file != f || source.param.exists()) continue;
+      int64_t at = match_.entry(source).begin;
+      extras_.read_buffer(buffers_[s], [&](std::span<const std::byte> bytes) {
+        file.write(bytes.data(), bytes.size(), at);
+        at += std::ssize(bytes);
+      });
     }
   }
 
@@ -161,12 +260,30 @@ class Saver {
     for (size_t f = 0; f < files().size(); ++f) {
       rename_file(temporary(f), final_path(f));
     }
+    if (alone_ && match_.folder.sharded)
+      write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index());
     if (!like_.empty() && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
     sync_folder(folder_);
   }
 
+  std::string index() const {
+    int64_t total = 0;
+    Json places = Json::Object();
+    for (size_t s = 0; s < match_.sources.size(); ++s) {
+      const SafetensorEntry& entry = match_.entry(match_.sources[s]);
+      if (!copies_[s]) total += entry.bytes;
+      places.object().emplace_back(entry.name, files()[match_.sources[s].file].name);
+    }
+    std::sort(places.object().begin(), places.object().end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    Json out;
+    out.set("metadata", Json::Object{{"total_size", total}});
+    out.set("weight_map", std::move(places));
+    return out.dump(2) + "\n";
+  }
+
   void copy_side_files() {
-    if (match_.folder.sharded) copy_text(std::string(kTensorIndex));
+    if (match_.folder.sharded && !alone_) copy_text(std::string(kTensorIndex));
     for (std::string_view name : side_files) {
       if (exists(like_ + "/" + std::string(name))) copy_text(std::string(name));
     }
@@ -183,10 +300,14 @@ class Saver {
   StateAccess& state_;
   int rank_;
   std::string folder_, like_;
+  const WeightExtras& extras_;
   std::string suffix_;  // of the files that will replace others
   bool alone_ = true;   // no weights to be like
   WeightMatch match_;
-  std::string header_;  // of a file that is like none
+  // Of files that are like none: by file, and by source.
+  std::vector<std::string> headers_;
+  std::vector<size_t> buffers_;
+  std::vector<bool> copies_;
   std::vector<File> open_;
   std::vector<float> block_ = std::vector<float>(kWriteBlock);
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kWriteBlock * sizeof(float));
@@ -194,8 +315,9 @@ class Saver {
 
 }  // namespace
 
-void save_weights(StateAccess& state, const std::string& folder, const std::string& like) {
-  Saver(state, folder, like).save();
+void save_weights(StateAccess& state, const std::string& folder, const std::string& like,
+                  const WeightExtras& extras) {
+  Saver(state, folder, like, extras).save();
 }
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace {
 
 struct ConvertArgs {
   std::string from, target, form = "libds", tag, like;
+  int64_t file_bytes = 0;
   bool step_tensor = false;
 };
 
@@ -17,6 +19,7 @@ int convert(const ConvertArgs& args) {
   std::string options = fmt::format(R"({{"to": {}, "step_tensor": {})", quoted(args.form), args.step_tensor);
   if (!args.tag.empty()) options += ", \"tag\": " + quoted(args.tag);
   if (!args.like.empty()) options += ", \"like\": " + quoted(args.like);
+  if (args.file_bytes > 0) options += fmt::format(", \"file_bytes\": {}", args.file_bytes);
   options += "}";
   write_out(text_of([&](char** out_text) {
               return ds_checkpoint_convert(args.from.c_str(), args.target.c_str(), options.c_str(), out_text);
@@ -36,10 +39,14 @@ void add_convert(CLI::App& app, int& code) {
   command
       ->add_option("--to", args->form,
                    "libds: one more checkpoint below TO; universal: for DeepSpeed's load_universal; fp32: "
-                   "model.safetensors")
+                   "model.safetensors, with second names and buffers")
       ->check(CLI::IsMember({"libds", "universal", "fp32"}));
   command->add_option("--tag", args->tag, "tag of a checkpoint of libds")->check(utf8_text());
   command->add_option("--like", args->like, "of fp32: model folder that gives names, types and tokenizer");
+  command
+      ->add_option("--file-bytes", args->file_bytes,
+                   "of fp32: the most bytes of a file of several tensors (default 5000000000)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--step-tensor", args->step_tensor,
                     "of universal: for torch's optimizers, which count steps in a tensor");
   command->footer("Example: libds convert deepspeed_run converted && libds verify converted");

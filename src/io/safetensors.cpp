@@ -29,6 +29,10 @@ constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F3
 constexpr std::array<std::string_view, 11> other_dtypes{
     "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
 
+// Those of them that are written, with their bytes; BOOL is read as u8.
+constexpr std::array<std::pair<std::string_view, int64_t>, 4> written_dtypes{
+    {{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"C64", 8}}};
+
 std::string_view format_name(DType dtype) {
   for (const auto& [known, name] : dtypes) {
     if (known == dtype) return name;
@@ -49,9 +53,18 @@ DType element_type(const std::string& name, const std::string& tensor) {
   raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", TensorName(tensor), name);
 }
 
+int64_t element_bytes(const SafetensorEntry& entry) {
+  if (entry.type.empty()) return size_of(entry.dtype);
+  for (const auto& [name, bytes] : written_dtypes) {
+    if (name == entry.type) return bytes;
+  }
+  raise(DS_ERROR_INVALID_ARGUMENT, "type of a safetensors entry must be BOOL, I8, I16 or C64, got '{}'",
+        entry.type);
+}
+
 // Bytes of a tensor. Throws when the product leaves int64 or an extent is negative.
 int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
-  int64_t bytes = size_of(entry.dtype);
+  int64_t bytes = element_bytes(entry);
   for (int64_t extent : entry.shape) {
     if (extent < 0) raise(status, "tensor '{}' has a negative dimension {}", TensorName(entry.name), extent);
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
@@ -167,10 +180,11 @@ std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
     entry.bytes = byte_count(entry, DS_ERROR_INVALID_ARGUMENT);
     entry.begin = at;
     at += entry.bytes;
-    document.emplace_back(entry.name,
-                          Json::Object{{"dtype", std::string(format_name(entry.dtype))},
-                                       {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
-                                       {"data_offsets", Json::Array{entry.begin, at}}});
+    document.emplace_back(
+        entry.name,
+        Json::Object{{"dtype", std::string(entry.type.empty() ? format_name(entry.dtype) : entry.type)},
+                     {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
+                     {"data_offsets", Json::Array{entry.begin, at}}});
   }
   std::string text = Json(std::move(document)).dump();
   while ((8 + text.size()) % 64 != 0) text += ' ';

@@ -16,6 +16,9 @@ struct SafetensorEntry {
   std::vector<int64_t> shape;
   int64_t begin = 0;  // byte offset in the file of the first data byte
   int64_t bytes = 0;
+  // The format's name of the element type where it is none of libds (BOOL, I8, I16, C64): such tensors are
+  // only written. Their dtype is none.
+  std::string_view type = {};
 };
 
 struct SafetensorHeader {

@@ -28,20 +28,30 @@ constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\
 struct StorageType {
   std::string_view name;
   DType dtype;
+  std::string_view type = {};  // of TorchView
+  int64_t unit = 0;            // where there is no dtype
 };
-constexpr std::array<StorageType, 9> kStorageTypes{{{"torch.FloatStorage", DS_DTYPE_F32},
-                                                    {"torch.HalfStorage", DS_DTYPE_F16},
-                                                    {"torch.BFloat16Storage", DS_DTYPE_BF16},
-                                                    {"torch.DoubleStorage", DS_DTYPE_F64},
-                                                    {"torch.LongStorage", DS_DTYPE_I64},
-                                                    {"torch.IntStorage", DS_DTYPE_I32},
-                                                    {"torch.ByteStorage", DS_DTYPE_U8},
-                                                    {"torch.CharStorage", DS_DTYPE_U8},
-                                                    {"torch.BoolStorage", DS_DTYPE_U8}}};
+constexpr std::array<StorageType, 11> kStorageTypes{{{"torch.FloatStorage", DS_DTYPE_F32},
+                                                     {"torch.HalfStorage", DS_DTYPE_F16},
+                                                     {"torch.BFloat16Storage", DS_DTYPE_BF16},
+                                                     {"torch.DoubleStorage", DS_DTYPE_F64},
+                                                     {"torch.LongStorage", DS_DTYPE_I64},
+                                                     {"torch.IntStorage", DS_DTYPE_I32},
+                                                     {"torch.ByteStorage", DS_DTYPE_U8},
+                                                     {"torch.CharStorage", DS_DTYPE_NONE, "I8", 1},
+                                                     {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
+                                                     {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
+                                                     {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
+constexpr int64_t kMostOfViews = int64_t{1} << 31;  // elements of a tensor that is no run of them
+constexpr size_t kViewBlock = 1 << 20;              // bytes handed out at once
 
-DType storage_type(const std::string& path, const PickleValue& type) {
+int64_t unit_of(const StorageType& type) {
+  return type.dtype == DS_DTYPE_NONE ? type.unit : size_of(type.dtype);
+}
+
+const StorageType& storage_type(const std::string& path, const PickleValue& type) {
   for (const StorageType& known : kStorageTypes) {
-    if (type.kind == Kind::global && type.text == known.name) return known.dtype;
+    if (type.kind == Kind::global && type.text == known.name) return known;
   }
   raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is in a '{}', which libds does not have", path,
         type.kind == Kind::global ? type.text : "storage of unknown type");
@@ -129,7 +139,7 @@ void TorchFile::open_stream() {
     if (pickle_.at(id).kind != Kind::persistent) continue;
     const auto& parts = pickle_.elements(pickle_.at(pickle_.at(id).items[0]));
     if (parts.size() < 3) continue;
-    unit[pickle_.at(parts[2]).text] = size_of(storage_type(path_, pickle_.at(parts[1])));
+    unit[pickle_.at(parts[2]).text] = unit_of(storage_type(path_, pickle_.at(parts[1])));
   }
   int64_t at = storages_.empty() ? size : storages_[0].begin;
   for (Storage& storage : storages_) {
@@ -160,31 +170,39 @@ void TorchFile::check() {
   for (const ZipEntry& entry : archive_->entries()) archive_->check(entry);
 }
 
+void TorchFile::check(const TorchData& data) {
+  if (archive_) archive_->check(*storages_[data.storage].entry);
+}
+
 // The storage that a persistent value names: ("storage", type, key, device, elements).
-size_t TorchFile::storage_of(const PickleValue& reference, DType* dtype) const {
+void TorchFile::place_storage(const PickleValue& reference, TorchView& out) const {
   static const std::vector<PickleId> nothing;
   const auto& parts =
       reference.kind == Kind::persistent ? pickle_.elements(pickle_.at(reference.items[0])) : nothing;
   if (parts.size() < 5 || pickle_.at(parts[2]).kind != Kind::text ||
       pickle_.at(parts[4]).kind != Kind::integer)
     raise(DS_ERROR_CORRUPT, "{}: a tensor has no storage", path_);
-  *dtype = storage_type(path_, pickle_.at(parts[1]));
+  const StorageType& type = storage_type(path_, pickle_.at(parts[1]));
+  out.data.dtype = type.dtype;
+  out.type = type.type;
+  out.unit = unit_of(type);
   const std::string& key = pickle_.at(parts[2]).text;
   auto it = std::lower_bound(storages_.begin(), storages_.end(), key,
                              [](const Storage& storage, const std::string& k) { return storage.key < k; });
   if (it == storages_.end() || it->key != key)
     raise(DS_ERROR_CORRUPT, "{}: the data of a tensor is missing: there is no storage '{}'", path_, key);
   int64_t numel = pickle_.at(parts[4]).integer;
-  if (numel < 0 || numel > it->bytes / size_of(*dtype)) {
+  if (numel < 0 || numel > it->bytes / out.unit) {
     raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} bytes, {} elements of {} are wanted", path_, key,
-          it->bytes, numel, dtype_name(*dtype));
+          it->bytes, numel, type.name);
   }
-  return static_cast<size_t>(it - storages_.begin());
+  out.data.storage = static_cast<size_t>(it - storages_.begin());
 }
 
-std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
+// The arguments of the function that makes a tensor; nullptr: the value is none.
+const std::vector<PickleId>* TorchFile::parts_of(const PickleValue& value) const {
   std::string_view maker = pickle_.maker(value);
-  if (maker.empty() || value.items.size() < 2) return std::nullopt;
+  if (maker.empty() || value.items.size() < 2) return nullptr;
   const std::vector<PickleId>* arguments = &pickle_.elements(pickle_.at(value.items[1]));
   // A tensor with attributes: the function that makes it, its class, that function's arguments, attributes.
   if (maker == "torch._tensor._rebuild_from_type_v2" && arguments->size() >= 3) {
@@ -193,43 +211,63 @@ std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
   }
   if (maker.starts_with("torch._utils._rebuild_parameter") && !arguments->empty()) {
     const PickleValue& inner = pickle_.at((*arguments)[0]);
-    if (pickle_.maker(inner).empty() || inner.items.size() < 2) return std::nullopt;
+    if (pickle_.maker(inner).empty() || inner.items.size() < 2) return nullptr;
     maker = pickle_.maker(inner);
     arguments = &pickle_.elements(pickle_.at(inner.items[1]));
   }
-  if (!maker.starts_with("torch._utils._rebuild_tensor")) return std::nullopt;
+  return maker.starts_with("torch._utils._rebuild_tensor") ? arguments : nullptr;
+}
+
+std::optional<TorchView> TorchFile::view(const PickleValue& value) const {
+  const std::vector<PickleId>* arguments = parts_of(value);
+  if (!arguments) return std::nullopt;
   return rebuilt(*arguments);
 }
 
+std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
+  std::optional<TorchView> of = view(value);
+  if (!of) return std::nullopt;
+  if (!of->run)
+    raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
+  return TorchTensor{of->data, std::move(of->shape), of->numel};
+}
+
 // (storage, first element, shape, strides, ...).
-TorchTensor TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
+TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   if (arguments.size() < 4) raise(DS_ERROR_CORRUPT, "{}: a tensor has no shape", path_);
-  TorchTensor out;
-  out.data.storage = storage_of(pickle_.at(arguments[0]), &out.data.dtype);
+  TorchView out;
+  place_storage(pickle_.at(arguments[0]), out);
   out.data.first = pickle_.at(arguments[1]).integer;
   const auto& extents = pickle_.elements(pickle_.at(arguments[2]));
   const auto& strides = pickle_.elements(pickle_.at(arguments[3]));
   if (extents.size() != strides.size())
     raise(DS_ERROR_CORRUPT, "{}: a tensor has more extents than strides", path_);
   out.numel = 1;
-  bool run = true;
+  out.run = true;
+  int64_t last = 0;  // the furthest element, from the first one on
   for (size_t i = extents.size(); i-- > 0;) {
-    int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer;
-    run = run && (extent == 1 || stride == out.numel);
+    int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer, reach = 0;
+    out.run = out.run && (extent == 1 || stride == out.numel);
     if (extent < 0 || __builtin_mul_overflow(out.numel, std::max<int64_t>(extent, 1), &out.numel))
       raise(DS_ERROR_CORRUPT, "{}: a tensor has an extent of {}, its size is no 64-bit number", path_,
             extent);
+    if (stride < 0 || __builtin_mul_overflow(std::max<int64_t>(extent - 1, 0), stride, &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      raise(DS_ERROR_CORRUPT, "{}: a tensor has a stride of {} and an extent of {}", path_, stride, extent);
     out.shape.insert(out.shape.begin(), extent);
+    out.strides.insert(out.strides.begin(), stride);
   }
   bool empty = std::find(out.shape.begin(), out.shape.end(), 0) != out.shape.end();
-  if (empty) out.numel = 0;
-  int64_t have = storages_[out.data.storage].bytes / size_of(out.data.dtype);
-  if (!run && !empty)
-    raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
-  if (out.data.first < 0 || out.data.first > have || out.numel > have - out.data.first) {
+  if (empty) out.numel = 0, out.run = true;
+  int64_t have = storages_[out.data.storage].bytes / out.unit;
+  if (out.data.first < 0 || out.data.first > have || (!empty && last >= have - out.data.first)) {
     raise(DS_ERROR_CORRUPT, "{}: a tensor has elements {} to {} of a storage that has {}", path_,
-          out.data.first, out.data.first + out.numel - 1, have);
+          out.data.first, out.data.first + last, have);
   }
+  if (!out.run && out.numel > kMostOfViews)
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: a tensor that repeats or rearranges elements has {}, at most {} are read", path_, out.numel,
+          kMostOfViews);
   return out;
 }
 
@@ -245,7 +283,7 @@ void TorchFile::read_bytes(const Storage& storage, int64_t begin, std::span<std:
 void TorchFile::read(const TorchData& data, int64_t begin, int64_t count, float* out) {
   if (data.dtype != DS_DTYPE_F32 && data.dtype != DS_DTYPE_F16 && data.dtype != DS_DTYPE_BF16)
     raise(DS_ERROR_UNSUPPORTED, "{}: training state must be f32, f16 or bf16, got {}", path_,
-          dtype_name(data.dtype));
+          data.dtype == DS_DTYPE_NONE ? "another type" : dtype_name(data.dtype));
   if (data.storage >= storages_.size())
     raise(DS_ERROR_CORRUPT, "{}: has changed: storage {} of {} is wanted", path_, data.storage,
           storages_.size());
@@ -264,11 +302,49 @@ void TorchFile::read(const TorchData& data, int64_t begin, int64_t count, float*
   widen(data.dtype, block_.data(), count, out);
 }
 
+void TorchFile::read(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use) {
+  if (!view.run) return read_strided(view, use);
+  const Storage& storage = storages_[view.data.storage];
+  std::vector<std::byte> block(kViewBlock);
+  for (int64_t at = 0, end = view.numel * view.unit; at < end;) {
+    auto part = std::span(block).first(std::min(block.size(), static_cast<size_t>(end - at)));
+    read_bytes(storage, view.data.first * view.unit + at, part);
+    use(part);
+    at += std::ssize(part);
+  }
+}
+
+// All that the view reaches is in memory at once.
+void TorchFile::read_strided(const TorchView& view,
+                             const std::function<void(std::span<const std::byte>)>& use) {
+  int64_t last = 0;
+  for (size_t i = 0; i < view.shape.size(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+  const auto unit = static_cast<size_t>(view.unit);
+  std::vector<std::byte> all(static_cast<size_t>(last + 1) * unit), block;
+  read_bytes(storages_[view.data.storage], view.data.first * view.unit, all);
+  std::vector<int64_t> index(view.shape.size());
+  int64_t at = 0;  // of the element that index names
+  for (int64_t i = 0; i < view.numel; ++i) {
+    const std::byte* from = all.data() + static_cast<size_t>(at) * unit;
+    block.insert(block.end(), from, from + unit);
+    if (block.size() >= kViewBlock || i + 1 == view.numel) {
+      use(block);
+      block.clear();
+    }
+    for (size_t d = index.size(); d-- > 0;) {
+      at += view.strides[d];
+      if (++index[d] < view.shape[d]) break;
+      at -= index[d] * view.strides[d];
+      index[d] = 0;
+    }
+  }
+}
+
 std::optional<double> TorchFile::number(const PickleValue& value) {
   if (value.kind == Kind::integer) return static_cast<double>(value.integer);
   if (value.kind == Kind::number) return value.number;
   std::optional<TorchTensor> one = tensor(value);
-  if (!one || one->numel != 1) return std::nullopt;
+  if (!one || one->numel != 1 || one->data.dtype == DS_DTYPE_NONE) return std::nullopt;
   std::array<std::byte, 8> bytes = {};
   int64_t unit = size_of(one->data.dtype);
   read_bytes(storages_[one->data.storage], one->data.first * unit,

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -27,6 +29,16 @@ struct TorchTensor {
   int64_t numel = 0;
 };
 
+// A tensor of any element type that a file of safetensors has, and of any strides.
+struct TorchView {
+  TorchData data;         // dtype: none where `type` names it
+  std::string_view type;  // as SafetensorEntry's
+  int64_t unit = 0;       // bytes of an element
+  std::vector<int64_t> shape, strides;
+  int64_t numel = 0;
+  bool run = false;  // its elements lie one behind the other
+};
+
 // A file that torch.save wrote: a zip archive, or the older stream of pickles. Errors are those of zip.h and
 // pickle.h; each names the file. A tensor that reaches out of its storage is DS_ERROR_CORRUPT; one that is no
 // run of elements, and element types that libds does not have, are DS_ERROR_UNSUPPORTED.
@@ -47,10 +59,15 @@ class TorchFile {
   std::optional<TorchTensor> tensor(const PickleValue& value) const;
   // `count` elements from the `begin`th of the tensor on, f32, f16 or bf16 only.
   void read(const TorchData& data, int64_t begin, int64_t count, float* out);
+  // None: the value is no tensor.
+  std::optional<TorchView> view(const PickleValue& value) const;
+  // Hands out the bytes of its elements in order, in blocks.
+  void read(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use);
   // A number, or the tensor with one.
   std::optional<double> number(const PickleValue& value);
   // Compares the checksums of an archive with its content. The older form has none.
   void check();
+  void check(const TorchData& data);  // of that storage alone
 
  private:
   struct Storage {
@@ -62,8 +79,10 @@ class TorchFile {
   void open_archive();
   void open_stream();
   void read_bytes(const Storage& storage, int64_t begin, std::span<std::byte> out);
-  TorchTensor rebuilt(const std::vector<PickleId>& arguments) const;
-  size_t storage_of(const PickleValue& reference, DType* dtype) const;
+  const std::vector<PickleId>* parts_of(const PickleValue& value) const;
+  TorchView rebuilt(const std::vector<PickleId>& arguments) const;
+  void place_storage(const PickleValue& reference, TorchView& out) const;
+  void read_strided(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use);
 
   std::string path_, saved_as_;
   std::unique_ptr<ZipArchive> archive_;
