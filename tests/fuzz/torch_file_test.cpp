@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <span>
 
 #include "attempt.h"
 #include "io/pickle.h"
@@ -19,6 +21,12 @@ void use(TorchFile& file) {
   file.check();
   std::vector<float> values;
   for (PickleId id = 0; id < file.pickle().size(); ++id) {
+    std::optional<TorchView> view = file.view(file.pickle().at(id));
+    int64_t bytes = 0;
+    if (view && view->numel < 1 << 16) {
+      file.read(*view, [&](std::span<const std::byte> part) { bytes += std::ssize(part); });
+      EXPECT_EQ(bytes, view->numel * view->unit);
+    }
     std::optional<TorchTensor> tensor = file.tensor(file.pickle().at(id));
     if (!tensor || tensor->data.dtype != DS_DTYPE_F32) continue;
     values.resize(static_cast<size_t>(tensor->numel));
