@@ -42,7 +42,7 @@ void attempt(Attempts& attempts, const std::string& folder, const std::string& f
     zip.finish();
   }
   attempts.run([&] {
-    std::unique_ptr<StateSource> source = open_deepspeed(folder);
+    std::unique_ptr<StateSource> source = open_deepspeed(folder, SourceParts::all);
     std::vector<float> values(64);
     for (size_t k = 0; k < source->kinds.size(); ++k) {
       for (ParamId p : source->names.ids())
