@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/bytes_text.h"
 #include "monitor/readable_text.h"
 
 namespace ds {

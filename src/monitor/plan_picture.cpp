@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 
+#include "core/base/bytes_text.h"
 #include "monitor/chart.h"
 #include "monitor/readable_text.h"
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/bytes_text.h"
 #include "monitor/readable_text.h"
 
 namespace ds {

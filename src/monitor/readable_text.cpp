@@ -5,29 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
 namespace ds {
-namespace {
-
-// Three significant digits.
-std::string three_digits(double x) { return fmt::format("{:.{}f}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0); }
-
-}  // namespace
-
-std::string bytes_text(int64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double x = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (x >= 999.5 && unit + 1 < std::size(units)) {
-    x /= 1024;
-    ++unit;
-  }
-  return three_digits(x) + " " + units[unit];
-}
-
 std::string count_text(double count) {
   if (!(std::abs(count) >= 999.5)) return fmt::format("{:.0f}", count);
   constexpr const char* units[] = {"k", "M", "G", "T", "P"};

@@ -6,7 +6,6 @@
 namespace ds {
 
 // Numbers for people, independent of the locale.
-std::string bytes_text(int64_t bytes);      // "0 B", "1.50 MiB", "12.0 GiB"
 std::string count_text(double count);       // "950", "12.3k", "4.56M"
 std::string duration_text(double seconds);  // "0:42", "1:05:09", "3d 04:00"; "-:--" when not finite
 

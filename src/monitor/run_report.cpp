@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/trace.h"

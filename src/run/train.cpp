@@ -22,6 +22,7 @@
 #include "checkpoint/run_paths.h"
 #include "comm/comm_log.h"
 #include "compile/pipeline.h"
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/tier.h"
 #include "core/config/config.h"

@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/json_data.h"
 #include "core/base/json_scan.h"
 
 namespace ds {
@@ -70,8 +71,11 @@ class Builder {
     if (cJSON_IsArray(&node)) return array(node);
     if (cJSON_IsObject(&node)) return object(node);
     if (!cJSON_IsString(&node)) return {};
+    std::string text = node.valuestring;
+    for (; zero_ < scan_.zeros.size() && scan_.zeros[zero_].first == string_; ++zero_)
+      text.at(scan_.zeros[zero_].second) = '\0';
     ++string_;
-    return Json(node.valuestring);
+    return Json(std::move(text));
   }
 
  private:
@@ -90,7 +94,10 @@ class Builder {
     Json::Object out;
     std::unordered_set<std::string_view> names;
     for (cJSON* item = node.child; item; item = item->next) {
-      size_t place = scan_.strings.at(string_++);
+      size_t place = scan_.strings.at(string_);
+      if (zero_ < scan_.zeros.size() && scan_.zeros[zero_].first == string_)
+        throw JsonFault{place, "\\u0000 in a name is not supported"};
+      ++string_;
       std::string_view name = item->string;
       if (out.size() == small) {
         for (const cJSON* old = node.child; old != item; old = old->next) names.insert(old->string);
@@ -106,13 +113,13 @@ class Builder {
   }
 
   JsonScan& scan_;
-  size_t number_ = 0, string_ = 0;
+  size_t number_ = 0, string_ = 0, zero_ = 0;
 };
 
 }  // namespace
 
-Json Json::parse(std::string_view text, std::string_view source) try {
-  JsonScan scan = scan_json(text);
+static Json parse_text(std::string_view text, std::string_view source, bool zeros) try {
+  JsonScan scan = scan_json(text, zeros);
   Tree tree = parse_clean(scan.clean, text);
   scan.clean = {};
   return Builder(scan).value(*tree);
@@ -121,6 +128,12 @@ Json Json::parse(std::string_view text, std::string_view source) try {
   size_t line = 1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
   size_t column = fault.at - (before.find_last_of('\n') + 1) + 1;
   raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source, line, column, fault.message);
+}
+
+Json Json::parse(std::string_view text, std::string_view source) { return parse_text(text, source, false); }
+
+Json parse_json_data(std::string_view text, std::string_view source) {
+  return parse_text(text, source, true);
 }
 
 }  // namespace ds

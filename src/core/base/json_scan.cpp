@@ -38,7 +38,7 @@ std::string shown(char c) {
 
 class Scanner {
  public:
-  explicit Scanner(std::string_view text) : text_(text) {}
+  Scanner(std::string_view text, bool zeros) : text_(text), zeros_(zeros) {}
 
   JsonScan run() {
     out_.clean = text_;
@@ -191,6 +191,7 @@ class Scanner {
   void string() {
     out_.strings.push_back(at_);
     size_t begin = at_++;
+    value_bytes_ = 0;
     for (;;) {
       if (at_ >= text_.size()) fail(begin, "syntax error: the string that begins here is not closed");
       char c = text_[at_];
@@ -203,11 +204,11 @@ class Scanner {
       } else if (c >= 0 && c < 0x20) {
         fail(at_, fmt::format("syntax error: control character {} in a string", shown(c)));
       } else if (c >= 0) {
-        ++at_;
+        ++at_, ++value_bytes_;
       } else {
         size_t length = utf8_sequence(text_.substr(at_));
         if (length == 0) fail(at_, fmt::format("syntax error: {} is not UTF-8", shown(c)));
-        at_ += length;
+        at_ += length, value_bytes_ += length;
       }
     }
   }
@@ -220,16 +221,24 @@ class Scanner {
       if (at_ >= text_.size() || kinds.find(kind) == std::string_view::npos) {
         fail(begin, "syntax error: no such escape");
       }
-      ++at_;
+      ++at_, ++value_bytes_;
       return;
     }
     --at_;
     uint32_t first = unit(begin);
-    if (first == 0) fail(begin, "syntax error: \\u0000 is not supported");
-    if (first < 0xd800 || first > 0xdfff) return;
+    if (first == 0 && !zeros_) fail(begin, "syntax error: \\u0000 is not supported");
+    if (first == 0) {
+      out_.zeros.emplace_back(out_.strings.size() - 1, value_bytes_);
+      out_.clean.replace(begin, 6, "\\u0020");
+    }
+    if (first < 0xd800 || first > 0xdfff) {
+      value_bytes_ += first < 0x80 ? 1 : first < 0x800 ? 2 : 3;
+      return;
+    }
     bool paired = first < 0xdc00 && text_.substr(at_).starts_with("\\u");
     uint32_t second = paired ? unit(begin) : 0;
     if (second < 0xdc00 || second > 0xdfff) fail(begin, "syntax error: half of a surrogate pair");
+    value_bytes_ += 4;
   }
 
   // The number of \uXXXX at the current place.
@@ -245,12 +254,14 @@ class Scanner {
   }
 
   std::string_view text_;
+  bool zeros_;
   size_t at_ = 0, depth_ = 0;
+  size_t value_bytes_ = 0;  // of the string that is read, so far
   JsonScan out_;
 };
 
 }  // namespace
 
-JsonScan scan_json(std::string_view text) { return Scanner(text).run(); }
+JsonScan scan_json(std::string_view text, bool zeros) { return Scanner(text, zeros).run(); }
 
 }  // namespace ds
