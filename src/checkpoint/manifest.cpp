@@ -17,6 +17,7 @@
 #include "core/base/json.h"
 #include "core/config/loss_scaler.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -339,7 +340,12 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
 Manifest read_manifest(const std::string& path) {
   std::string file = path + "/" + std::string(kManifestName);
   if (is_absent(file)) raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
-  return parse_manifest(read_file(file, kMostManifest), file);
+  const std::string text = read_file(file, kMostManifest);
+  try {
+    return parse_manifest(text, file);
+  } catch (const Error& fault) {
+    raise_fault(file, fault, Wanted::json);
+  }
 }
 
 }  // namespace ds

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/utf8.h"
@@ -82,6 +83,8 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
       ++corpus.unreadable;
       continue;
     }
+    if (const std::string pointer = git_lfs_pointer(text); !pointer.empty())
+      raise(DS_ERROR_CORRUPT, "data path '{}': is {}", file.path, pointer);
     cut_text(text, static_cast<size_t>(limit));
     if (options.strip_licences) text = strip_licence(text);
     if (!is_text(text)) {

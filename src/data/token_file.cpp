@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -53,7 +54,7 @@ Header read_header(const File& file) {
   int64_t size = file.size();
   if (size >= kOldHeader) file.read(&header, static_cast<size_t>(std::min(size, int64_t{sizeof header})), 0);
   if (size < kOldHeader || std::memcmp(header.magic, own.magic, sizeof own.magic) != 0) {
-    raise(DS_ERROR_CORRUPT, "{}: not a token file", file.path());
+    raise_fault(file.path(), Error(DS_ERROR_CORRUPT, "not a token file"), Wanted::tokens);
   }
   if (header.version != 1 && header.version != 2) {
     raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1 or 2, got {}", file.path(), header.version);

@@ -9,6 +9,7 @@
 #include "core/base/utf8.h"
 #include "data/tokenizers/kinds.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -87,7 +88,8 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   if (!fs::is_directory(name, ignored)) {
     if (!there(name)) {
       raise(DS_ERROR_NOT_FOUND,
-            "tokenizer must be 'bytes', 'learn', or a file or folder that exists, got '{}'", name);
+            "tokenizer must be 'bytes', 'learn', or a file or folder that exists, got '{}'{}", name,
+            folder_hint(name));
     }
     files.push_back({name, name.ends_with(".model") ? "tokenizer.model" : "tokenizer.json"});
     folder = folder.parent_path();
@@ -104,8 +106,8 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
     raise(DS_ERROR_NOT_FOUND,
           "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt, "
           "vocab.txt; "
-          "without one, give token ids",
-          name);
+          "without one, give token ids{}",
+          name, folder_hint(name));
   }
   for (const char* file :
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {

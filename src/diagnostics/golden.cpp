@@ -6,6 +6,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -85,7 +86,7 @@ Golden::Golden(const std::string& folder) {
   for (const SafetensorEntry& e : header_.entries) {
     if (e.name.starts_with(kGrad)) grad_names.push_back(e.name.substr(kGrad.size()));
   }
-  Json document = Json::parse(read_file(numbers), numbers);
+  Json document = read_json(numbers);
   try {
     read_document({numbers, document, ": "});
   } catch (const Error& error) {

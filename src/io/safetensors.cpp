@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -159,9 +160,7 @@ SafetensorHeader read_safetensors_header(const std::string& path) {
   try {
     return read_header(file);
   } catch (const Error& error) {
-    if (error.status() == DS_ERROR_IO) throw;
-    ds_status status = error.status() == DS_ERROR_UNSUPPORTED ? DS_ERROR_UNSUPPORTED : DS_ERROR_CORRUPT;
-    raise(status, "{}: {}", path, error.what());
+    raise_fault(path, error, Wanted::safetensors);
   }
 }
 

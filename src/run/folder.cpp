@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "io/owner.h"
 
 namespace ds {
@@ -144,7 +145,7 @@ void write_run_config(const RunFolder& folder, const Json& document, Json effect
 
 RunConfigFile read_run_config(const RunFolder& folder) {
   std::string path = folder.file(kRunConfig);
-  Json values = Json::parse(read_file(path, kMostConfig), path);
+  Json values = read_json(path, kMostConfig);
   const Json* document = values.is_object() ? values.find("document") : nullptr;
   if (!document || !document->is_object()) {
     raise(DS_ERROR_CORRUPT, "{}: the member \"document\", which a resume starts from, is {}", path,

@@ -16,7 +16,7 @@
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/special_tokens.h"
-#include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -29,7 +29,7 @@ Json typed(const char* type) {
 
 // A piece's id is the number of its line. Of equal lines the last one counts.
 Json read_pieces(const std::string& path) {
-  std::string text = read_file(path);
+  std::string text = read_text(path);
   if (!is_utf8(text)) raise(DS_ERROR_CORRUPT, "{}: must be UTF-8", path);
   std::istringstream lines(std::move(text));
   std::unordered_map<std::string, int64_t> ids;

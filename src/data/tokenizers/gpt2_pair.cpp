@@ -12,7 +12,7 @@
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/special_tokens.h"
-#include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 // A line a merge, after an optional first line "#version: ...".
 Json::Array read_merges(const std::string& path) {
   Json::Array merges;
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(read_text(path));
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (merges.empty() && line.starts_with("#version"))) continue;

@@ -17,6 +17,7 @@
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -25,7 +26,9 @@ class SentencePiece : public Tokenizer {
  public:
   explicit SentencePiece(const std::string& path) : name_(path) {
     auto status = processor_.LoadFromSerializedProto(read_file(path));
-    if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: not a whole sentencepiece model", path);
+    if (!status.ok()) {
+      raise_fault(path, Error(DS_ERROR_CORRUPT, "not a whole sentencepiece model"), Wanted::sentencepiece);
+    }
     std::filesystem::path parent = std::filesystem::path(path).parent_path();
     std::string folder = parent.empty() ? "." : parent.string();
     SpecialTokens tokens = read_special_tokens(folder);
