@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "io/tensor_folder.h"
 #include "nn/models/gpt.h"
 #include "nn/models/hf_rows.h"
@@ -17,6 +20,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kMaxConfig = 1 << 24;
+constexpr const char* kTied = "tie_word_embeddings";
 
 WeightMatch match_graph(const Graph& graph, const std::string& folder) {
   std::vector<std::string> names;
@@ -29,23 +33,25 @@ WeightMatch match_graph(const Graph& graph, const std::string& folder) {
   return match_weights(names, shapes, folder);
 }
 
+// Transformers 5 ties no tensors that are both stored and differ, whatever config.json says.
+bool is_tied(const WeightMatch& match) {
+  if (match.copies.empty()) return true;
+  const std::vector<File> files = open_files(match.folder);
+  return std::all_of(match.copies.begin(), match.copies.end(),
+                     [&](size_t copy) { return is_equal_copy(match, copy, files); });
+}
+
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
 
 }  // namespace
 
-bool has_weights(const std::string& folder) {
-  return name_exists(fmt::format("{}/{}", folder, kTensorFile)) ||
-         name_exists(fmt::format("{}/{}", folder, kTensorIndex));
-}
-
 Json read_model_config(const std::string& folder) {
-  std::string path = config_path(folder), text = read_file(path, kMaxConfig);
-  Json config;
-  try {
-    config = Json::parse(text, path);
-  } catch (const Error& error) {
-    raise(DS_ERROR_CORRUPT, "{}", error.what());
+  std::string path = config_path(folder);
+  if (!name_exists(path)) {
+    raise(DS_ERROR_NOT_FOUND, "{}: does not exist, so '{}' is no model folder{}", path, folder,
+          folder_hint(folder));
   }
+  Json config = read_json(path, kMaxConfig);
   if (!config.is_object()) raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
   return config;
 }
@@ -59,6 +65,12 @@ int64_t model_positions(const std::string& folder, const Json& config) {
 }
 
 void warn_unread(const HfModel& model, const std::string& folder) {
+  if (model.untied) {
+    log_line(LogLevel::warning,
+             fmt::format("{}: ties the model's head to its embedding, but both are stored, with different "
+                         "values, so they are not tied; tie_word_embeddings false in it says the same",
+                         config_path(folder)));
+  }
   if (model.unread.empty()) return;
   log_line(
       LogLevel::warning,
@@ -69,13 +81,23 @@ void warn_unread(const HfModel& model, const std::string& folder) {
 
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, HfBatch batch) {
   Json config = read_model_config(folder);
-  HfModel model;
-  try {
-    model = hf_model(config, bound, seq, mode, batch);
-  } catch (const Error& error) {
-    raise(error.status(), "{}: {}", config_path(folder), error.what());
+  auto build = [&] {
+    try {
+      return hf_model(config, bound, seq, mode, batch);
+    } catch (const Error& error) {
+      raise(error.status(), "{}: {}", config_path(folder), error.what());
+    }
+  };
+  HfModel model = build();
+  if (!has_tensors(folder)) return model;
+  WeightMatch match = match_graph(model.graph, folder);
+  if (!is_tied(match)) {
+    config.set(kTied, false);
+    model = build();
+    model.untied = true;
+    match = match_graph(model.graph, folder);
   }
-  if (has_weights(folder)) match_graph(model.graph, folder);
+  model.drawn = match.drawn;
   return model;
 }
 

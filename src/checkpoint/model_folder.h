@@ -15,12 +15,10 @@ Json read_model_config(const std::string& folder);
 // hf_positions() of the folder's config.json; errors name the file.
 int64_t model_positions(const std::string& folder, const Json& config);
 
-// Whether the folder has a file of weights, or an index of several.
-bool has_weights(const std::string& folder);
-
 // hf_model() of the folder's config.json; errors name the file. When the folder has weights, their headers,
 // names, dtypes and shapes are checked against the model (errors as of load_weights), so that whoever goes on
-// to take memory for it has a model of the files' size.
+// to take memory for it has a model of the files' size, and a head whose stored tensor differs from the
+// embedding that config.json ties it to is not tied.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
                        HfMode mode = HfMode::evaluation, HfBatch batch = {});
 

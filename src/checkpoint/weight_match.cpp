@@ -1,7 +1,11 @@
 #include "checkpoint/weight_match.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <string_view>
 #include <unordered_map>
 
@@ -15,8 +19,11 @@ namespace {
 // What old files leave out of every name.
 constexpr std::array<std::string_view, 4> prefixes{"transformer.", "model.", "bert.", "gpt_neox."};
 
+// Of BERT's two names of one bias the first is the one that its head reads.
+constexpr std::string_view kHeadBias = "cls.predictions.decoder.bias", kOtherBias = "cls.predictions.bias";
+
 // Other names of a head, and the parameter that it is: tied to the embedding, or called otherwise.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> tied_names{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_names{
     {{"lm_head.weight", "transformer.wte.weight"},
      {"lm_head.weight", "model.embed_tokens.weight"},
      {"lm_head.weight", "model.decoder.embed_tokens.weight"},
@@ -24,17 +31,24 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> tied_name
      {"lm_head.weight", "embed_out.weight"},
      {"embed_out.weight", "gpt_neox.embed_in.weight"},
      {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-     {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
+     {kHeadBias, kOtherBias},
+     {kOtherBias, kHeadBias}}};
+
+// Beginnings of names of a head, which the folder of a base model lacks.
+constexpr std::array<std::string_view, 3> heads{"lm_head.", "embed_out.", "cls."};
 
 // Ends of names that are no weights of a language model: constants of old versions, heads of BERT's
-// pre-training that masked language models do not have, and the bias that an untied head does not read.
-constexpr std::array<std::string_view, 11> passed_over{
-    "cls.predictions.bias",     ".attn.bias",
-    ".attn.masked_bias",        ".attention.bias",
-    ".attention.masked_bias",   "rotary_emb.inv_freq",
-    "embeddings.position_ids",  "bert.pooler.dense.weight",
-    "bert.pooler.dense.bias",   "cls.seq_relationship.weight",
-    "cls.seq_relationship.bias"};
+// pre-training that masked language models do not have.
+constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
+                                                       ".attn.masked_bias",
+                                                       ".attention.bias",
+                                                       ".attention.masked_bias",
+                                                       "rotary_emb.inv_freq",
+                                                       "embeddings.position_ids",
+                                                       "bert.pooler.dense.weight",
+                                                       "bert.pooler.dense.bias",
+                                                       "cls.seq_relationship.weight",
+                                                       "cls.seq_relationship.bias"};
 
 std::string modern_spelling(std::string name) {
   for (auto [old, now] :
@@ -56,32 +70,27 @@ class Matcher {
   }
 
   WeightMatch match() {
-    match_.of_param.assign(index_.size(), kNone);
+    match_.of_param.assign(index_.size(), WeightMatch::kNone);
     std::vector<size_t> tied;
     for (size_t f = 0; f < match_.folder.files.size(); ++f) {
       for (size_t e = 0; e < match_.folder.files[f].header.entries.size(); ++e) {
         if (add(f, e)) tied.push_back(match_.sources.size() - 1);
       }
     }
-    for (size_t source : tied) {
-      size_t& slot = match_.of_param[match_.sources[source].param];
-      if (slot == kNone) {
-        slot = source;
-      } else {
-        match_.copies.push_back(source);
-      }
-    }
+    for (size_t source : tied) add_tied(source);
     for (ParamId p : match_.of_param.ids()) {
-      if (match_.of_param[p] != kNone) continue;
-      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", TensorName(names_[p]),
+      if (match_.of_param[p] == WeightMatch::kNone) match_.drawn.push_back(names_[p]);
+    }
+    for (const std::string& name : match_.drawn) {
+      auto begins = [&](std::string_view head) { return name.starts_with(head); };
+      if (std::any_of(heads.begin(), heads.end(), begins)) continue;
+      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", TensorName(name),
             match_.folder.path);
     }
     return std::move(match_);
   }
 
  private:
-  static constexpr size_t kNone = static_cast<size_t>(-1);
-
   ParamId find(const std::string& name) const {
     auto it = index_.find(name);
     return it == index_.end() ? none : it->second;
@@ -116,17 +125,30 @@ class Matcher {
                       [&](auto end) { return name.ends_with(end); })) {
         return false;
       }
-      raise(DS_ERROR_CONFIG, "{}: the model has no parameter for tensor '{}'",
-            KeyName(match_.folder.file_path(file)), TensorName(stored.name));
+      match_.surplus.push_back(stored.name);
+      return false;
     }
     check(source);
     if (!tied) take(match_.sources.size() - 1);
     return tied;
   }
 
+  // BERT's head reads its decoder's bias, whatever the other name of it has.
+  void add_tied(size_t source) {
+    const std::string name = modern_spelling(match_.entry(match_.sources[source]).name);
+    size_t& slot = match_.of_param[match_.sources[source].param];
+    if (slot == WeightMatch::kNone || name == kHeadBias) {
+      slot = source;
+    } else if (name == kOtherBias) {
+      match_.sources[source].param = none;
+    } else {
+      match_.copies.push_back(source);
+    }
+  }
+
   void take(size_t source) {
     size_t& slot = match_.of_param[match_.sources[source].param];
-    if (slot == kNone) {
+    if (slot == WeightMatch::kNone) {
       slot = source;
       return;
     }
@@ -158,7 +180,51 @@ class Matcher {
   WeightMatch match_;
 };
 
+// At most so many names of a list in a message.
+constexpr size_t kMostNames = 12;
+
+std::string shown(const std::vector<std::string>& names) {
+  if (names.size() <= kMostNames) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kMostNames, ", "),
+                     names.size() - kMostNames);
+}
+
 }  // namespace
+
+std::string WeightMatch::warning() const {
+  std::string out;
+  if (!surplus.empty())
+    out = fmt::format("tensors that the model has no parameter for are left out: {}", shown(surplus));
+  if (!drawn.empty()) {
+    out += fmt::format("{}parameters of its head that the folder lacks begin at random values: {}",
+                       out.empty() ? "" : "; ", shown(drawn));
+  }
+  return out;
+}
+
+std::vector<File> open_files(const TensorFolder& folder) {
+  std::vector<File> files;
+  for (size_t f = 0; f < folder.files.size(); ++f) files.emplace_back(folder.file_path(f), File::Mode::read);
+  return files;
+}
+
+bool is_equal_copy(const WeightMatch& match, size_t copy, const std::vector<File>& files) {
+  constexpr int64_t kBlock = 1 << 20;
+  const WeightSource& source = match.sources[copy];
+  const WeightSource& first = match.sources[match.of_param[source.param]];
+  const SafetensorEntry &a = match.entry(first), &b = match.entry(source);
+  if (a.dtype != b.dtype) return false;
+  if (first.file == source.file && a.begin == b.begin) return true;
+  std::vector<std::byte> left(kBlock), right(kBlock);
+  for (int64_t at = 0; at < a.bytes;) {
+    auto n = static_cast<size_t>(std::min(kBlock, a.bytes - at));
+    files[first.file].read(left.data(), n, a.begin + at);
+    files[source.file].read(right.data(), n, b.begin + at);
+    if (std::memcmp(left.data(), right.data(), n) != 0) return false;
+    at += static_cast<int64_t>(n);
+  }
+  return true;
+}
 
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path) {

@@ -1,9 +1,10 @@
 #include "checkpoint/weights_load.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/base/log.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
@@ -30,13 +32,13 @@ class Loader {
   void load() {
     agree(state_.comm(), "weights check", [&] {
       match_ = match_weights(state_.param_names(), state_.param_shapes(), path_);
-      for (size_t f = 0; f < match_.folder.files.size(); ++f) {
-        files_.emplace_back(match_.folder.file_path(f), File::Mode::read);
-      }
+      files_ = open_files(match_.folder);
       if (state_.comm().rank() == 0) {
         for (size_t copy : match_.copies) check_copy(copy);
       }
     });
+    if (const std::string warning = match_.warning(); state_.comm().rank() == 0 && !warning.empty())
+      log_line(LogLevel::warning, fmt::format("'{}': {}", path_, warning));
     agree(state_.comm(), "weights read", [&] {
       for (BucketId b : state_.layout().buckets.ids()) read_bucket(b);
     });
@@ -45,26 +47,16 @@ class Loader {
  private:
   // A tied tensor that is stored twice has the same bytes twice.
   void check_copy(size_t copy) {
+    if (is_equal_copy(match_, copy, files_)) return;
     const WeightSource& source = match_.sources[copy];
-    const WeightSource& first = match_.sources[match_.of_param[source.param]];
-    const SafetensorEntry &a = match_.entry(first), &b = match_.entry(source);
-    bool equal = a.dtype == b.dtype;
-    std::vector<std::byte> left(bytes_.size()), right(bytes_.size());
-    for (int64_t at = 0; equal && at < a.bytes;) {
-      size_t n = std::min(left.size(), static_cast<size_t>(a.bytes - at));
-      files_[first.file].read(left.data(), n, a.begin + at);
-      files_[source.file].read(right.data(), n, b.begin + at);
-      equal = std::memcmp(left.data(), right.data(), n) == 0;
-      at += static_cast<int64_t>(n);
-    }
-    if (equal) return;
-    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are one in the model, but not equal", path_, a.name,
-          b.name);
+    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are one in the model, but not equal", path_,
+          match_.entry(match_.sources[match_.of_param[source.param]]).name, match_.entry(source).name);
   }
 
   void read_bucket(BucketId b) {
     int64_t low = state_.first(b), high = low + state_.held(b);
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
+      if (match_.of_param[p.param] == WeightMatch::kNone) continue;  // keeps what it was drawn as
       const WeightSource& source = match_.sources[match_.of_param[p.param]];
       const SafetensorEntry& entry = match_.entry(source);
       int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/agree.h"
@@ -53,16 +54,15 @@ class Saver {
 
   void save() {
     agree(state_.comm(), "weights plan", [&] {
-      if (alone_ && match_.folder.sharded)
-        write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index());
       if (!like_.empty() && !std::filesystem::is_directory(like_)) {
         raise(DS_ERROR_NOT_FOUND, "like: '{}' is no folder", like_);
       }
-      alone_ = like_.empty() || !has_weights(like_);
+      alone_ = like_.empty() || !has_tensors(like_);
       if (alone_) {
         plan_alone();
       } else {
         match_ = match_weights(state_.param_names(), state_.param_shapes(), like_);
+        if (match_.folder.torch || !match_.drawn.empty()) plan_anew();
       }
     });
     suffix_ = on_root(state_.comm(), "weights name", [] { return fresh_name(""); });
@@ -171,11 +171,84 @@ class Saver {
         copies_.push_back(tensor.copy);
         file.header.entries.push_back(tensor.entry);
       }
+      match_.folder.files.push_back(std::move(file));
+    }
+    plan_headers();
+    if (count > 1) plan_index();
+  }
+
+  void plan_headers() {
+    for (TensorFile& file : match_.folder.files) {
       headers_.push_back(plan_safetensors(file.header.entries, {{"format", "pt"}}));
       file.header.file_bytes = static_cast<int64_t>(headers_.back().size());
       for (const SafetensorEntry& e : file.header.entries) file.header.file_bytes += e.bytes;
-      match_.folder.files.push_back(std::move(file));
     }
+  }
+
+  // Files of safetensors for a folder that torch wrote, or that lacks the model's head: then all tensors get
+  // the model's names, because one whose name lacks a prefix makes Transformers add it to all, and what is no
+  // parameter goes. A tied tensor is stored once.
+  void plan_anew() {
+    old_ = std::move(match_);
+    match_ = {};
+    match_.folder.sharded = old_.folder.sharded;
+    match_.of_param.assign(old_.of_param.size(), WeightMatch::kNone);
+    for (const TensorFile& file : old_.folder.files) {
+      match_.folder.files.emplace_back();
+      match_.folder.files.back().name = safetensors_name(file.name);
+    }
+    DType dtype = DS_DTYPE_F32;  // of what is not stored: as the others
+    for (size_t s = 0; s < old_.sources.size(); ++s) {
+      const WeightSource& source = old_.sources[s];
+      const bool read = source.param.exists() && old_.of_param[source.param] == s;
+      if (read) dtype = old_.entry(source).dtype;
+      if (read || (!source.param.exists() && old_.drawn.empty())) put(s, source);
+    }
+    for (ParamId p : old_.of_param.ids()) {
+      if (old_.of_param[p] != WeightMatch::kNone) continue;
+      put_entry(match_.folder.files.size() - 1,
+                {state_.param_names()[p], dtype, state_.param_shapes()[p], 0, 0}, p);
+    }
+    plan_headers();
+    if (match_.folder.sharded) plan_index();
+  }
+
+  void put(size_t number, const WeightSource& source) {
+    SafetensorEntry entry = old_.entry(source);
+    if (!old_.drawn.empty()) entry.name = state_.param_names()[source.param];
+    put_entry(source.file, std::move(entry), source.param);
+    if (!source.param.exists()) constants_.emplace_back(match_.sources.size() - 1, number);
+  }
+
+  void put_entry(size_t file, SafetensorEntry entry, ParamId param) {
+    std::vector<SafetensorEntry>& entries = match_.folder.files[file].header.entries;
+    if (param.exists()) match_.of_param[param] = match_.sources.size();
+    match_.sources.push_back({file, entries.size(), param});
+    entries.push_back(std::move(entry));
+  }
+
+  // "model-00001-of-00002.safetensors" of "pytorch_model-00001-of-00002.bin".
+  static std::string safetensors_name(const std::string& name) {
+    std::string stem = std::filesystem::path(name).stem();
+    constexpr std::string_view torch = "pytorch_model";
+    if (stem.starts_with(torch)) stem = "model" + stem.substr(torch.size());
+    return stem + ".safetensors";
+  }
+
+  // A second name's values are counted once.
+  void plan_index() {
+    int64_t bytes = 0;
+    Json::Object places;
+    for (size_t s = 0; s < match_.sources.size(); ++s) {
+      const SafetensorEntry& entry = match_.entry(match_.sources[s]);
+      if (copies_.empty() || !copies_[s]) bytes += entry.bytes;
+      places.emplace_back(entry.name, files()[match_.sources[s].file].name);
+    }
+    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    Json index;
+    index.set("metadata", Json::Object{{"total_size", bytes}});
+    index.set("weight_map", std::move(places));
+    index_ = index.dump(2) + "\n";
   }
 
   void make_files() {
@@ -183,11 +256,11 @@ class Saver {
     for (size_t f = 0; f < files().size(); ++f) {
       File file(temporary(f), File::Mode::create);
       file.resize(files()[f].header.file_bytes);
-      if (alone_) {
-        file.write(headers_[f].data(), headers_[f].size(), 0);
-        write_buffers(f, file);
-      } else {
+      if (headers_.empty()) {
         copy_rest(f, file);
+      } else {
+        file.write(headers_[f].data(), headers_[f].size(), 0);
+        alone_ ? write_buffers(f, file) : copy_constants(f, file);
       }
       file.sync();
     }
@@ -216,11 +289,24 @@ class Saver {
     }
   }
 
-  void copy(const File& from, File& to, int64_t begin, int64_t count) {
+  void copy_constants(size_t f, File& file) {
+    for (auto [source, old] : constants_) {
+      if (match_.sources[source].file != f) continue;
+      const WeightSource& from = old_.sources[old];
+      const int64_t to = match_.entry(match_.sources[source]).begin;
+      copy(File(old_.folder.file_path(from.file), File::Mode::read), file, old_.entry(from).begin,
+           old_.entry(from).bytes, to);
+    }
+  }
+
+  void copy(const File& from, File& to, int64_t begin, int64_t count) { copy(from, to, begin, count, begin); }
+
+  // `place`: where the bytes go.
+  void copy(const File& from, File& to, int64_t begin, int64_t count, int64_t place) {
     for (int64_t at = begin, end = begin + count; at < end;) {
       size_t n = std::min(bytes_.size(), static_cast<size_t>(end - at));
       from.read(bytes_.data(), n, at);
-      to.write(bytes_.data(), n, at);
+      to.write(bytes_.data(), n, place + at - begin);
       at += static_cast<int64_t>(n);
     }
   }
@@ -260,30 +346,13 @@ class Saver {
     for (size_t f = 0; f < files().size(); ++f) {
       rename_file(temporary(f), final_path(f));
     }
-    if (alone_ && match_.folder.sharded)
-      write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index());
+    if (!index_.empty()) write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index_);
     if (!like_.empty() && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
     sync_folder(folder_);
   }
 
-  std::string index() const {
-    int64_t total = 0;
-    Json places = Json::Object();
-    for (size_t s = 0; s < match_.sources.size(); ++s) {
-      const SafetensorEntry& entry = match_.entry(match_.sources[s]);
-      if (!copies_[s]) total += entry.bytes;
-      places.object().emplace_back(entry.name, files()[match_.sources[s].file].name);
-    }
-    std::sort(places.object().begin(), places.object().end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
-    Json out;
-    out.set("metadata", Json::Object{{"total_size", total}});
-    out.set("weight_map", std::move(places));
-    return out.dump(2) + "\n";
-  }
-
   void copy_side_files() {
-    if (match_.folder.sharded && !alone_) copy_text(std::string(kTensorIndex));
+    if (match_.folder.sharded && index_.empty()) copy_text(std::string(kTensorIndex));
     for (std::string_view name : side_files) {
       if (exists(like_ + "/" + std::string(name))) copy_text(std::string(name));
     }
@@ -304,10 +373,13 @@ class Saver {
   std::string suffix_;  // of the files that will replace others
   bool alone_ = true;   // no weights to be like
   WeightMatch match_;
-  // Of files that are like none: by file, and by source.
-  std::vector<std::string> headers_;
+  std::vector<std::string> headers_;  // of files that are made anew; empty: as the folder has them
+  std::string index_;                 // of several such files
+  // Of files that are like none, by source.
   std::vector<size_t> buffers_;
   std::vector<bool> copies_;
+  WeightMatch old_;                                   // of a folder whose files are made anew
+  std::vector<std::pair<size_t, size_t>> constants_;  // their numbers among the sources of both
   std::vector<File> open_;
   std::vector<float> block_ = std::vector<float>(kWriteBlock);
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kWriteBlock * sizeof(float));

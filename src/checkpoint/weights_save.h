@@ -29,8 +29,9 @@ struct WeightExtras {
 // Masters to `folder`, which is made. With `like`, the folder they were loaded from: the same files with the
 // same tensor names, dtypes and order, and its config and tokenizer files; without, or when that one has no
 // weights: one model.safetensors, f32, tensors in the order of parameters, or several files with an index as
-// the hub has them. Each file appears at once and whole (rename). Collective: if one rank fails, every rank
-// throws its error.
+// the hub has them. For a `like` of torch's files, or one that lacks the model's head, the same is written as
+// safetensors, with the head. Each file appears at once and whole (rename). Collective: if one rank fails,
+// every rank throws its error.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "",
                   const WeightExtras& extras = {});
 

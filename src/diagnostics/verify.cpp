@@ -223,6 +223,7 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
     config = read_model_config(folder);
     // Refuses weights of another size than the model's before an engine takes memory for it.
     HfModel model = build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
+    if (model.untied) config.set("tie_word_embeddings", false);
     subject.stored = stored_names(model.graph, folder);
     if (comm.rank() == 0) warn_unread(model, folder);
   });

@@ -15,6 +15,7 @@
 #include "core/base/json_read.h"
 #include "engine/threads.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -34,7 +35,9 @@ struct Opened {
 std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* tokenizer) {
   if (!tokenizer) return request.ids;
   std::vector<int32_t> tokens = tokenizer->encode(request.prompt);
-  require(!tokens.empty(), "prompt must have at least one token, got none");
+  require(!tokens.empty(),
+          "prompt must have at least one token: {} has none, and tokenizer '{}' begins texts with none",
+          request.prompt.empty() ? "an empty text" : "the text", tokenizer->name());
   return tokens;
 }
 
@@ -81,8 +84,8 @@ bool is_model(const std::string& folder) {
 std::string checkpoint_of(const std::string& folder) {
   if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) && !has_checkpoints(folder)) {
     raise(DS_ERROR_NOT_FOUND,
-          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor manifest.json",
-          folder);
+          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor manifest.json{}",
+          folder, folder_hint(folder));
   }
   return find_checkpoint(folder);
 }
@@ -123,7 +126,7 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
-  if (name_exists(path)) own = Json::parse(read_file(path, kMaxDocument), path);
+  if (name_exists(path)) own = read_json(path, kMaxDocument);
   std::optional<JsonReader> ids = JsonReader(path, own, ": ").find("eos_token_id");
   if (!ids) ids = JsonReader(folder + "/config.json", config, ": ").find("eos_token_id");
   if (!ids) return {};
@@ -150,6 +153,11 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   int64_t positions = length + request.tokens;
   out.model = build_hf_model(folder, positions, positions);
   check_causal(out.model, folder);
+  if (!out.model.drawn.empty()) {
+    raise(DS_ERROR_CONFIG,
+          "'{}' has no head, parameter '{}', so it continues no text; `libds train` can train one", folder,
+          TensorName(out.model.drawn[0]));
+  }
   check_vocabulary(out, folder);
   out.decode = {.positions = positions, .position_offset = out.model.position_offset, .by_length = true};
   out.config = parse_config(engine_document(request, positions, 0, "f32"), world);

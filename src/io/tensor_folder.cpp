@@ -9,6 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "io/file.h"
+#include "io/file_kind.h"
+#include "io/torch_weights.h"
 
 namespace ds {
 namespace {
@@ -17,36 +19,43 @@ constexpr int64_t kMaxIndex = int64_t{32} << 20;
 
 using WeightMap = std::unordered_map<std::string, std::string>;  // tensor -> shard
 
-void check_shard_name(const std::string& name, const std::string& tensor) {
+// Which files a folder is read from.
+struct FolderForm {
+  std::string_view index, suffix;
+  SafetensorHeader (*read)(const std::string& path);
+};
+constexpr FolderForm kSafetensors{kTensorIndex, ".safetensors", read_safetensors_header};
+constexpr FolderForm kTorch{kTorchIndex, ".bin", read_torch_weights};
+
+void check_shard_name(const FolderForm& layout, const std::string& name, const std::string& tensor) {
   bool plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
-               name.ends_with(".safetensors") && !name.starts_with('.');
+               name.ends_with(layout.suffix) && !name.starts_with('.');
   if (!plain) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no .safetensors file of the folder",
-          TensorName(tensor), name);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no {} file of the folder", TensorName(tensor),
+          name, layout.suffix);
   }
 }
 
-WeightMap parse_index(const std::string& text) {
-  const Json document = Json::parse(text, "index");
+WeightMap parse_index(const FolderForm& layout, const Json& document) {
   WeightMap map;
   for (const auto& [tensor, shard] : document.at("weight_map").object()) {
-    check_shard_name(shard.string(), tensor);
+    check_shard_name(layout, shard.string(), tensor);
     map.emplace(tensor, shard.string());
   }
   if (map.empty()) raise(DS_ERROR_CORRUPT, "weight_map has no tensor");
   return map;
 }
 
-WeightMap read_index(const std::string& path) {
-  std::string text = read_file(path, kMaxIndex);
+WeightMap read_index(const FolderForm& layout, const std::string& path) {
+  const Json document = read_json(path, kMaxIndex);
   try {
-    return parse_index(text);
+    return parse_index(layout, document);
   } catch (const Error& error) {
     raise(DS_ERROR_CORRUPT, "{}: {}", path, error.what());
   }
 }
 
-void check_shards(const TensorFolder& folder, const WeightMap& map) {
+void check_shards(const FolderForm& layout, const TensorFolder& folder, const WeightMap& map) {
   size_t found = 0;
   for (size_t f = 0; f < folder.files.size(); ++f) {
     for (const SafetensorEntry& entry : folder.files[f].header.entries) {
@@ -55,9 +64,10 @@ void check_shards(const TensorFolder& folder, const WeightMap& map) {
         ++found;
         continue;
       }
+      if (folder.torch && it == map.end()) continue;
       raise(DS_ERROR_CORRUPT, "{}: tensor '{}' is {}", folder.file_path(f), TensorName(entry.name),
-            it == map.end() ? fmt::format("not in {}", kTensorIndex)
-                            : fmt::format("in '{}' by {}", it->second, kTensorIndex));
+            it == map.end() ? fmt::format("not in {}", layout.index)
+                            : fmt::format("in '{}' by {}", it->second, layout.index));
     }
   }
   if (found == map.size()) return;
@@ -65,31 +75,44 @@ void check_shards(const TensorFolder& folder, const WeightMap& map) {
     for (const auto& [tensor, shard] : map) {
       if (shard != folder.files[f].name || folder.files[f].header.find(tensor) != nullptr) continue;
       raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f),
-            TensorName(tensor), kTensorIndex);
+            TensorName(tensor), layout.index);
     }
   }
 }
 
 }  // namespace
 
+bool has_tensors(const std::string& path) {
+  // A name that is there but cannot be followed (a loop of links) is an error of its own, not absence.
+  for (std::string_view name : {kTensorFile, kTensorIndex, kTorchFile, kTorchIndex}) {
+    if (name_exists(fmt::format("{}/{}", path, name))) return true;
+  }
+  return false;
+}
+
 TensorFolder read_tensor_folder(const std::string& path) {
+  auto has = [&](std::string_view name) { return name_exists(fmt::format("{}/{}", path, name)); };
   TensorFolder folder;
   folder.path = path;
-  std::string single = fmt::format("{}/{}", path, kTensorFile),
-              index = fmt::format("{}/{}", path, kTensorIndex);
-  // A name that is there but cannot be followed (a loop of links) is an error of its own, not absence.
-  if (name_exists(single) || !name_exists(index)) {
-    folder.files.push_back({std::string(kTensorFile), read_safetensors_header(single)});
+  if (!has_tensors(path)) {
+    raise(DS_ERROR_NOT_FOUND, "'{}' has no weights, neither {} nor {}, with or without an index{}", path,
+          kTensorFile, kTorchFile, folder_hint(path));
+  }
+  folder.torch = !has(kTensorFile) && !has(kTensorIndex);
+  const FolderForm& layout = folder.torch ? kTorch : kSafetensors;
+  std::string_view single = folder.torch ? kTorchFile : kTensorFile;
+  if (has(single)) {
+    folder.files.push_back({std::string(single), layout.read(fmt::format("{}/{}", path, single))});
     return folder;
   }
   folder.sharded = true;
-  WeightMap map = read_index(index);
+  WeightMap map = read_index(layout, fmt::format("{}/{}", path, layout.index));
   std::map<std::string, std::string> shards;  // -> a tensor in it
   for (const auto& [tensor, shard] : map) shards.emplace(shard, tensor);
   for (const auto& [shard, tensor] : shards) {
-    folder.files.push_back({shard, read_safetensors_header(path + "/" + shard)});
+    folder.files.push_back({shard, layout.read(path + "/" + shard)});
   }
-  check_shards(folder, map);
+  check_shards(layout, folder, map);
   return folder;
 }
 

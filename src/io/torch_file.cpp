@@ -271,6 +271,13 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   return out;
 }
 
+int64_t TorchFile::place(const TorchData& data) const {
+  const Storage& storage = storages_.at(data.storage);
+  if (storage.entry && storage.entry->deflated)
+    raise(DS_ERROR_UNSUPPORTED, "{}: its archive is compressed; torch.save writes it stored", path_);
+  return (storage.entry ? storage.entry->begin : storage.begin) + data.first * size_of(data.dtype);
+}
+
 void TorchFile::read_bytes(const Storage& storage, int64_t begin, std::span<std::byte> out) {
   if (storage.entry) {
     archive_->read(*storage.entry, begin, out);

@@ -57,6 +57,8 @@ class TorchFile {
 
   // None: the value is no tensor. Parameters are tensors.
   std::optional<TorchTensor> tensor(const PickleValue& value) const;
+  // The byte of the file at which the data begin. DS_ERROR_UNSUPPORTED in an archive that compresses them.
+  int64_t place(const TorchData& data) const;
   // `count` elements from the `begin`th of the tensor on, f32, f16 or bf16 only.
   void read(const TorchData& data, int64_t begin, int64_t count, float* out);
   // None: the value is no tensor.

@@ -1,11 +1,16 @@
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "checkpoint/fake_state.h"
 #include "checkpoint/weights_load.h"
 #include "checkpoint/weights_save.h"
 #include "core/base/half.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "io/pickle.h"
 #include "io/safetensors.h"
+#include "io/zip.h"
 #include "support/errors.h"
 
 namespace ds::test {
@@ -58,6 +63,19 @@ std::vector<Stored> plain() {
   }
   return tensors;
 }
+
+// What is logged while it lives.
+class CapturedLog {
+ public:
+  CapturedLog() {
+    set_log_sink([this](LogLevel, std::string_view line) { text_ += line; });
+  }
+  ~CapturedLog() { set_log_sink({}); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
 
 class Weights : public testing::Test {
  protected:
@@ -203,10 +221,6 @@ TEST_F(Weights, MissingSurplusAndDifferentTensors) {
   write(tensors);
   expect_names(refusal(), {"'h.0.bias'", path()});
   tensors = plain();
-  tensors.push_back({"h.7.bias", DS_DTYPE_F32, {2}, -1});
-  write(tensors);
-  expect_names(refusal(), {"'h.7.bias'", "model.safetensors"});
-  tensors = plain();
   tensors[0].shape = {100, 7};
   write(tensors);
   expect_names(refusal(), {"'h.1.weight'", "[100,7]", "[7,100]"});
@@ -216,6 +230,109 @@ TEST_F(Weights, MissingSurplusAndDifferentTensors) {
     write(tensors);
     expect_names(refusal(), {"'wte'", dtype_name(dtype)});
   }
+}
+
+TEST_F(Weights, SurplusTensorsAreKeptAndWarnedOf) {
+  std::vector<Stored> tensors = plain();
+  tensors.push_back({"h.7.bias", DS_DTYPE_F32, {2}, -1});
+  write(tensors);
+  CapturedLog log;
+  round_trip(2, true, folder_ / "back", path());
+  EXPECT_EQ(saved_file("back"), saved_file("model"));
+  expect_names(log.text(), {path(), "left out", "h.7.bias"});
+}
+
+// As the folder of a base model: without its prefix and without a head, which keeps its values and is saved.
+TEST_F(Weights, AMissingHeadKeepsItsValuesAndIsSaved) {
+  std::vector<FakeParam> params{{"bert.embeddings.word_embeddings.weight", {9, 4}},
+                                {"cls.predictions.transform.dense.weight", {4, 4}},
+                                {"bert.encoder.layer.0.output.dense.bias", {4}}};
+  write({{"embeddings.word_embeddings.weight", DS_DTYPE_F32, {9, 4}, 0},
+         {"encoder.layer.0.output.dense.bias", DS_DTYPE_F32, {4}, 2},
+         {"pooler.dense.bias", DS_DTYPE_F32, {4}, -1}});
+  CapturedLog log;
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true, params);
+    state.each([&](int kind, ParamId param, int64_t i, float& value) {
+      if (kind == 0) value = weight(param, i);
+    });
+    load_weights(state, path());
+    save_weights(state, folder_ / "back", path());
+  });
+  expect_names(log.text(), {"pooler.dense.bias", "random", "cls.predictions.transform.dense.weight"});
+  EXPECT_EQ(saved_file("back"),
+            file_bytes({{"bert.embeddings.word_embeddings.weight", DS_DTYPE_F32, {9, 4}, 0},
+                        {"bert.encoder.layer.0.output.dense.bias", DS_DTYPE_F32, {4}, 2},
+                        {"cls.predictions.transform.dense.weight", DS_DTYPE_F32, {4, 4}, 1}}));
+  round_trip(2, true, folder_ / "again", folder_ / "back", params);  // and that folder is whole
+}
+
+// A state dict as torch.save writes it; a tensor of the same parameter as one before shares its storage.
+void write_torch(const std::string& path, const std::vector<Stored>& tensors) {
+  PickleWriter out;
+  out.empty_dict().mark();
+  std::map<int32_t, size_t> storages;
+  std::vector<std::string> data;
+  for (const Stored& t : tensors) {
+    int64_t numel = 1;
+    for (int64_t extent : t.shape) numel *= extent;
+    auto [storage, fresh] = storages.emplace(t.param, data.size());
+    if (fresh) {
+      data.emplace_back();
+      for (int64_t i = 0; i < numel; ++i)
+        data.back() += element(t.dtype, t.param < 0 ? 1.0f : weight(ParamId(t.param), i));
+    }
+    out.text(t.name).global("torch._utils", "_rebuild_tensor_v2").mark().mark().text("storage");
+    out.global("torch", t.dtype == DS_DTYPE_F32 ? "FloatStorage" : "BFloat16Storage");
+    out.text(std::to_string(storage->second)).text("cpu").integer(numel).tuple().persistent().integer(0);
+    out.mark();
+    for (int64_t extent : t.shape) out.integer(extent);
+    out.tuple().mark();
+    int64_t stride = numel;
+    for (int64_t extent : t.shape) out.integer(stride /= extent);
+    out.tuple().boolean(false).global("collections", "OrderedDict").empty_tuple().reduce().tuple().reduce();
+  }
+  out.items();
+  ZipWriter zip(path);
+  zip.add("pytorch_model/data.pkl", out.finish());
+  zip.add("pytorch_model/byteorder", "little");
+  for (size_t s = 0; s < data.size(); ++s) zip.add(fmt::format("pytorch_model/data/{}", s), data[s]);
+  zip.add("pytorch_model/version", "3\n");
+  zip.finish();
+}
+
+TEST_F(Weights, TorchFilesAreReadAndSavedAsSafetensors) {
+  make_folders(path());
+  std::vector<Stored> tensors{{"transformer.wte.weight", DS_DTYPE_F32, {9, 4}, 0},
+                              {"transformer.h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1},
+                              {"h.0.attn.bias", DS_DTYPE_F32, {2}, -1},
+                              {"lm_head.weight", DS_DTYPE_F32, {9, 4}, 0}};
+  write_torch(path() + "/pytorch_model.bin", tensors);
+  for (int world : {1, 2}) round_trip(world, true, folder_ / "back", path(), gpt2_params());
+  tensors.pop_back();
+  EXPECT_EQ(saved_file("back"), file_bytes(tensors));
+}
+
+TEST_F(Weights, ShardsOfTorchAreSavedAsShardsOfSafetensors) {
+  make_folders(path());
+  std::vector<Stored> all = plain();
+  write_torch(path() + "/pytorch_model-00001-of-00002.bin", {all[0], all[1]});
+  write_torch(path() + "/pytorch_model-00002-of-00002.bin", {all[2], all[3], all[4]});
+  Json::Object map;
+  for (size_t t = 0; t < all.size(); ++t)
+    map.emplace_back(all[t].name, fmt::format("pytorch_model-0000{}-of-00002.bin", t < 2 ? 1 : 2));
+  Json index;
+  index.set("weight_map", std::move(map));
+  write_file_atomic(path() + "/pytorch_model.bin.index.json", index.dump());
+  round_trip(2, true, folder_ / "back", path());
+  EXPECT_EQ(saved_file("back", "model-00001-of-00002.safetensors"), file_bytes({all[0], all[1]}));
+  EXPECT_EQ(saved_file("back", "model-00002-of-00002.safetensors"), file_bytes({all[2], all[3], all[4]}));
+  round_trip(1, true, folder_ / "again", folder_ / "back");
+  for (const std::string& name : list_folder(folder_ / "back"))
+    EXPECT_EQ(saved_file("again", name), saved_file("back", name));
+  write_file_atomic(path() + "/pytorch_model-00002-of-00002.bin",
+                    "version https://git-lfs.github.com/spec/v1\n");
+  expect_names(refusal(DS_ERROR_CORRUPT), {"pytorch_model-00002-of-00002.bin", "Git LFS pointer"});
 }
 
 TEST_F(Weights, DamagedFilesAreRefusedBeforeAnyStateChanges) {

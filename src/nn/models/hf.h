@@ -36,6 +36,9 @@ struct HfModel {
   int64_t position_offset = 0;                            // see `positions`
   ValueId token_loss;               // where output 0 has more than the loss of tokens: that alone
   std::vector<std::string> unread;  // keys of config.json without effect, worth a warning
+  // Of a folder with weights: config.json ties a head that is not tied; parameters that are not stored.
+  bool untied = false;
+  std::vector<std::string> drawn;
 };
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
