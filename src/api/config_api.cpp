@@ -4,6 +4,7 @@
 #include "api/boundary.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/config_text.h"
 #include "core/config/describe.h"
 #include "core/config/rank_counts.h"
 #include "run/setup.h"
@@ -11,7 +12,7 @@
 ds_status ds_config_merge(const char* config, const char* patch, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::Json document = ds::Json::parse(ds::need_text(config, "config"), "config");
+    ds::Json document = ds::parse_config_text(ds::need_text(config, "config"), "config");
     ds::merge_patch(document, ds::Json::parse(ds::need_text(patch, "patch"), "patch"));
     ds::put_text(document.dump(2), out_text);
   });
@@ -25,10 +26,12 @@ ds_status ds_config_describe(const char* config, int32_t size, ds_format format,
     ds::require(size >= 1, "size must be at least 1 rank, got {}", size);
     bool json = ds::wants_json(format);
     ds::ConfigRefusals refusals;
-    const ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), size, refusals);
+    const ds::Json document = ds::parse_config_text(text, "config");
+    const ds::Config parsed = ds::parse_config(document, size, refusals);
     // One rank says nothing of how many there will be.
     if (size > 1) ds::check_rank_counts(parsed, size, refusals);
-    ds::put_text(json ? ds::config_json(parsed, refusals).dump(2) : ds::config_text(parsed, refusals),
+    ds::put_text(json ? ds::config_json(parsed, refusals, document).dump(2)
+                      : ds::config_text(parsed, refusals, document),
                  out_text);
     if (out_refused) *out_refused = static_cast<int32_t>(refusals.errors.size());
   });

@@ -18,6 +18,7 @@
 #include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
+#include "core/config/config_text.h"
 #include "core/config/describe.h"
 #include "core/device/stream.h"
 #include "core/device/thread_team.h"
@@ -142,7 +143,7 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     // No rank may wait for one whose arguments are refused.
     ds::agree(*handle->comm, "ds_engine_create", [&] {
       int world = handle->comm->size();
-      parsed = ds::parse_config(ds::Json::parse(ds::need_text(config, "config"), "config"), world);
+      parsed = ds::parse_config(ds::parse_config_text(ds::need_text(config, "config"), "config"), world);
       if (handle->comm->rank() == 0) ds::log_warnings(parsed);
       ds::fill_from_folder(parsed);
       wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed,

@@ -16,6 +16,7 @@
 #include "core/base/name.h"
 #include "core/base/suggest.h"
 #include "core/config/config.h"
+#include "core/config/config_text.h"
 #include "core/graph/op_schema.h"
 #include "core/graph/ops.h"
 #include "nn/models/hf.h"
@@ -66,6 +67,8 @@ Attrs to_attrs(const char* text) {
 
 ValueId need_value(const Graph& graph, int32_t number, const std::string& argument) {
   ValueId value(number);
+  require(graph.values.size() > 0, "{} must be a value of the graph, which has none yet, got {}", argument,
+          number);
   require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
           graph.values.size() - 1, number);
   return value;
@@ -115,7 +118,7 @@ ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out)
     std::string_view text = ds::need_text(config, "config");
     ds::require(size >= 1, "size must be at least 1, got {}", size);
     auto handle = std::make_unique<ds_graph>();
-    ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), size);
+    ds::Config parsed = ds::parse_config(ds::parse_config_text(text, "config"), size);
     ds::HfModel model = ds::configured_model(parsed);
     ds::warn_unread(model, parsed.model.folder);
     handle->graph = std::move(model.graph);

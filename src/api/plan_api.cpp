@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/config_text.h"
 #include "core/graph/graph.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
@@ -152,7 +153,7 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
     ds::require(size >= 1, "size must be at least 1 rank, got {}", size);
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
-    handle->source = {ds::Json::parse(text, "config"), nullptr, rank, size};
+    handle->source = {ds::parse_config_text(text, "config"), nullptr, rank, size};
     if (ds::need_or_null(graph, "graph")) {
       ds::need_trainable(graph->graph);
       handle->source.graph = std::make_shared<const ds::Graph>(graph->graph);

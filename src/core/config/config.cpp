@@ -416,8 +416,11 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   for (const Key& key : config_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
-    config.origins[key.path] = given->origin;
-    checked([&] { key.set(config, given->value); });
+    config.origins[key.path] = kRefused;
+    checked([&] {
+      key.set(config, given->value);
+      config.origins[key.path] = given->origin;
+    });
   }
   if (reader.waits("train_batch_size") && !config.origins.contains("train_micro_batch_size_per_gpu")) {
     config.micro_batch = kAutoMicroBatch;

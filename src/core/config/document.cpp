@@ -93,6 +93,7 @@ ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
   }
   add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
   add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
+  add("checkpoint.writer.decoupled", "run.async_save");
   add(kMaxGradNorm, kMaxGradNorm);
   sections_.insert("memory_budget");
 }

@@ -32,6 +32,9 @@ void collect(ConfigRefusals& refusals, Causes causes, Part part) {
 // The samples of a micro-batch that Hugging Face's integration fills in.
 inline constexpr int64_t kAutoMicroBatch = 8;
 
+// The origin of a value that was given and is refused.
+inline constexpr const char* kRefused = "refused";
+
 struct Given {
   Json value;
   const char* origin;  // "config" or "auto"

@@ -214,7 +214,6 @@ void other_sections(Rows& keys) {
   keys.no_effect("checkpoint.parallel_write.", {"pipeline_stage"});
   keys.no_effect("checkpoint.writer.", {"type", "io_buffer_size", "io_buffer_double", "show_statistics",
                                         "data_parallel", "io_multiplier"});
-  keys.only("checkpoint.writer.", {{"decoupled", false, "a save ends before the call returns"}});
   const std::string from_python =
       "the Python package sends it: libds.train, or libds.Monitors beside an engine";
   keys.section("wandb", {"group", "team", "project"}, from_python);

@@ -29,14 +29,22 @@ std::string number_text(double x) {
                                                    : fmt::format("{}", x);
 }
 
+// Of a range with two ends: " (it must be 0 to 3)". One end is in the message already.
+std::string range_text(const Limits& limits) {
+  if (std::isinf(limits.low) || (std::isinf(limits.high) && std::isinf(limits.below))) return "";
+  const bool open = limits.below <= limits.high;
+  return fmt::format(" (it must be {} {} {})", number_text(limits.low), open ? "or more, and below" : "to",
+                     number_text(open ? limits.below : limits.high));
+}
+
 void check_limits(const std::string& path, double x, const Limits& limits) {
-  if (x < limits.low)
-    raise(DS_ERROR_CONFIG, "{}: {} is below {}", KeyName(path), number_text(x), number_text(limits.low));
-  if (x > limits.high)
-    raise(DS_ERROR_CONFIG, "{}: {} is above {}", KeyName(path), number_text(x), number_text(limits.high));
-  if (x >= limits.below)
-    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", KeyName(path), number_text(x),
-          number_text(limits.below));
+  auto refuse = [&](const char* relation, double limit) {
+    raise(DS_ERROR_CONFIG, "{}: {} is {} {}{}", KeyName(path), number_text(x), relation, number_text(limit),
+          range_text(limits));
+  };
+  if (x < limits.low) refuse("below", limits.low);
+  if (x > limits.high) refuse("above", limits.high);
+  if (x >= limits.below) refuse("not below", limits.below);
 }
 
 // An exact integer: an integer, or a real with an integral value that an int64_t can hold.

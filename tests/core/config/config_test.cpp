@@ -266,8 +266,20 @@ TEST(Config, all_refusals_at_once) {
                1, of_type);
   ASSERT_EQ(of_type.errors.size(), 1u) << "parameters of a type that is refused are no further refusals";
   EXPECT_EQ(of_type.errors[0].details().key, "optimizer.type");
-  const std::string text = config_text(parse_config(document, 1, refusals), refusals);
-  EXPECT_NE(text.find("Refused:\n"), std::string::npos) << text;
+  ConfigRefusals again;
+  const Config config = parse_config(document, 1, again);
+  const std::string text = config_text(config, again, document);
+  EXPECT_EQ(text.find("Refused:\n"), 0u) << text;
+  for (const char* row : {"9 ", "-1 "}) {
+    const size_t at =
+        text.find(std::string(row[0] == '9' ? "zero_optimization.stage " : "optimizer.params.lr "));
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    EXPECT_NE(line.find(row), std::string::npos) << line;
+    EXPECT_TRUE(line.ends_with("refused")) << line;
+  }
+  const Json described = config_json(config, again, document);
+  EXPECT_EQ(described.at("config").at("zero_optimization").at("stage").dump(), "9");
+  EXPECT_EQ(described.at("origins").at("zero_optimization.stage").dump(), "\"refused\"");
 }
 
 TEST(Config, warns_where_bits_depend_on_the_ranks_all_the_same) {
@@ -337,7 +349,8 @@ TEST(Config, auto_is_what_the_trainer_fills_in) {
 }
 
 TEST(Config, kinds_and_ranges_name_the_path_and_the_value) {
-  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stage\": 4}"), "zero_optimization.stage: 4 is above 3");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stage\": 4}"),
+            "zero_optimization.stage: 4 is above 3 (it must be 0 to 3)");
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"reduce_bucket_size\": 1.5}"),
             "zero_optimization.reduce_bucket_size: expected an integer, got 1.5");
   EXPECT_EQ(refusal_with("\"zero_optimization\": 2"),
@@ -489,7 +502,7 @@ TEST(Config, keys_without_effect_have_values_of_their_kind) {
   EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": {}}")),
             "zero_optimization.offload_optimizer.pin_memory: expected true or false, got {}");
   EXPECT_EQ(refusal_with(zero(offload + "\"cpuadam_cores_perc\": 1.5}")),
-            "zero_optimization.offload_optimizer.cpuadam_cores_perc: 1.5 is above 1");
+            "zero_optimization.offload_optimizer.cpuadam_cores_perc: 1.5 is above 1 (it must be 0 to 1)");
   EXPECT_EQ(refusal_with(zero("\"allgather_bucket_size\": -1")),
             "zero_optimization.allgather_bucket_size: -1 is below 0");
   EXPECT_EQ(refusal_with(zero("\"stage3_module_granularity_threshold\": 2.5")),
@@ -781,9 +794,11 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
        "values "
        "is above 1125899906842624"},
   };
-  for (const auto& [rest, message] : refused) EXPECT_EQ(refusal_with(rest), message) << rest;
+  // What follows is the range where it has two ends.
+  for (const auto& [rest, message] : refused)
+    EXPECT_EQ(refusal_with(rest).substr(0, message.size()), message) << rest;
   EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 2147483648})")),
-            "train_batch_size: 2147483648 is above 2147483647");
+            "train_batch_size: 2147483648 is above 2147483647 (it must be 1 to 2147483647)");
   EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
             "train_micro_batch_size_per_gpu 2147483647 * gradient_accumulation_steps 1 * world size 2 is "
             "above 2147483647");

@@ -1,0 +1,112 @@
+// Accelerate 1.15: DeepSpeedPlugin of utils/dataclasses.py makes a configuration of the section, with "auto"
+// for what the file leaves out, and set_mixed_precision adds the compute type.
+#include "core/config/accelerate.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/suggest.h"
+
+namespace ds {
+namespace {
+
+constexpr const char* kAccelerateSection = "deepspeed_config";
+
+// Keys of the section that say how processes start or models are built, and change no number.
+constexpr std::array<std::string_view, 6> kLaunchKeys{
+    "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter",
+    "deepspeed_inclusion_filter",   "zero3_init_flag",    "deepspeed_moe_layer_cls_names"};
+constexpr std::array<std::string_view, 8> kAccelerateKeys{
+    "gradient_accumulation_steps", "gradient_clipping",     "zero_stage",
+    "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
+    "offload_param_nvme_path",     "zero3_save_16bit_model"};
+
+const Json* given(const Json& section, std::string_view key) {
+  const Json* value = section.find(key);
+  return value && !value->is_null() ? value : nullptr;
+}
+
+// Plain YAML reads "none" as a text; so do Accelerate's own questions.
+bool says_none(const Json& value) {
+  return value.is_string() && (value.string() == "none" || value.string().empty());
+}
+
+void check_keys(const Json& section, std::string_view source) {
+  auto of = [](const auto& keys, const std::string& name) {
+    return std::find(keys.begin(), keys.end(), name) != keys.end();
+  };
+  for (const auto& [name, value] : section.object()) {
+    if (of(kAccelerateKeys, name) || of(kLaunchKeys, name)) continue;
+    if (name == "deepspeed_config_file") {
+      raise(DS_ERROR_CONFIG, "{}: {}.{} names the configuration: give that file, {}, in place of this one",
+            source, kAccelerateSection, name, value.dump());
+    }
+    std::array<std::string, kAccelerateKeys.size()> names;
+    std::copy(kAccelerateKeys.begin(), kAccelerateKeys.end(), names.begin());
+    raise(DS_ERROR_CONFIG, "{}: {}.{}: unknown key of Accelerate{}", source, kAccelerateSection, name,
+          did_you_mean(name, names));
+  }
+}
+
+Json offload(const Json& section, const std::string& of) {
+  Json out{Json::Object{}};
+  const Json* device = given(section, "offload_" + of + "_device");
+  if (!device) return out;
+  out.set("device", *device);
+  const Json* path = given(section, "offload_" + of + "_nvme_path");
+  const bool nvme = device->is_string() && device->string() == "nvme";
+  if (nvme && path && !says_none(*path)) out.set("nvme_path", *path);
+  return out;
+}
+
+void add_precision(const Json& document, std::string_view source, Json& out) {
+  const Json* type = given(document, "mixed_precision");
+  if (!type || (type->is_bool() && !type->boolean())) return;  // "no" is false in YAML
+  const std::string word = type->is_string() ? type->string() : type->dump();
+  if (word == "no") return;
+  if (word != "bf16" && word != "fp16") {
+    raise(DS_ERROR_CONFIG, "{}: mixed_precision: must be one of no, bf16, fp16, got \"{}\"", source, word);
+  }
+  out.set(word, Json::Object{{"enabled", true}});
+}
+
+}  // namespace
+
+Json accelerate_config(const Json& document, std::string_view source) {
+  const Json* section = given(document, kAccelerateSection);
+  if (!section) {
+    const Json* type = given(document, "distributed_type");
+    raise(
+        DS_ERROR_CONFIG,
+        "{}: is YAML without a section {}{}: of YAML only the files of `accelerate config` for DeepSpeed are "
+        "read; write others as JSON with the keys of docs/reference/config.md",
+        source, kAccelerateSection, type ? fmt::format(" (distributed_type {})", type->dump()) : "");
+  }
+  if (!section->is_object())
+    raise(DS_ERROR_CONFIG, "{}: {}: expected a section, got {}", source, kAccelerateSection, section->kind());
+  check_keys(*section, source);
+  Json out, zero;
+  out.set("train_micro_batch_size_per_gpu", "auto");
+  const Json* accumulation = given(*section, "gradient_accumulation_steps");
+  out.set("gradient_accumulation_steps", accumulation ? *accumulation : Json("auto"));
+  const Json* clipping = given(*section, "gradient_clipping");
+  out.set("gradient_clipping", clipping ? *clipping : Json("auto"));
+  const Json* stage = given(*section, "zero_stage");
+  zero.set("stage", stage ? *stage : Json(2));
+  for (const char* of : {"optimizer", "param"}) {
+    Json tier = offload(*section, of);
+    if (!tier.object().empty()) zero.set(std::string("offload_") + of, std::move(tier));
+  }
+  if (const Json* gather = given(*section, "zero3_save_16bit_model"))
+    zero.set("stage3_gather_16bit_weights_on_model_save", *gather);
+  out.set("zero_optimization", std::move(zero));
+  add_precision(document, source, out);
+  return out;
+}
+
+}  // namespace ds
