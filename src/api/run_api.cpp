@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/config_text.h"
 #include "diagnostics/audit.h"
 #include "diagnostics/audit_report.h"
 #include "diagnostics/profile.h"
@@ -60,7 +61,7 @@ ds_status ds_run_tokenize(const char* config, const char* path, const volatile i
                           char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::Json document = ds::Json::parse(ds::need_text(config, "config"), "config");
+    ds::Json document = ds::parse_config_text(ds::need_text(config, "config"), "config");
     ds::put_text(
         ds::tokenize_data(ds::parse_config(document, 1), std::string(ds::need_text(path, "path")), stop),
         out_text);
@@ -70,7 +71,7 @@ ds_status ds_run_tokenize(const char* config, const char* path, const volatile i
 ds_status ds_run_communicator(const char* config, const char* resume, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::put_text(ds::run_communicator(document, resume ? resume : ""), out_text);
   });
 }
@@ -88,7 +89,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     options.batch = batch_callback(batch, user_data);
     options.progress = progress_callback(progress, user_data);
     options.stop = stop;
-    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::RunReport report = ds::train(document, *ranks, options);
     if (report.folder.empty()) {
       ds::raise(DS_ERROR_STATE, "the stop flag asked to stop before the run began: nothing was made");
@@ -109,6 +110,7 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
+    ds::require(prompt || !request.ids.empty(), "prompt must not be NULL, unless ids are given");
     std::function<void(const std::string&)> piece;
     if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
     ds::put_text(ds::generate_text(*ranks, folder, request, piece), out_text);
@@ -137,7 +139,7 @@ ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, c
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     ds::need(out_text, "out_text") = nullptr;
     bool json = ds::wants_json(format);
-    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);
     ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
@@ -155,7 +157,7 @@ ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, d
     ds::need(out_failed, "out_failed");
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::AuditRequest request = ds::audit_request(parsed);
-    ds::AuditReport report = ds::audit(ds::Json::parse(document, "config"), request, *ranks);
+    ds::AuditReport report = ds::audit(ds::parse_config_text(document, "config"), request, *ranks);
     ds::put_text(json ? report.json().dump(1) : report.text(request.top), out_text);
     *out_failed = report.failed();
   });

@@ -15,7 +15,7 @@ namespace ds::cli {
 namespace {
 
 struct AuditArgs {
-  std::string config;
+  ConfigArgs config;
   int32_t ranks = 0;  // 0: those of the launcher
   int32_t steps = 2, top = 20, threads = 0;
   bool json = false;
@@ -62,7 +62,7 @@ Audited audit_threads(const std::string& config, const AuditArgs& args) {
 
 // The exit code: 1 when an instruction is beyond its bound or has other bits.
 int audit(const AuditArgs& args) {
-  std::string config = read_text(args.config);
+  std::string config = config_of(args.config);
   if (args.ranks > 1) {
     Audited found = audit_threads(config, args);
     write_out(found.text);
@@ -80,7 +80,8 @@ void add_audit(CLI::App& app, int& code) {
   CLI::App* command =
       app.add_subcommand("audit", "Run each instruction of a step again in double and compare");
   auto args = std::make_shared<AuditArgs>();
-  command->add_option("--config", args->config, "JSON configuration")->required();
+  command->add_option("--config", args->config.file, "JSON configuration")->required();
+  add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks, as threads of this process; without it, the launcher's")
       ->check(integer_range(1, 64))
       ->default_str("");

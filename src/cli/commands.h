@@ -43,8 +43,18 @@ void check(ds_status status);
 // The text that a ds_ call hands out. Throws its error.
 std::string text_of(const std::function<ds_status(char** out_text)>& call);
 
-// A file's content; throws Failure naming path and errno text.
-std::string read_text(const std::string& path);
+// What a command's line says of its configuration.
+struct ConfigArgs {
+  std::string file, model;
+  std::vector<std::string> set;  // "key.of.it=value"
+};
+// The option --set, and with `model` also --model.
+void add_config_options(CLI::App& command, ConfigArgs& args, bool model = true);
+// The JSON text of the file (of "{}" without one) with what the line says laid over it. Throws Failure naming
+// file and place.
+std::string config_of(const ConfigArgs& args);
+// The same text with a patch of JSON laid over it.
+std::string merged(const std::string& config, const std::string& patch);
 
 // Refuses an option's text unless it is an integer, or a number, within the closed range.
 CLI::Validator integer_range(int64_t low, int64_t high);

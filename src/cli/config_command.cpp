@@ -7,15 +7,15 @@
 namespace ds::cli {
 namespace {
 
-struct ConfigArgs {
-  std::string file;
+struct DescribeArgs {
+  ConfigArgs config;
   int32_t ranks = 1;
   bool json = false;
 };
 
 // The exit code says whether libds takes the file.
-int config(const ConfigArgs& args) {
-  const std::string text = read_text(args.file);
+int config(const DescribeArgs& args) {
+  const std::string text = config_of(args.config);
   int32_t refused = 0;
   std::string described = text_of([&](char** out_text) {
     return ds_config_describe(text.c_str(), args.ranks, args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, &refused,
@@ -29,8 +29,10 @@ int config(const ConfigArgs& args) {
 
 void add_config(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("config", "Say what a configuration means and what is refused");
-  auto args = std::make_shared<ConfigArgs>();
-  command->add_option("file", args->file, "JSON configuration, libds's or DeepSpeed's")->required();
+  auto args = std::make_shared<DescribeArgs>();
+  command->add_option("file", args->config.file, "Configuration: libds's, DeepSpeed's, or Accelerate's YAML")
+      ->required();
+  add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
   command->add_flag("--json", args->json, "Print JSON");
   command->footer("Example: libds config ds_config.json -n 8");

@@ -98,9 +98,9 @@ void add_generate(CLI::App& app, int&) {
       "Examples:\n"
       "  libds generate runs/001 --prompt \"The \" --tokens 200\n"
       "  libds generate MODEL_DIR --ids 1,2,3 --temperature 0");
-  command->callback([args, ids] {
+  command->callback([args, prompt, ids] {
     if (ids->count() > 0) args->ids = token_list("ids", args->list);
-    if (args->prompt.empty() && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");
+    if (prompt->count() == 0 && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");
     generate(*args);
   });
 }

@@ -20,7 +20,8 @@ struct PlanDeleter {
 using PlanHandle = std::unique_ptr<ds_plan, PlanDeleter>;
 
 struct PlanArgs {
-  std::string config, svg, certificate;
+  ConfigArgs config;
+  std::string svg, certificate;
   int32_t rank = 0, ranks = 1;
   bool print = false, json = false;
 };
@@ -44,7 +45,7 @@ void write_to(const std::string& path, const std::string& text) {
 std::string at_stage(const std::string& config, int stage) {
   std::string patch = fmt::format(R"({{"zero_optimization": {{"stage": {}{}}}}})", stage,
                                   stage < 3 ? R"(, "offload_param": null)" : "");
-  return text_of([&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
+  return merged(config, patch);
 }
 
 // The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out by name.
@@ -88,7 +89,7 @@ std::string report_of(const ds_plan* plan, ds_format format) {
 
 // Returns the exit code.
 int plan(const PlanArgs& args) {
-  std::string config = read_text(args.config);
+  std::string config = config_of(args.config);
   if (!args.svg.empty() || !args.certificate.empty()) {
     args.svg.empty() ? certify(args, config) : draw(args, config);
     return 0;
@@ -108,7 +109,8 @@ int plan(const PlanArgs& args) {
 void add_plan(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("plan", "Compile a configuration without running it");
   auto args = std::make_shared<PlanArgs>();
-  command->add_option("--config", args->config, "JSON configuration")->required();
+  command->add_option("--config", args->config.file, "JSON configuration")->required();
+  add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
   CLI::Option* rank =
       command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));

@@ -8,7 +8,8 @@ namespace ds::cli {
 namespace {
 
 struct ProfileArgs {
-  std::string config, model, dtype;
+  ConfigArgs config;
+  std::string model, dtype;
   int64_t micro_batch = 0, sequence = 0;  // 0: not given
   int32_t threads = 0, steps = 3;
   bool by_instruction = false, json = false;
@@ -25,10 +26,10 @@ std::string options_of(const ProfileArgs& args) {
 }
 
 void profile(const ProfileArgs& args) {
-  std::string config = args.config.empty() ? "" : read_text(args.config), options = options_of(args);
+  std::string config = config_of(args.config), options = options_of(args);
   Comm comm = join();
   std::string text = text_of([&](char** out_text) {
-    return ds_run_profile(comm.get(), args.config.empty() ? nullptr : config.c_str(),
+    return ds_run_profile(comm.get(), args.config.file.empty() ? nullptr : config.c_str(),
                           args.model.empty() ? nullptr : args.model.c_str(), options.c_str(),
                           args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, out_text);
   });
@@ -40,7 +41,8 @@ void profile(const ProfileArgs& args) {
 void add_profile(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("profile", "Say where the time of a training step goes");
   auto args = std::make_shared<ProfileArgs>();
-  command->add_option("--config", args->config, "JSON configuration");
+  command->add_option("--config", args->config.file, "JSON configuration");
+  add_config_options(*command, args->config, false);
   command->add_option("--model", args->model, "Hugging Face folder, in place of the configuration's model");
   command->add_option("--micro-batch", args->micro_batch, "Sequences of a micro-batch")
       ->check(integer_range(1, INT32_MAX))
@@ -56,7 +58,10 @@ void add_profile(CLI::App& app, int&) {
   command->add_flag("--json", args->json, "Print JSON");
   command->footer("Example: libds profile --config examples/train.json --steps 5");
   command->callback([args] {
-    if (args->config.empty() && args->model.empty()) throw CLI::RequiredError("profile: --config or --model");
+    if (args->config.file.empty() && args->model.empty())
+      throw CLI::RequiredError("profile: --config or --model");
+    if (args->config.file.empty() && !args->config.set.empty())
+      throw CLI::RequiredError("profile: --config, which --set changes");
     profile(*args);
   });
 }

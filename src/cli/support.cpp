@@ -81,7 +81,7 @@ std::string visible(const std::string& text) {
 
 // A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what has no end
 // is refused.
-std::string read_text(const std::string& path) {
+static std::string read_text(const std::string& path) {
   constexpr size_t kMost = size_t{16} << 20;
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   std::string text;
@@ -100,6 +100,68 @@ std::string read_text(const std::string& path) {
   if (got < 0) throw Failure(fmt::format("'{}': {}", path, std::strerror(error)));
   if (text.size() > kMost) throw Failure(fmt::format("'{}': has more than {} bytes", path, kMost));
   return text;
+}
+
+std::string merged(const std::string& config, const std::string& patch) {
+  return text_of([&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
+}
+
+// The library reads the file in any form that it knows; what it calls "config" has a name here.
+static std::string read_config(const std::string& path) {
+  const std::string text = read_text(path);
+  if (text.find('\0') != std::string::npos)
+    throw Failure(fmt::format("'{}': is no text: it has a byte 0", path));
+  try {
+    return merged(text, "{}");
+  } catch (const Failure& failure) {
+    const std::string message = failure.what();
+    const std::string source = "config: ";
+    throw Failure(fmt::format("'{}': {}", path,
+                              message.rfind(source, 0) == 0 ? message.substr(source.size()) : message));
+  }
+}
+
+// "zero_optimization.stage=3" as a patch. What is no JSON is a word.
+static std::string patch_of_set(const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  const bool whole = equals != std::string::npos && !key.empty() && key.front() != '.' && key.back() != '.' &&
+                     key.find("..") == std::string::npos;
+  if (!whole) throw CLI::ValidationError("set", fmt::format("must be KEY=VALUE, got \"{}\"", text));
+  const std::string value = text.substr(equals + 1);
+  char* made = nullptr;
+  const bool json = ds_config_merge("{}", value.c_str(), &made) == DS_OK;
+  ds_text_destroy(made);
+  std::string patch = json ? value : quoted(value);
+  for (size_t end = key.size(), dot = key.rfind('.');; end = dot, dot = key.rfind('.', end - 1)) {
+    const size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    patch = fmt::format("{{{}:{}}}", quoted(key.substr(begin, end - begin)), patch);
+    if (begin == 0) return patch;
+  }
+}
+
+void add_config_options(CLI::App& command, ConfigArgs& args, bool model) {
+  if (model) {
+    command.add_option("--model", args.model, "Hugging Face folder, in place of the configuration's model")
+        ->check(utf8_text());
+  }
+  command
+      .add_option("--set", args.set,
+                  "KEY=VALUE over the configuration, as run.steps=50; may be given several times")
+      ->allow_extra_args(false)
+      ->check(utf8_text());
+}
+
+std::string config_of(const ConfigArgs& args) {
+  std::string config = args.file.empty() ? "{}" : read_config(args.file);
+  if (!args.model.empty()) {
+    config =
+        merged(config, "{\"model\":{\"folder\":" + quoted(args.model) +
+                           ",\"family\":null,\"layers\":null,\"hidden\":null,\"heads\":null,\"vocab\":null,"
+                           "\"positions\":null}}");
+  }
+  for (const std::string& one : args.set) config = merged(config, patch_of_set(one));
+  return config;
 }
 
 // kind: as in "must be an integer".

@@ -10,7 +10,8 @@ namespace ds::cli {
 namespace {
 
 struct TokenizeArgs {
-  std::string config, out, format, tokenizer, chat_template, loss_on;
+  ConfigArgs config;
+  std::string out, format, tokenizer, chat_template, loss_on;
   std::vector<std::string> data;
 };
 
@@ -30,10 +31,8 @@ std::string patch_of(const TokenizeArgs& args) {
 }
 
 void tokenize(const TokenizeArgs& args) {
-  std::string base = args.config.empty() ? "{\"train_batch_size\":1}" : read_text(args.config);
-  std::string patch = patch_of(args);
-  std::string config =
-      text_of([&](char** out_text) { return ds_config_merge(base.c_str(), patch.c_str(), out_text); });
+  std::string config = merged(config_of(args.config), patch_of(args));
+  if (args.config.file.empty()) config = merged(config, "{\"train_batch_size\":1}");
   write_out(text_of([&](char** out_text) {
               return ds_run_tokenize(config.c_str(), args.out.c_str(), nullptr, out_text);
             }) +
@@ -46,8 +45,9 @@ void add_tokenize(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("tokenize", "Write text or jsonl as a token file");
   auto args = std::make_shared<TokenizeArgs>();
   command->add_option("--out", args->out, "Token file to write, NAME.tokens")->required()->check(utf8_text());
-  command->add_option("--config", args->config,
+  command->add_option("--config", args->config.file,
                       "JSON configuration, of which `data` and `model.folder` count");
+  add_config_options(*command, args->config, false);
   command->add_option("--data", args->data, "Files or folders, instead of data.paths")->check(utf8_text());
   command->add_option("--format", args->format, "text or jsonl, instead of data.format")->check(utf8_text());
   command->add_option("--tokenizer", args->tokenizer, "Tokenizer's file or folder, instead of data.tokenizer")

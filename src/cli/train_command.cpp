@@ -25,7 +25,8 @@ void catch_signals() {
 }
 
 struct TrainArgs {
-  std::string config, dir, resume;
+  ConfigArgs config;
+  std::string dir, resume;
   std::vector<std::string> data;
   int64_t steps = -1;
   bool quiet = false;
@@ -44,10 +45,7 @@ std::string patch_of(const TrainArgs& args) {
 
 // The exit code.
 int train(const TrainArgs& args) {
-  std::string base = args.config.empty() ? "{}" : read_text(args.config);
-  std::string patch = patch_of(args);
-  std::string config =
-      text_of([&](char** out_text) { return ds_config_merge(base.c_str(), patch.c_str(), out_text); });
+  std::string config = merged(config_of(args.config), patch_of(args));
   const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
   watch_launcher();
   Comm comm =
@@ -65,7 +63,8 @@ int train(const TrainArgs& args) {
 void add_train(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("train", "Train a model on text and write a run folder");
   auto args = std::make_shared<TrainArgs>();
-  command->add_option("--config", args->config, "JSON configuration (docs/reference/config.md)");
+  command->add_option("--config", args->config.file, "JSON configuration (docs/reference/config.md)");
+  add_config_options(*command, args->config);
   command->add_option("--data", args->data, "Files or folders of text, instead of data.paths")
       ->check(utf8_text());
   command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN")
@@ -79,16 +78,18 @@ void add_train(CLI::App& app, int& code) {
   command->footer(
       "Examples:\n"
       "  libds train --config examples/train.json --data FOLDER\n"
+      "  libds train --config ds_config.json --model MODEL_DIR --data FOLDER --set run.steps=50\n"
       "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
       "  libds train --resume runs/001\n"
       "Exit codes: 0 finished, 1 failed, 2 wrong usage, 75 stopped and saved.");
   command->callback([args, command, &code] {
-    if (args->config.empty() && args->resume.empty()) {
+    if (args->config.file.empty() && args->resume.empty()) {
       throw CLI::RequiredError("train: --config or --resume");
     }
-    if (!args->resume.empty() && (!args->dir.empty() || !args->data.empty())) {
-      throw CLI::ValidationError("train",
-                                 "--resume keeps the run's folder and data: leave out --dir, --data");
+    const bool moved = !args->dir.empty() || !args->data.empty() || !args->config.model.empty();
+    if (!args->resume.empty() && moved) {
+      throw CLI::ValidationError(
+          "train", "--resume keeps the run's folder, model and data: leave out --dir, --model, --data");
     }
     code = train(*args);
   });

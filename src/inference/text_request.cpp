@@ -45,9 +45,7 @@ TextRequest text_request(const std::string& prompt, const Json& document) {
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
   TextRequest request = request_of(document, options);
   request.prompt = prompt;
-  require(prompt.empty() != request.ids.empty(), "{}",
-          prompt.empty() ? "prompt must not be empty, unless ids are given"
-                         : "prompt must be empty when ids are given, got both");
+  require(prompt.empty() || request.ids.empty(), "prompt must be empty when ids are given, got both");
   return request;
 }
 

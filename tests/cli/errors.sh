@@ -85,8 +85,21 @@ refused 2 "dir: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" -
 refused 2 "data: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --data "$latin"
 refused 2 "nvme-path: must be UTF-8, got 'caf.xe9'" verify somewhere --nvme-path "$latin"
 refused 1 nope.json train --config nope.json
-refused 1 "config: line 1, column 1" train --config empty.json
+refused 1 "'empty.json': line 1, column 1" train --config empty.json
 refused 1 "'.': Is a directory" train --config .
+# Files and folders that are not what is asked for are named.
+mkdir pointer adapter && printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n' > pointer/config.json
+cp pointer/config.json pointer.json && printf '{"peft_type": "LORA"}\n' > adapter/adapter_config.json
+printf 'distributed_type: FSDP\n' > fsdp.yaml && printf '{ bf16: {enabled: true} }\n' > bare.hjson
+refused 1 "pointer/config.json: is a Git LFS pointer, which stands for a file of 12.1 KiB" generate pointer --ids 1
+refused 1 "'pointer.json': is a Git LFS pointer" train --config pointer.json
+refused 1 "it is an adapter of PEFT" generate adapter --ids 1
+refused 1 "hf download owner/model" generate owner/model --ids 1
+refused 1 "'fsdp.yaml': is YAML without a section deepspeed_config" config fsdp.yaml
+refused 1 "'bare.hjson': line 1, column 3.*double quotes" config bare.hjson
+refused 1 "zero_optimization.stage: 5 is above 3 (it must be 0 to 3)" train --config "$here/tiny.json" --set zero_optimization.stage=5
+refused 1 "run.stepz: unknown key; did you mean run.steps" plan --config "$here/tiny.json" --set run.stepz=5
+refused 2 'set: must be KEY=VALUE, got "run.steps"' train --config "$here/tiny.json" --set run.steps
 refused 1 "line" train --config broken.json
 refused 1 run.stepz train --config misspelt.json
 refused 1 train_batch_size train --config batch.json
