@@ -5,10 +5,13 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_data.h"
 #include "core/base/utf8.h"
+#include "data/chat_forms.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
@@ -73,7 +76,7 @@ std::map<std::string, std::string> read_chat_templates(const std::string& tokeni
   std::string folder = tokenizer_folder(tokenizer);
   if (folder.empty()) return out;
   std::string file = folder + "/chat_template.jinja";
-  if (name_exists(file)) return {{kDefault, read_file(file)}};
+  if (name_exists(file)) return {{kDefault, read_text(file)}};
   file = folder + "/tokenizer_config.json";
   if (!name_exists(file)) return out;
   Json config = read_tokenizer_json(file);
@@ -96,7 +99,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
     if (auto named = sources.find(chosen); named != sources.end()) {
       sources = {{kDefault, named->second}};
     } else if (exists(chosen)) {
-      sources = {{kDefault, read_file(chosen)}};
+      sources = {{kDefault, read_text(chosen)}};
     } else {
       raise(DS_ERROR_NOT_FOUND, "{}: \"{}\" is neither a file nor a chat template of '{}'",
             KeyName("data.chat_template"), chosen, tokenizer_name);
@@ -112,7 +115,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
 
 Document ChatEncoder::encode(const std::string& line, const std::string& where) const {
   try {
-    Json json = Json::parse(line, "JSON");
+    Json json = as_messages(parse_json_data(line, "JSON"));
     if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
     Document out;
     const Json *messages_given = json.find("messages"), *prompt = json.find("prompt"),
@@ -129,7 +132,10 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
     } else if (text_given && text_given->is_string()) {
       out = text(text_given->string());
     } else {
-      raise(DS_ERROR_CONFIG, "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\"");
+      raise(DS_ERROR_CONFIG,
+            "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\", or be of another "
+            "form "
+            "of docs/reference/data.md");
     }
     if (std::find(out.targets.begin() + (out.targets.empty() ? 0 : 1), out.targets.end(), 1) ==
         out.targets.end()) {

@@ -7,24 +7,69 @@
 #include <optional>
 #include <span>
 
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/json_data.h"
 #include "data/data_files.h"
 #include "data/line_file.h"
+#include "io/file.h"
+#include "io/file_kind.h"
 
 namespace ds {
 namespace {
 
-using OnLine = std::function<void(const std::string& line, const LineFile& file)>;
+// One list is read whole; lines are read one at a time.
+constexpr int64_t kMostList = int64_t{1} << 30;
+
+using OnLine = std::function<void(const std::string& line, const std::string& where)>;
+
+// Of a file that is one list of JSON, each element as a line of its own.
+void for_each_element(const std::string& path, const volatile int32_t* stop, const OnLine& on_line) {
+  const std::string text = read_file(path, kMostList);
+  Json list;
+  try {
+    list = parse_json_data(text, path);
+  } catch (const Error& fault) {
+    raise_fault(path, fault, Wanted::json);
+  }
+  size_t number = 0;
+  for (const Json& element : list.array()) {
+    check_text_stop(stop);
+    on_line(element.dump(), fmt::format("'{}' element {}", path, ++number));
+  }
+}
+
+// The beginning of a file.
+std::string beginning(const std::string& path) {
+  File file(path, File::Mode::read);
+  std::string head(static_cast<size_t>(std::min<int64_t>(file.size(), kContentHead)), '\0');
+  file.read(head.data(), head.size(), 0);
+  return head;
+}
+
+bool is_list(std::string_view head) {
+  if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
+  const size_t first = head.find_first_not_of(" \t\r\n");
+  return first != head.npos && head[first] == '[';
+}
 
 // Lines that are not blank, in order of files.
 void for_each_line(const JsonlOptions& options, const OnLine& on_line) {
   std::string line;
   for (const DataFile& found : find_data_files(options.paths, options.stop, ".jsonl")) {
+    const std::string head = beginning(found.path);
+    if (is_list(head)) {
+      for_each_element(found.path, options.stop, on_line);
+      continue;
+    }
+    if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
+      raise(DS_ERROR_CORRUPT, "'{}': is {}", found.path, kind);
     LineFile file(found.path);
     while (file.next(line)) {
       check_text_stop(options.stop);
-      if (line.find_first_not_of(" \t\r") != line.npos) on_line(line, file);
+      if (line.find_first_not_of(" \t\r") == line.npos) continue;
+      on_line(line, fmt::format("'{}' line {}", file.path(), file.number()));
     }
   }
 }
@@ -41,7 +86,7 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   JsonlFacts facts;
   Hash128 hash;
   int64_t lines = 0, held = 0;
-  for_each_line(options, [&](const std::string& line, const LineFile&) {
+  for_each_line(options, [&](const std::string& line, const std::string&) {
     hash.update(line);
     hash.update("\n");
     ++lines;
@@ -58,10 +103,10 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   std::optional<TokenWriter> heldout;
   if (!heldout_path.empty()) heldout.emplace(heldout_path, format);
   int64_t number = 0;
-  for_each_line(options, [&](const std::string& line, const LineFile& file) {
+  for_each_line(options, [&](const std::string& line, const std::string& where) {
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
-    Document document = encoder.encode(line, fmt::format("'{}' line {}", file.path(), file.number()));
+    Document document = encoder.encode(line, where);
     // Where every token is a target, the file needs no marks.
     std::span<const uint8_t> marks = document.targets;
     (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));

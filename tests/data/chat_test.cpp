@@ -116,6 +116,46 @@ TEST_F(ChatLines, AnswersAreTheDifferenceOfPrefixes) {
   EXPECT_EQ(targets("qwen3", once), "<think>\n\n</think>\n\na<|im_end|>\n");
 }
 
+// Other usual forms of a line are conversations.
+TEST_F(ChatLines, FormsOfOtherProgramsAreConversations) {
+  const std::string messages =
+      R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "q\nabout"},
+          {"role": "assistant", "content": "the tide"}]})";
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", false);
+  const Document wanted = encoder.encode(one_line(messages), "line");
+  for (
+      const char* line :
+      {R"({"system": "S", "conversations": [{"from": "human", "value": "q\nabout"}, {"from": "gpt", "value": "the tide"}]})",
+       R"({"conversations": [{"from": "system", "value": "S"}, {"from": "user", "value": "q\nabout"}, {"from": "assistant", "value": "the tide"}]})",
+       R"({"system": "S", "conversations": [{"role": "user", "content": "q\nabout"}, {"role": "assistant", "content": "the tide"}]})",
+       R"({"system": "S", "instruction": "q", "input": "about", "output": "the tide"})",
+       R"({"system": "S", "instruction": "q\nabout", "input": "", "output": "the tide"})",
+       R"({"system": "S", "instruction": "q", "context": "about", "response": "the tide"})",
+       R"({"system": "S", "question": "q", "context": "about", "answer": "the tide"})",
+       R"({"system": "S", "prompt": "q\nabout", "response": "the tide"})"}) {
+    const Document got = encoder.encode(line, "line");
+    EXPECT_EQ(got.tokens, wanted.tokens) << line;
+    EXPECT_EQ(got.targets, wanted.targets) << line;
+  }
+  EXPECT_NE(error("chatml", R"({"conversations": [{"from": "narrator", "value": "x"}]})").find("narrator"),
+            std::string::npos);
+  EXPECT_NE(error("chatml", R"({"instruction": 3, "output": "x"})").find("\"instruction\" must be a text"),
+            std::string::npos);
+}
+
+TEST_F(ChatLines, ATextMayHaveNul) {
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", true);
+  const Document got = encoder.encode(R"({"text": "\u00e9a\u0000b\ud83d\ude00\u0000"})", "line");
+  EXPECT_EQ(tokenizer->decode(got.tokens).substr(0, 10), std::string("\xc3\xa9"
+                                                                     "a\0b\xf0\x9f\x98\x80\0",
+                                                                     10));
+  EXPECT_NE(error("chatml", R"({"a\u0000": 1, "text": "x"})").find("in a name"), std::string::npos);
+}
+
 TEST_F(ChatLines, UnstablePrefixesAreRefused) {
   std::string message = error("qwen3", one_line(kTwoAnswers));
   EXPECT_NE(message.find("a.jsonl line 7: the chat template changes its text before message 3"),
