@@ -14,6 +14,7 @@
 #include "api/dlpack.h"
 #include "api/handles.h"
 #include "api/strides.h"
+#include "core/base/bytes_text.h"
 #include "core/base/device_name.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
@@ -248,7 +249,10 @@ std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims
     return tensor;
   }
   void* data = std::aligned_alloc(kAlign, bytes);
-  if (!data) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes for a tensor", bytes);
+  if (!data) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} for a tensor",
+          bytes_text(static_cast<int64_t>(bytes)));
+  }
   tensor->owner = std::shared_ptr<void>(data, &std::free);
   std::memset(data, 0, bytes);
   tensor->data = data;

@@ -411,15 +411,14 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
 }
 
 // Ids are checked against the table or logits that they select from, and documents against the rows; what
-// only custom operations read is not.
+// only custom operations read, or nothing, is not.
 void Engine::check_ids(size_t input, const InputView& view, int64_t micros) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
-  int64_t limit = INT32_MAX, most = 0;                           // most: rows of a document
-  bool targets = false, by_callback = false, by_others = false;  // who reads them
+  int64_t limit = INT32_MAX, most = 0;  // most: rows of a document
+  bool targets = false, read = false;
   for (const Node& node : g.nodes) {
-    if (std::find(node.in.begin(), node.in.end(), value) != node.in.end())
-      (node.custom ? by_callback : by_others) = true;
+    read = read || (!node.custom && std::find(node.in.begin(), node.in.end(), value) != node.in.end());
     const OpDef& row = op(node.op);
     if (auto documents = row.documents ? row.documents(node.in.size(), node.attrs) : std::nullopt;
         documents && node.in[documents->operand] == value) {
@@ -430,7 +429,7 @@ void Engine::check_ids(size_t input, const InputView& view, int64_t micros) cons
     limit = std::min(limit, g.type(node.in[ids->from]).shape[ids->dim].extent);
     targets = targets || ids->targets;
   }
-  if (by_callback && !by_others) return;
+  if (!read) return;
   const auto* ids = static_cast<const int32_t*>(view.data);
   std::vector<int32_t> copy;
   if (!runtime_.shared_memory()) {

@@ -20,6 +20,7 @@
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "compile/memory_fit.h"
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
@@ -221,8 +222,9 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
     int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
     if (more > *free) {
       raise(DS_ERROR_OUT_OF_MEMORY,
-            "the plan for {} elements needs {} bytes of device '{}', which has {} bytes free", elements, more,
-            device_->name(), *free);
+            "the plan for {} elements needs {} of device '{}', which has {} free (docs/guides/memory.md says "
+            "what makes it smaller)",
+            elements, bytes_text(more), device_->name(), bytes_text(*free));
     }
   }
   HostMemory has = host_memory();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 #include "core/device/thread_queue.h"
@@ -18,7 +19,7 @@ HostArena::HostArena(int64_t wanted) {
   auto size = static_cast<size_t>(wanted);
   void* made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", wanted,
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {}: {}", bytes_text(wanted),
           std::strerror(errno));
   }
   address_ = static_cast<std::byte*>(made);
@@ -34,8 +35,8 @@ HostArena::~HostArena() {
 void HostArena::grow(int64_t wanted) {
   void* moved = mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
   if (moved == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes in place of {}: {}", wanted,
-          bytes_, std::strerror(errno));
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} in place of {}: {}", bytes_text(wanted),
+          bytes_text(bytes_), std::strerror(errno));
   }
   address_ = static_cast<std::byte*>(moved);
   bytes_ = wanted;

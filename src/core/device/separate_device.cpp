@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/memory_file.h"
 #include "core/device/host_device.h"
@@ -21,7 +22,7 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 
 [[noreturn]] void refuse(const char* request, int64_t bytes) {
-  raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} of {} bytes: {}", request, bytes,
+  raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} of {}: {}", request, bytes_text(bytes),
         std::strerror(errno));
 }
 

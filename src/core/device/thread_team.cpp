@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 
@@ -148,7 +149,8 @@ ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes, std::span<const int> c
   size_t bytes = impl_->scratch_stride * static_cast<size_t>(threads);
   impl_->scratch = static_cast<std::byte*>(std::aligned_alloc(kPage, bytes));
   if (!impl_->scratch) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "scratch of {} threads needs {} bytes", threads, bytes);
+    raise(DS_ERROR_OUT_OF_MEMORY, "scratch of {} threads needs {}", threads,
+          bytes_text(static_cast<int64_t>(bytes)));
   }
   impl_->workers.reserve(static_cast<size_t>(threads - 1));
   for (int t = 1; t < threads; ++t) {

@@ -119,6 +119,7 @@ void Graph::add_output(std::string_view output_name, ValueId value) {
   require_name("output", output_name);
   require(!find_output(output_name), "output name '{}' is already used by %{}", output_name,
           find_output(output_name) ? values[find_output(output_name)->value].name : "");
+  require(values.size() > 0, "output must be a value of the graph, which has none yet, got {}", value);
   require(in_range(*this, value), "output must be a value from 0 to {}, got {}",
           static_cast<int64_t>(values.size()) - 1, value);
   outputs.push_back({std::string(output_name), value});

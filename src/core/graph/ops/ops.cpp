@@ -209,6 +209,8 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, s
   require(row.form(in.size()) != nullptr, "{}: takes {} operands, got {}", name, counts_of(row), in.size());
   std::vector<TensorType> types;
   for (size_t i = 0; i < in.size(); ++i) {
+    require(graph.values.size() > 0,
+            "{}: operand {} must be a value of the graph, which has none yet, got {}", name, i, in[i]);
     require(graph.values.has(in[i]), "{}: operand {} must be a value from 0 to {}, got {}", name, i,
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
