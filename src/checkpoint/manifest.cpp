@@ -12,6 +12,7 @@
 
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"

@@ -6,10 +6,12 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/json.h"
 #include "core/base/json_data.h"
 #include "data/data_files.h"
 #include "data/line_file.h"

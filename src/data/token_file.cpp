@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "io/file_kind.h"

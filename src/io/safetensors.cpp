@@ -7,6 +7,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "io/file.h"

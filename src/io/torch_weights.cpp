@@ -4,10 +4,14 @@
 #include <optional>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "core/base/content_kind.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "io/file.h"
 #include "io/file_kind.h"
+#include "io/pickle.h"
 #include "io/torch_file.h"
 
 namespace ds {

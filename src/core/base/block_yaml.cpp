@@ -90,8 +90,8 @@ class YamlReader {
   }
 
  private:
-  [[noreturn]] void refuse(const YamlLine& line, std::string_view why) const {
-    raise(DS_ERROR_CONFIG, "{}: line {}: \"{}\" {}", source_, line.number, line.text.substr(0, 60), why);
+  [[noreturn]] void refuse(const YamlLine& line, std::string_view reason) const {
+    raise(DS_ERROR_CONFIG, "{}: line {}: \"{}\" {}", source_, line.number, line.text.substr(0, 60), reason);
   }
 
   Json map(size_t indent, size_t depth) {

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <system_error>
 
 #include "core/base/bytes_text.h"
 #include "core/base/utf8.h"
@@ -24,7 +25,7 @@ constexpr const char* kOtherData = ": write it as text, .jsonl or token files (d
 
 struct Magic {
   std::string_view bytes;
-  const char* what;
+  const char* name;
   const char* advice;
   std::optional<Wanted> of = {};  // the reader whose own format it is
 };
@@ -118,7 +119,7 @@ std::string content_kind(std::string_view head, Wanted wanted) {
   if (head.empty()) return "an empty file: its download or copy was cut off";
   if (std::string pointer = git_lfs_pointer(head); !pointer.empty()) return pointer;
   for (const Magic& magic : kMagics) {
-    if (head.starts_with(magic.bytes) && magic.of != wanted) return std::string(magic.what) + magic.advice;
+    if (head.starts_with(magic.bytes) && magic.of != wanted) return std::string(magic.name) + magic.advice;
   }
   if (is_safetensors(head)) return wanted == Wanted::safetensors ? "" : "a safetensors file";
   if (is_pickle(head) && wanted == Wanted::torch) return "";

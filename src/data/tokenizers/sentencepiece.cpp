@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
