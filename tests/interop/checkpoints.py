@@ -162,7 +162,7 @@ KINDS = {f"zero{stage}_{dtype}": (stage, dtype, {}, []) for stage in (1, 2, 3) f
     "zero1_muon": (1, "f32", {}, []),
     "zero2_muon": (2, "bf16", {}, []),
     "zero2_muon_offload": (2, "f32", {"offload_optimizer": {"device": "cpu"}}, []),
-    "zero3_muon": (3, "f32", {"sub_group_size": 500}, []),
+    "zero3_muon": (3, "f32", {"sub_group_size": 500, "reduce_scatter": False}, []),
 }
 TINY = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 12, "n_head": 2, "n_layer": 1,
         "n_inner": 21, "n_positions": 16, "vocab_size": 40, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
