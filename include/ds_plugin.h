@@ -60,8 +60,8 @@ typedef struct ds_plugin_transport_table {
   int32_t (*aborted_by)(ds_plugin_link* link);
   /* Whether rank r has closed its link. */
   int32_t (*has_left)(ds_plugin_link* link, int32_t rank);
-  /* Changes while bytes of a part go to rank r or come from it, however slowly; 0 always where the transport cannot
-   * tell. A rank whose parts move has not stood still. */
+  /* Changes while bytes of a part go to rank r or come from it, however slowly; 0 always where the transport
+   * cannot tell. A rank whose parts move has not stood still. */
   uint64_t (*moved)(ds_plugin_link* link, int32_t rank);
   /* About the last error of this thread's last call; valid until the next call. */
   const char* (*message)(ds_plugin_link* link);

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include "core/base/ascii.h"
 #include "launch/blame.h"
 #include "launch/failure_report.h"
 #include "launch/pressure.h"
@@ -89,7 +88,8 @@ std::string misplaced(const RankPlace& place) {
   const char* node = std::getenv("SLURMD_NODENAME");
   if (!node) return "";
   auto shorter = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  if (shorter(node) == shorter(place.host) || is_ascii_digit(place.host[0])) return "";
+  const bool is_address = place.host[0] >= '0' && place.host[0] <= '9';
+  if (shorter(node) == shorter(place.host) || is_address) return "";
   return fmt::format(
       "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts them",
       place.rank, node, place.host);

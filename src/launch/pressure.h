@@ -18,7 +18,8 @@ class Pressure {
     if (!since_) since_ = Clock::now();
   }
 
-  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become of their hosts.
+  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become of their
+  // hosts.
   void insist() {
     since_ = Clock::now() - kPatience;
     limit_ = kPatience + kShort;

@@ -23,7 +23,7 @@ struct RunProgress {
   double lr = 0;
   double tokens_per_second = 0;  // of all ranks, this step
   double loss_scale = 1;
-  double next_lr = 0;            // of the next step, which a callback may change
+  double next_lr = 0;  // of the next step, which a callback may change
 };
 
 // Fills tokens and targets (micro_batch * sequence each) of leaf micro_step * world + rank of a step; false

@@ -107,7 +107,7 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
 
 // Proves {checkpoint.convert.forms}: training goes on with the losses of DeepSpeed.
 TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
-  const Recording all(kData + "/losses.json", {"config", "ids", "losses"});
+  const Recording all(kData + "/losses.json", {"config", "muon", "ids", "losses"});
   EXPECT_TRUE(hf_model(read_json(kData + "/config.json"), 32, 16).unread.empty());
   for (const std::string& kind : all_kinds()) {
     SCOPED_TRACE(kind);
@@ -115,7 +115,8 @@ TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
     std::vector<double> losses = resume(kind, convert(kData + "/" + kind, folder.path()));
     const Json record = recorded();
     const Json::Array& theirs = record.at("losses").at(kind).array();
-    const bool exact = !is_bf16(kind);
+    // DeepSpeed makes Muon's momentum orthogonal in bf16, whatever the type of the parameters.
+    const bool exact = !is_bf16(kind) && kind.find("muon") == std::string::npos;
     ASSERT_EQ(losses.size(), theirs.size());
     for (size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i] / theirs[i].number(), 1, exact ? 1e-6 : 1e-3) << "step " << i;

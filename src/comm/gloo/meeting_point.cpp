@@ -129,8 +129,8 @@ std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
   // torchrun's own store is at MASTER_ADDR, and rank 0 may be anywhere.
   if (const char* store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
       store && std::string(store) == "True") {
-    if (const std::string why = elsewhere(point); !why.empty())
-      throw std::runtime_error("the ranks cannot meet" + why +
+    if (const std::string reason = elsewhere(point); !reason.empty())
+      throw std::runtime_error("the ranks cannot meet" + reason +
                                ", as torchrun --node-rank 0 --rdzv-backend static does");
   }
   if (point.host == "localhost") return kLoopback;

@@ -2,6 +2,7 @@
 #include <gloo/transport/context.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -4,8 +4,6 @@
 
 namespace ds {
 
-Json read_tokenizer_json(const std::string& path) {
-  return read_json(path);
-}
+Json read_tokenizer_json(const std::string& path) { return read_json(path); }
 
 }  // namespace ds
