@@ -180,7 +180,7 @@ TEST_F(ChatLines, PromptAndCompletion) {
 TEST_F(ChatLines, BadLinesAreNamed) {
   EXPECT_NE(error("chatml", "{").find("a.jsonl line 7: "), std::string::npos);
   EXPECT_NE(error("chatml", "[1]").find("a line must be an object, got array"), std::string::npos);
-  EXPECT_NE(error("chatml", R"({"conversations": []})").find("must have \"messages\""), std::string::npos);
+  EXPECT_NE(error("chatml", R"({"dialog": []})").find("must have \"messages\""), std::string::npos);
   EXPECT_NE(error("chatml", R"({"messages": {}})").find("must be a list of messages, got object"),
             std::string::npos);
   EXPECT_NE(error("chatml", R"({"messages": [1]})").find("must have objects, got integer"),
