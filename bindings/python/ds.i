@@ -24,13 +24,6 @@ Elements = _lowlevel.Elements
 }
 %typemap(ret) ds_status "if (!$result) $result = SWIG_Py_Void();"
 
-// --- texts ----------------------------------------------------------------------------------------------------------
-%typemap(in) const char * {
-  $1 = $input == Py_None ? NULL : (char *)c_text($input, "$1_name");
-  if (!$1 && $input != Py_None) SWIG_fail;
-}
-%typemap(freearg) const char * "";
-
 // --- handles --------------------------------------------------------------------------------------------------------
 %define %ds_handle(type)
 %nodefaultctor type;
@@ -57,6 +50,13 @@ struct type {};
 %ds_handle(ds_engine)
 %ds_handle(ds_work)
 %ds_handle(ds_stream)
+
+// --- texts ----------------------------------------------------------------------------------------------------------
+%typemap(in) const char * {
+  $1 = NULL;
+  if ($input != Py_None && !($1 = (char *)text_argument($input, "$1_name"))) SWIG_fail;
+}
+%typemap(freearg) const char * "";
 
 // --- outputs --------------------------------------------------------------------------------------------------------
 %typemap(in, numinputs=0) int32_t *out (int32_t made = -1) "$1 = &made;"
@@ -136,22 +136,24 @@ struct type {};
 }
 %typemap(freearg) (const int32_t *values, size_t values_count, int32_t *out) { free((void *)$1); free($3); }
 
-%typemap(in) (const ds_tensor *const *inputs, size_t inputs_count) {
-  PyObject *items = PySequence_Fast($input, "a sequence of tensors is needed");
+%typemap(in) (const ds_tensor *const *inputs, size_t inputs_count) (PyObject *items = NULL) {
+  items = items_of($input, "tensors");
   if (!items) SWIG_fail;
-  $2 = (size_t)PySequence_Fast_GET_SIZE(items);
+  $2 = (size_t)PyTuple_GET_SIZE(items);
   const ds_tensor **array = malloc($2 * sizeof *array + 1);
   int good = array != NULL;
   for (size_t i = 0; good && i < $2; ++i) {
     void *tensor = NULL;
-    good = SWIG_IsOK(SWIG_ConvertPtr(PySequence_Fast_GET_ITEM(items, (Py_ssize_t)i), &tensor, $descriptor(ds_tensor *), 0));
+    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GET_ITEM(items, (Py_ssize_t)i), &tensor, $descriptor(ds_tensor *), 0));
     array[i] = tensor;
   }
-  Py_DECREF(items);
   $1 = (ds_tensor **)array;
   if (!good) SWIG_exception_fail(SWIG_TypeError, "a sequence of tensors is needed");
 }
-%typemap(freearg) (const ds_tensor *const *inputs, size_t inputs_count) { free((void *)$1); }
+%typemap(freearg) (const ds_tensor *const *inputs, size_t inputs_count) {
+  free((void *)$1);
+  Py_XDECREF(items$argnum);
+}
 
 // f32 buffers: array.array, memoryview, NumPy.
 %define %ds_floats(type, flags)
@@ -236,10 +238,14 @@ engine left there.";
 %ignore ds_engine_options::init_user_data;
 %ignore ds_engine_options_init;
 %ignore ds_engine_options::struct_size;
+%exception ds_engine_options::set_init {
+  $action
+  if (PyErr_Occurred()) SWIG_fail;
+}
 %nothread ds_engine_options::set_init;
 %nothread ds_engine_options::~ds_engine_options;
-%feature("docstring") ds_engine_options::set_init "Gives initial values: a callable (param, name, first, values), which changes the memoryview of float32. These options
-must live until the engine has started.";
+%feature("docstring") ds_engine_options::set_init "Gives initial values: a callable (param, name, first, values), which changes the memoryview of float32. Once
+only. These options must live until the engine has started.";
 %extend ds_engine_options {
   ds_engine_options() {
     ds_engine_options *made = malloc(sizeof *made);
@@ -247,7 +253,10 @@ must live until the engine has started.";
     return made;
   }
   void set_init(PyObject *callable) {
-    Py_XDECREF((PyObject *)$self->init_user_data);
+    if ($self->init_user_data) { // an engine may have it
+      PyErr_SetString(PyExc_RuntimeError, "these options have an init already");
+      return;
+    }
     $self->init = callable == Py_None ? NULL : call_init;
     $self->init_user_data = callable == Py_None ? NULL : Py_NewRef(callable);
   }
@@ -263,9 +272,7 @@ must live until the engine has started.";
   $2 = $input == Py_None ? NULL : $input;
 }
 %typemap(argout) (ds_log_fn *fn, void *user_data) {
-  Py_XINCREF((PyObject *)$2);
-  Py_XDECREF(log_callable);
-  log_callable = (PyObject *)$2;
+  set_log_callable((PyObject *)$2);
 }
 
 %typemap(in) (ds_run_text_fn *text, void *user_data) {
@@ -391,22 +398,24 @@ must live until the engine has started.";
 %ignore ds_comm_all_to_all;
 
 // --- plans ----------------------------------------------------------------------------------------------------------
-%typemap(in) (const ds_plan *const *plans, size_t count) {
-  PyObject *items = PySequence_Fast($input, "a sequence of plans is needed");
+%typemap(in) (const ds_plan *const *plans, size_t count) (PyObject *items = NULL) {
+  items = items_of($input, "plans");
   if (!items) SWIG_fail;
-  $2 = (size_t)PySequence_Fast_GET_SIZE(items);
+  $2 = (size_t)PyTuple_GET_SIZE(items);
   const ds_plan **array = malloc($2 * sizeof *array + 1);
   int good = array != NULL;
   for (size_t i = 0; good && i < $2; ++i) {
     void *plan = NULL;
-    good = SWIG_IsOK(SWIG_ConvertPtr(PySequence_Fast_GET_ITEM(items, (Py_ssize_t)i), &plan, $descriptor(ds_plan *), 0));
+    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GET_ITEM(items, (Py_ssize_t)i), &plan, $descriptor(ds_plan *), 0));
     array[i] = plan;
   }
-  Py_DECREF(items);
   $1 = (ds_plan **)array;
   if (!good) SWIG_exception_fail(SWIG_TypeError, "a sequence of plans is needed");
 }
-%typemap(freearg) (const ds_plan *const *plans, size_t count) { free((void *)$1); }
+%typemap(freearg) (const ds_plan *const *plans, size_t count) {
+  free((void *)$1);
+  Py_XDECREF(items$argnum);
+}
 
 // ds.h describes these together with the call before them.
 %feature("docstring") ds_backward "The second piece of a step: gradients of the last forward; in delegate mode the end of a micro-step. See forward.";

@@ -73,26 +73,75 @@ static int raised(ds_status status) {
 
 /* ---------------------------------------------------------------- the way into Python */
 
-/* Holds a thread that Python ends at the end of the program: unwinding the library's frames would abort. */
+static int finalizing(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+/* CPython up to 3.13 ends a thread that asks for the interpreter while it ends, by an unwinding that must not
+ * cross the frames of C++ below a callback. The thread stands still here instead, until the process has
+ * ended. */
 static void stand_still(void* none) {
   (void)none;
   for (;;) pause();
 }
 
-/* Whether no callback may enter Python any more. */
-static int python_ends(void) { return !Py_IsInitialized() || _Py_IsFinalizing(); }
-
-/* Every callback's way into Python: calls body with the interpreter's lock. DS_ERROR_USER without it once the
- * program ends. */
-static ds_status in_python(ds_status (*body)(void* call), void* call) {
-  if (python_ends()) return DS_ERROR_USER;
-  ds_status status;
+/* Calls body(data) with the interpreter held: the one way of the library into Python. Returns 0 without a
+ * call when the interpreter has ended or is ending. An exception that an earlier callback of the call around
+ * this one has raised stays the one that counts, and calls of the body do not see it. */
+static int in_python(void (*body)(void*), void* data) {
+  if (!Py_IsInitialized() || (finalizing() && !PyGILState_Check())) return 0;
   pthread_cleanup_push(stand_still, NULL);
   PyGILState_STATE state = PyGILState_Ensure();
-  status = body(call);
+  PyObject *type, *value, *trace, *first_type = raised_type, *first_value = raised_value,
+                                  *first_trace = raised_trace;
+  raised_type = raised_value = raised_trace = NULL;
+  PyErr_Fetch(&type, &value, &trace);
+  body(data);
+  PyErr_Restore(type, value, trace);
+  if (first_type) {
+    type = raised_type, value = raised_value, trace = raised_trace;
+    raised_type = first_type, raised_value = first_value, raised_trace = first_trace;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+  }
   PyGILState_Release(state);
   pthread_cleanup_pop(0);
-  return status;
+  return 1;
+}
+
+/* ---------------------------------------------------------------- texts */
+
+/* A text of Python for a call, as long as the object lives; NULL with an exception set for what is no text,
+ * or has a NUL, where C would cut it. */
+static const char* text_argument(PyObject* object, const char* name) {
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "%s must be a str, got %s", name, Py_TYPE(object)->tp_name);
+    return NULL;
+  }
+  Py_ssize_t size = 0;
+  const char *text = PyUnicode_AsUTF8AndSize(object, &size),
+             *nul = text ? memchr(text, 0, (size_t)size) : NULL;
+  if (text && !nul) return text;
+  PyObject *module, *error, *message;
+  if (text) {
+    message = PyUnicode_FromFormat("%s must have no NUL character, got %R", name, object);
+  } else {
+    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL;
+    PyErr_Clear();
+    message = PyUnicode_FromFormat("%s must be a text of Unicode characters, got %A", name, object);
+  }
+  module = message ? PyImport_ImportModule("libds.errors") : NULL;
+  error = module ? PyObject_CallMethod(module, "refuse", "O", message) : NULL;
+  if (error) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  Py_XDECREF(error);
+  Py_XDECREF(module);
+  Py_XDECREF(message);
+  return NULL;
 }
 
 /* ---------------------------------------------------------------- DLPack */
@@ -147,15 +196,13 @@ typedef struct HeldBuffer {
   int64_t shape[kMaxDims], strides[kMaxDims];
 } HeldBuffer;
 
-static ds_status python_release_buffer(void* context) {
-  PyBuffer_Release(&((HeldBuffer*)context)->view);
-  free(context);
-  return DS_OK;
+static void release_view(void* view) {
+  PyBuffer_Release(view);
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(NULL);
 }
-
-/* At the end of the program the buffer ends with its owner. */
 static void release_buffer(DLManagedTensorVersioned* self) {
-  in_python(python_release_buffer, self->context);
+  HeldBuffer* held = self->context;
+  if (in_python(release_view, &held->view)) free(held); /* else the buffer's owner has ended, or is ending */
 }
 
 /* A tensor over the memory of a buffer. dtype: DS_DTYPE_NONE, that of the format; or DS_DTYPE_BF16 over
@@ -300,7 +347,8 @@ static void free_elements(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-/* Sets the memory. Returns -1 with an exception set. */
+/* Sets the memory, in place of what was there. Returns -1 with an exception set, also where buffers show what
+ * is there. */
 static int set_elements(Elements* self, ds_tensor* tensor) {
   ds_dtype dtype = DS_DTYPE_NONE;
   int64_t dims[kMaxDims], strides[kMaxDims];
@@ -312,16 +360,18 @@ static int set_elements(Elements* self, ds_tensor* tensor) {
                  device);
     return -1;
   }
+  DLManagedTensorVersioned* managed = NULL;
+  if (raised(ds_tensor_to_dlpack(tensor, NULL, &managed))) return -1;
   if (self->exports > 0) {
-    PyErr_Format(PyExc_BufferError, "the tensor cannot be set anew: %zd buffers show its memory",
+    if (managed->deleter) managed->deleter(managed);
+    PyErr_Format(PyExc_BufferError, "the tensor cannot be made anew: %zd buffers show its memory",
                  self->exports);
     return -1;
   }
-  DLManagedTensorVersioned* managed = NULL;
-  if (raised(ds_tensor_to_dlpack(tensor, NULL, &managed))) return -1;
-  drop_elements(self);
-  self->closing = 0;
+  DLManagedTensorVersioned* old =
+      self->managed; /* its end may run other code, which must see a whole tensor */
   self->managed = managed;
+  self->closing = 0;
   self->ndim = (int)count;
   self->dtype = dtype;
   self->readonly = (managed->flags & kReadOnly) != 0;
@@ -331,6 +381,7 @@ static int set_elements(Elements* self, ds_tensor* tensor) {
     self->strides[i] = (Py_ssize_t)strides[i] * kDtypes[dtype].size;
     self->size *= (Py_ssize_t)dims[i];
   }
+  if (old && old->deleter) old->deleter(old);
   return 0;
 }
 
@@ -483,15 +534,22 @@ static PyObject* dims_list(const int64_t* dims, size_t count) {
   return out;
 }
 
+/* The items of a sequence, held and unchangeable: code that runs meanwhile may change the sequence itself. */
+static PyObject* items_of(PyObject* sequence, const char* what) {
+  if (PySequence_Check(sequence) || PyIter_Check(sequence)) return PySequence_Tuple(sequence);
+  PyErr_Format(PyExc_TypeError, "a sequence of %s is needed", what);
+  return NULL;
+}
+
 /* Integers of a sequence as an array of element_size 4 or 8, which the caller frees; NULL with an exception
  * set. */
 static void* int_array(PyObject* object, size_t element_size, size_t* count) {
-  PyObject* items = PySequence_Fast(object, "a sequence of integers is needed");
+  PyObject* items = items_of(object, "integers");
   if (!items) return NULL;
-  *count = (size_t)PySequence_Fast_GET_SIZE(items);
+  *count = (size_t)PyTuple_GET_SIZE(items);
   char* out = malloc(*count * element_size + 1);
   for (size_t i = 0; out && i < *count && !PyErr_Occurred(); ++i) {
-    PyObject* number = PyNumber_Index(PySequence_Fast_GET_ITEM(items, (Py_ssize_t)i));
+    PyObject* number = PyNumber_Index(PyTuple_GET_ITEM(items, (Py_ssize_t)i));
     int64_t wide = number ? PyLong_AsLongLong(number) : -1;
     int32_t narrow = (int32_t)wide;
     Py_XDECREF(number);
@@ -507,45 +565,28 @@ static void* int_array(PyObject* object, size_t element_size, size_t* count) {
   return NULL;
 }
 
-/* A text for C, which lives as long as its object; NULL with an exception set. A NUL would cut it. */
-static const char* c_text(PyObject* object, const char* name) {
-  if (!PyUnicode_Check(object)) {
-    PyErr_Format(PyExc_TypeError, "%s must be a str, got %s", name, Py_TYPE(object)->tp_name);
-    return NULL;
-  }
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
-  if (text && strlen(text) != (size_t)size) {
-    PyErr_Format(PyExc_ValueError, "%s must have no NUL character, got %R", name, object);
-    return NULL;
-  }
-  return text;
-}
-
 /* ---------------------------------------------------------------- callbacks */
 
-/* A buffer of Python over a copy of `bytes` bytes: what a callback gets, so that nothing it keeps can dangle.
- */
-typedef struct Lent {
-  PyObject *bytes, *view;
-  Py_buffer held; /* bytes cannot be resized while it is held */
-} Lent;
+/* A copy of elements that a callback gets, so that nothing it keeps can dangle. `held` keeps its size until
+ * the copy has ended: a callback that resizes it gets a BufferError. */
+typedef struct Copy {
+  PyObject* typed; /* what the callback gets; NULL: with an exception set */
+  Py_buffer held;
+} Copy;
 
-static void end_lent(Lent* lent) {
-  if (lent->held.obj) PyBuffer_Release(&lent->held);
-  Py_CLEAR(lent->view);
-  Py_CLEAR(lent->bytes);
-}
-
-/* -1 with an exception set; end_lent is to follow in any case. */
-static int lend(Lent* lent, const void* data, size_t bytes, const char* format) {
-  memset(lent, 0, sizeof *lent);
-  lent->bytes = PyByteArray_FromStringAndSize(data, (Py_ssize_t)bytes);
-  if (!lent->bytes || PyObject_GetBuffer(lent->bytes, &lent->held, PyBUF_SIMPLE) < 0) return -1;
-  PyObject* view = PyMemoryView_FromObject(lent->bytes);
-  if (view) lent->view = PyObject_CallMethod(view, "cast", "s", format);
+static void make_copy(Copy* copy, const void* data, size_t bytes, const char* format) {
+  *copy = (Copy){NULL, {.obj = NULL}};
+  PyObject* array = PyByteArray_FromStringAndSize(data, (Py_ssize_t)bytes);
+  PyObject* view = array ? PyMemoryView_FromObject(array) : NULL;
+  if (view && PyObject_GetBuffer(array, &copy->held, PyBUF_WRITABLE) == 0)
+    copy->typed = PyObject_CallMethod(view, "cast", "s", format);
   Py_XDECREF(view);
-  return lent->view ? 0 : -1;
+  Py_XDECREF(array);
+}
+static void end_copy(Copy* copy, void* data) {
+  if (data) memcpy(data, copy->held.buf, (size_t)copy->held.len);
+  if (copy->held.obj) PyBuffer_Release(&copy->held);
+  Py_XDECREF(copy->typed);
 }
 
 /* Ends a callback: 1 when it has returned without an exception. */
@@ -556,33 +597,29 @@ static int returned(PyObject* result) {
 }
 
 typedef struct InitCall {
-  int32_t param;
+  PyObject* fn;
+  int param;
   const char* name;
-  int64_t first;
+  long long first;
   float* data;
   size_t count;
-  PyObject* fn;
+  int good;
 } InitCall;
-
-static ds_status python_init(void* argument) {
-  InitCall* call = argument;
-  size_t bytes = call->count * sizeof *call->data;
-  Lent values;
-  PyObject *fn = Py_NewRef(call->fn), *result = NULL;
-  if (lend(&values, call->data, bytes, "f") == 0)
-    result =
-        PyObject_CallFunction(fn, "isLO", (int)call->param, call->name, (long long)call->first, values.view);
-  int good = returned(result);
-  if (good) memcpy(call->data, values.held.buf, bytes);
-  end_lent(&values);
+static void run_init(void* data) {
+  InitCall* call = data;
+  Copy values;
+  PyObject* fn = Py_NewRef(call->fn);
+  make_copy(&values, call->data, call->count * sizeof *call->data, "f");
+  call->good = returned(
+      values.typed ? PyObject_CallFunction(fn, "isLO", call->param, call->name, call->first, values.typed)
+                   : NULL);
+  end_copy(&values, call->good ? call->data : NULL);
   Py_DECREF(fn);
-  return good ? DS_OK : DS_ERROR_USER;
 }
-
 static ds_status call_init(int32_t param, const char* name, int64_t first, float* data, size_t count,
                            void* user_data) {
-  InitCall call = {param, name, first, data, count, user_data};
-  return in_python(python_init, &call);
+  InitCall call = {user_data, param, name, first, data, count, 0};
+  return in_python(run_init, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
 /* Callables of ds_run_train; NULL: none. */
@@ -593,103 +630,96 @@ typedef struct RunCallbacks {
 typedef struct ProgressCall {
   const ds_run_progress* now;
   PyObject* fn;
+  ds_status status;
 } ProgressCall;
-
-static ds_status python_progress(void* argument) {
-  const ds_run_progress* now = ((ProgressCall*)argument)->now;
-  PyObject* fn = ((ProgressCall*)argument)->fn;
+static void run_progress(void* data) {
+  ProgressCall* call = data;
+  const ds_run_progress* now = call->now;
+  call->status = DS_OK;
   if (PyErr_CheckSignals() < 0) { /* Control-C ends the run here, after a checkpoint */
     keep_exception();
-    return DS_ERROR_USER;
+    call->status = DS_ERROR_USER;
+  } else if (call->fn) {
+    PyObject* result =
+        PyObject_CallFunction(call->fn, "LLLddddddd", (long long)now->step, (long long)now->steps,
+                              (long long)now->samples, now->loss, now->heldout_loss, now->grad_norm, now->lr,
+                              now->tokens_per_second, now->loss_scale, *now->next_lr);
+    if (result == Py_False) call->status = DS_ERROR_USER;
+    if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
+      double rate = PyFloat_AsDouble(result);
+      if (PyErr_Occurred())
+        Py_CLEAR(result);
+      else
+        *now->next_lr = rate;
+    }
+    if (!returned(result)) call->status = DS_ERROR_USER;
   }
-  if (!fn) return DS_OK;
-  PyObject* result = PyObject_CallFunction(
-      fn, "LLLddddddd", (long long)now->step, (long long)now->steps, (long long)now->samples, now->loss,
-      now->heldout_loss, now->grad_norm, now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
-  int stopped = result == Py_False;
-  if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
-    double rate = PyFloat_AsDouble(result);
-    if (PyErr_Occurred())
-      Py_CLEAR(result);
-    else
-      *now->next_lr = rate;
-  }
-  return returned(result) && !stopped ? DS_OK : DS_ERROR_USER;
 }
-
 static ds_status call_progress(const ds_run_progress* now, void* user_data) {
-  ProgressCall call = {now, ((RunCallbacks*)user_data)->progress};
-  return in_python(python_progress, &call);
+  ProgressCall call = {now, ((RunCallbacks*)user_data)->progress, DS_ERROR_USER};
+  in_python(run_progress, &call);
+  return call.status;
 }
 
 typedef struct BatchCall {
-  int64_t step;
-  int32_t micro_step, *tokens, *targets;
-  size_t count;
   PyObject* fn;
+  long long step;
+  int micro_step;
+  int32_t *tokens, *targets;
+  size_t bytes;
+  int good;
 } BatchCall;
-
-static ds_status python_batch(void* argument) {
-  BatchCall* call = argument;
-  size_t bytes = call->count * sizeof *call->tokens;
-  Lent tokens, targets = {0};
-  PyObject* result = NULL;
-  if (lend(&tokens, call->tokens, bytes, "i") == 0 && lend(&targets, call->targets, bytes, "i") == 0)
-    result = PyObject_CallFunction(call->fn, "LiOO", (long long)call->step, (int)call->micro_step,
-                                   tokens.view, targets.view);
-  int good = returned(result);
-  if (good) {
-    memcpy(call->tokens, tokens.held.buf, bytes);
-    memcpy(call->targets, targets.held.buf, bytes);
-  }
-  end_lent(&tokens);
-  end_lent(&targets);
-  return good ? DS_OK : DS_ERROR_USER;
+static void run_batch(void* data) {
+  BatchCall* call = data;
+  Copy tokens, targets = {NULL, {.obj = NULL}};
+  make_copy(&tokens, call->tokens, call->bytes, "i");
+  if (tokens.typed) make_copy(&targets, call->targets, call->bytes, "i");
+  call->good = returned(targets.typed ? PyObject_CallFunction(call->fn, "LiOO", call->step, call->micro_step,
+                                                              tokens.typed, targets.typed)
+                                      : NULL);
+  end_copy(&tokens, call->good ? call->tokens : NULL);
+  end_copy(&targets, call->good ? call->targets : NULL);
 }
-
 static ds_status call_batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
                             size_t tokens_count, void* user_data) {
-  BatchCall call = {step, micro_step, tokens, targets, tokens_count, ((RunCallbacks*)user_data)->batch};
-  return in_python(python_batch, &call);
+  BatchCall call = {((RunCallbacks*)user_data)->batch, step, micro_step, tokens, targets,
+                    tokens_count * sizeof *tokens,     0};
+  return in_python(run_batch, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
 typedef struct TextCall {
-  ds_log_level level;
-  const char* text;
   PyObject* fn;
+  const char* text;
+  int level;
 } TextCall;
-
-static ds_status python_text(void* argument) {
-  TextCall* call = argument;
-  if (!raised_type) returned(PyObject_CallFunction(call->fn, "s", call->text));
-  return DS_OK;
+static void run_text(void* data) {
+  TextCall* call = data;
+  returned(PyObject_CallFunction(call->fn, "s", call->text));
 }
-
 static void call_text(const char* part, void* user_data) {
-  TextCall call = {.text = part, .fn = user_data};
-  in_python(python_text, &call);
+  TextCall call = {user_data, part, 0};
+  if (!raised_type) in_python(run_text, &call);
 }
 
-/* Read and set under the interpreter's lock: a callable may set another one, or none, while it is called. */
-static PyObject* log_callable;
-
-static ds_status python_log(void* argument) {
-  TextCall* call = argument;
-  if (!log_callable) return DS_OK;
-  PyObject *type, *value, *trace, *fn = Py_NewRef(log_callable);
-  PyErr_Fetch(&type, &value, &trace);
-  PyObject* result = PyObject_CallFunction(fn, "is", (int)call->level, call->text);
-  if (!result) PyErr_WriteUnraisable(fn);
+static PyObject*
+    log_callable; /* read and set with the interpreter held: a line may come while another thread sets it */
+static void run_log(void* data) {
+  TextCall* call = data;
+  PyObject* fn = Py_XNewRef(log_callable); /* it may set another one */
+  PyObject* result = fn ? PyObject_CallFunction(fn, "is", call->level, call->text) : NULL;
+  if (fn && !result) PyErr_WriteUnraisable(fn);
   Py_XDECREF(result);
-  Py_DECREF(fn);
-  PyErr_Restore(type, value, trace);
-  return DS_OK;
+  Py_XDECREF(fn);
 }
-
 static void call_log(ds_log_level level, const char* line, void* user_data) {
   (void)user_data;
-  TextCall call = {.level = level, .text = line};
-  in_python(python_log, &call);
+  TextCall call = {NULL, line, (int)level};
+  in_python(run_log, &call);
+}
+static void set_log_callable(PyObject* fn) {
+  PyObject* old = log_callable;
+  log_callable = Py_XNewRef(fn);
+  Py_XDECREF(old);
 }
 
 /* ---------------------------------------------------------------- custom operations */
@@ -701,16 +731,14 @@ typedef struct CustomOp {
   size_t inputs, outputs;
 } CustomOp;
 
-static ds_status python_free_custom(void* user_data) {
-  CustomOp* op = user_data;
+static void drop_callables(void* data) {
+  CustomOp* op = data;
   Py_XDECREF(op->forward);
   Py_XDECREF(op->backward);
-  free(op);
-  return DS_OK;
 }
-
-/* At the end of the program the callables end with the interpreter. */
-static void free_custom(void* user_data) { in_python(python_free_custom, user_data); }
+static void free_custom(void* user_data) {
+  if (in_python(drop_callables, user_data)) free(user_data); /* else the callables end with the interpreter */
+}
 
 static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   PyObject* list = PyList_New((Py_ssize_t)count);
@@ -722,42 +750,51 @@ static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   return list;
 }
 
-typedef struct TensorsCall {
-  const CustomOp* op;
-  const ds_tensor *const *inputs, *const *outputs, *const *output_grads, *const *input_grads;
-} TensorsCall;
-
-static ds_status call_custom(PyObject* fn, PyObject* lists) {
-  int good = returned(lists ? PyObject_CallObject(fn, lists) : NULL);
-  Py_XDECREF(lists);
-  return good ? DS_OK : DS_ERROR_USER;
+/* The tensors of a call belong to the engine until it returns; a handle that Python keeps is empty from then
+ * on. */
+static void end_lists(PyObject* lists) {
+  for (Py_ssize_t k = 0; lists && k < PyTuple_GET_SIZE(lists); ++k) {
+    PyObject* list = PyTuple_GET_ITEM(lists, k);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(list); ++i) {
+      SwigPyObject* handle = SWIG_Python_GetSwigThis(PyTuple_GET_ITEM(list, i));
+      if (handle) handle->ptr = NULL;
+    }
+  }
 }
 
-static ds_status python_forward(void* argument) {
-  TensorsCall* call = argument;
-  return call_custom(call->op->forward, Py_BuildValue("(NN)", borrowed_list(call->inputs, call->op->inputs),
-                                                      borrowed_list(call->outputs, call->op->outputs)));
+typedef struct OpCall {
+  CustomOp* op;
+  const ds_tensor* const* parts[4];
+  int count, good; /* parts: inputs and outputs, and for the backward their gradients */
+} OpCall;
+static void run_custom(void* data) {
+  OpCall* call = data;
+  const size_t sizes[] = {call->op->inputs, call->op->outputs, call->op->outputs, call->op->inputs};
+  PyObject *mine = PyTuple_New(call->count), *theirs = PyTuple_New(call->count);
+  int good = mine && theirs;
+  for (int k = 0; k < call->count && good; ++k) {
+    PyObject *list = borrowed_list(call->parts[k], sizes[k]), *kept = list ? PyList_AsTuple(list) : NULL;
+    good = kept != NULL;
+    if (list) PyTuple_SET_ITEM(theirs, k, list);
+    PyTuple_SET_ITEM(mine, k, kept ? kept : PyTuple_New(0));
+  }
+  PyObject* fn = call->count == 2 ? call->op->forward : call->op->backward;
+  call->good = returned(good ? PyObject_CallObject(fn, theirs) : NULL);
+  if (good) end_lists(mine);
+  Py_XDECREF(theirs);
+  Py_XDECREF(mine);
 }
 
 static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
-  TensorsCall call = {.op = user_data, .inputs = inputs, .outputs = (const ds_tensor* const*)outputs};
-  return in_python(python_forward, &call);
-}
-
-static ds_status python_backward(void* argument) {
-  TensorsCall* call = argument;
-  const CustomOp* op = call->op;
-  return call_custom(op->backward, Py_BuildValue("(NNNN)", borrowed_list(call->inputs, op->inputs),
-                                                 borrowed_list(call->outputs, op->outputs),
-                                                 borrowed_list(call->output_grads, op->outputs),
-                                                 borrowed_list(call->input_grads, op->inputs)));
+  OpCall call = {user_data, {inputs, (const ds_tensor* const*)outputs}, 2, 0};
+  return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
 static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
                                const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
                                void* user_data) {
-  TensorsCall call = {user_data, inputs, outputs, output_grads, (const ds_tensor* const*)input_grads};
-  return in_python(python_backward, &call);
+  OpCall call = {user_data, {inputs, outputs, output_grads, (const ds_tensor* const*)input_grads}, 4, 0};
+  return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
 /* The tensors that one operation may have. */

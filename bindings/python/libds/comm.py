@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from typing import Any, Iterable, Sequence
 
 from . import errors, lowlevel
@@ -73,6 +75,40 @@ class Work(Handle):
         return f"Work({self._name}, {'closed' if self.closed else 'done' if self.done else 'running'})"
 
 
+def _joined(url: str, options: Any) -> Any:
+    """The handle of a group that is joined by a thread of its own where this one hears Control-C and joining may take long.
+
+    A thread that is left behind leaves the group as soon as it has joined it, or gives up after the time to join.
+    """
+    waits = isinstance(url, str) and url.partition("://")[0] in ("threads", "shm", "gloo", "env") and not any(
+        name.startswith(("OMPI_", "PMI_", "PMIX_")) for name in os.environ)  # MPI wants its calls from one thread
+    if not waits or threading.current_thread() is not threading.main_thread():
+        return lowlevel.comm_create(url, options)
+    made: list[Any] = []
+    failed: list[BaseException] = []
+    left = threading.Event()
+
+    def join() -> None:
+        try:
+            raw = lowlevel.comm_create(url, options)
+            if not left.is_set():
+                made.append(raw)
+        except BaseException as error:  # pylint: disable=broad-exception-caught
+            failed.append(error)
+
+    thread = threading.Thread(target=join, name="libds-join", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        left.set()
+        made.clear()
+        raise
+    if failed:
+        raise failed.pop()
+    return made.pop()
+
+
 class Comm(Handle):
     """A group of ranks, which this process or thread joins.
 
@@ -96,10 +132,11 @@ class Comm(Handle):
         options = lowlevel.comm_options()
         options.rank, options.size = rank, size
         options.timeout_ms, options.join_ms = round(timeout * 1000), round(join_timeout * 1000)
-        self._start(lowlevel.comm_create(url, options))
+        self._start(_joined(url, options))
 
     def _start(self, raw: Any, parent: Comm | None = None) -> None:
         self._loans: dict[Any, Any] = parent._loans if parent else {}  # buffers of what was started, by its Work
+        raw.kept = self._loans  # for calls that another thread is in when this object is closed
         self._open(raw, parent._lock if parent else None)
 
     @property

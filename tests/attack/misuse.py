@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Misuses the Python package in random ways, each try in a process of its own.
+
+usage: misuse.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
+
+A try draws a few misuses: callbacks that close, raise, resize, re-enter, fork or set each other, threads that close or
+use one object at once, tensors made anew below their views, texts that C cannot have. After each of them the same
+process makes a small engine and trains a step, which must have the loss that it had before any misuse. Some tries end
+while a daemon thread is inside a call. A try must end by itself, without a signal and in time.
+"""
+import argparse
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+SLOWEST = 120  # seconds of one try
+PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # the package is built for it
+
+WORKER = r'''
+import array, contextlib, gc, io, os, random, sys, tempfile, threading, time
+import libds
+from libds import ops
+
+dice = random.Random(int(sys.argv[1]))
+FOLDER = tempfile.TemporaryDirectory(prefix="libds-misuse-")
+MODEL = {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256, "positions": 32}
+CONFIG = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32}, "model": MODEL,
+          "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}}
+HOST = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "zero_optimization": {"stage": 3}}
+TOKENS = libds.tensor([i % 250 for i in range(32)])
+
+
+def engine(**options):
+    return libds.Engine({**CONFIG, **options}, threads=1)
+
+
+def host(**options):
+    made = libds.DelegateEngine(HOST, threads=1, **options)
+    for number in range(3):
+        made.add_param(f"w{number}", [50])
+    return made
+
+
+def step():
+    with engine() as one:
+        return one.train_batch(TOKENS, TOKENS)
+
+
+def run(batch, steps=3, progress=False):
+    libds.train({**CONFIG, "run": {"sequence": 32, "steps": steps, "dir": tempfile.mkdtemp(dir=FOLDER.name), "sample_tokens": 0}},
+                batch=batch, progress=progress)
+
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def resize(view):
+    owner = view.obj
+    view.release()
+    owner.extend(b"x" * 10000) if dice.random() < 0.5 else owner.clear()
+
+
+def deed(target, views=()):
+    """What a callback does that it should not: a callable."""
+    methods = [name for name in dir(type(target)) if not name.startswith("_") and name not in ("join", "trace")]
+    name = dice.choice(methods)
+
+    def enter():
+        with contextlib.suppress(Exception):
+            value = getattr(target, name)
+            if callable(value):
+                value()
+
+    def thread():
+        one = threading.Thread(target=target.close)
+        one.start()
+        one.join(0.05)
+
+    return dice.choice([target.close, enter, thread, fork, gc.collect, lambda: 1 / 0, lambda: sys.exit(3), step,
+                        lambda: libds.set_log(None), lambda: [resize(view) for view in views],
+                        lambda: [view.release() for view in views]])
+
+
+def init():
+    made = []
+    made.append(host(init=lambda name, first, values: deed(made[0], [values])()))
+    made[0].start()
+
+
+def batches():
+    other = engine()
+    run(lambda number, micro, tokens, targets: deed(other, [tokens, targets])())
+
+
+def progress():
+    other = engine()
+    run(None if dice.random() < 0.2 else lambda *_: None, progress=lambda now: deed(other)())
+
+
+def log():
+    other = engine()
+
+    class Log:
+        def __call__(self, level, line):
+            libds.set_log(dice.choice([None, lambda level, line: None]))
+            gc.collect()
+            deed(other)()
+
+    libds.set_log(Log())
+    engine(zzz=1)
+
+
+def custom():
+    graph = libds.Graph("custom", rows=4)
+    x, w = graph.input("x", "f32", [None, 3]), graph.param("w", [3, 3], "normal", 0.1)
+    made, kept = [], []
+
+    def forward(inputs, outputs):
+        kept.extend(inputs + outputs)
+        deed(dice.choice([made[0], graph, inputs[0], outputs[0]]))()
+
+    y = graph.custom_op("mine", [ops.linear(graph, x, w)], [(None, [None, 3])], forward)
+    graph.output("loss", ops.mse(graph, y, x))
+    made.append(libds.Engine({**HOST, "train_micro_batch_size_per_gpu": 4}, graph, threads=1))
+    for one in (lambda: made[0].eval_batch(libds.zeros([4, 3])), lambda: kept[0].tolist(), lambda: memoryview(kept[-1])):
+        with contextlib.suppress(Exception):
+            one()
+
+
+def views():
+    source = bytearray(4000)
+    tensor = libds.Tensor(memoryview(source).cast("f"))
+    shown = [memoryview(tensor), tensor.__dlpack__()]
+    for _ in range(4):
+        with contextlib.suppress(BufferError, libds.Error):
+            dice.choice([lambda: tensor.__init__(array.array("f", [1.0] * dice.randrange(9))), tensor.close, source.clear,
+                         lambda: shown[0].tolist(), lambda: shown.pop(), gc.collect, lambda: libds.Tensor(shown[-1])])()
+    outlived = host()
+    outlived.start()
+    grad = memoryview(outlived.grad_view("w1"))
+    outlived.close()
+    del outlived
+    gc.collect()
+    grad[0] = 1.0
+
+
+def threads():
+    one = engine()
+
+    def use():
+        for _ in range(4):
+            with contextlib.suppress(libds.Error):
+                dice.choice([lambda: one.train_batch(TOKENS, TOKENS), lambda: one.read(0), lambda: one.last_step, one.close, gc.collect,
+                             lambda: one.save(FOLDER.name), lambda: one.plan()])()
+
+    several = [threading.Thread(target=use) for _ in range(3)]
+    for thread in several:
+        thread.start()
+    for thread in several:
+        thread.join()
+
+
+def texts():
+    bad = dice.choice(["a\0b", "\0", "\udcff", "x" * 100000])
+    one = engine()
+    dice.choice([lambda: one.save(FOLDER.name + bad), lambda: one.load(bad), lambda: one[bad], lambda: one.read(bad), lambda: libds.Graph(bad, 4),
+                 lambda: libds.Comm(bad), lambda: libds.generate(bad, "x"), lambda: libds.Graph.parse(bad), lambda: one.save_model(bad + "\0")])()
+
+
+def numbers():
+    dims = []
+
+    class Number:
+        def __index__(self):
+            dice.choice([dims.clear, gc.collect, lambda: 1 / 0, lambda: dims.extend([self] * 9)])()
+            return 3
+
+    dims += [Number() for _ in range(5)]
+    libds.lowlevel.graph_param(libds.lowlevel.graph_create("g", 1), "w", dims, "zeros", 0.0)
+
+
+def collectives():
+    comm = libds.Comm("self")
+    data = array.array("f", [1.0] * 1000)
+    work = comm.all_reduce(data, start=True)
+    for _ in range(4):
+        with contextlib.suppress(BufferError, libds.Error):
+            dice.choice([comm.close, work.close, work.wait, lambda: data.append(1.0), gc.collect, fork])()
+
+
+MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives]
+right = step()
+for _ in range(dice.randint(2, 4)):
+    misuse = dice.choice(MISUSES)
+    print(misuse.__name__, flush=True)
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            misuse()
+        except (Exception, SystemExit) as error:
+            print("  ", type(error).__name__, str(error)[:100], flush=True)
+        libds.set_log(None)
+    loss = step()
+    assert loss == right, f"after {misuse.__name__} the loss is {loss}, not {right}"
+if dice.random() < 0.5:
+    print("ends within a call", flush=True)
+    inside = threading.Event()
+    wait = dice.choice([0, 0.001, 1])
+    threading.Thread(target=run, args=[lambda *_: (inside.set(), time.sleep(wait)), 1000000], daemon=True).start()
+    inside.wait(30)
+    time.sleep(dice.random() / 10)
+print("end", flush=True)
+'''
+
+
+def attempt(package, seed):
+    """What is wrong with the try; an empty text for a good one."""
+    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run([PYTHON, "-X", "faulthandler", "-c", WORKER, str(seed)], capture_output=True, text=True,
+                              timeout=SLOWEST, env=environment, check=False)
+    except subprocess.TimeoutExpired as late:
+        return f"no end within {SLOWEST} s: {(late.stdout or b'').decode()[-1500:]}"
+    if done.returncode == 0 and done.stdout.endswith("end\n"):
+        return ""
+    return f"return code {done.returncode}: {done.stdout[-1500:]}{done.stderr[-3000:]}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("tries", type=int, nargs="?", default=100)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--only", type=int)
+    args = parser.parse_args()
+    package = args.build / "python"
+    if not list((package / "libds").glob("_lowlevel*.so")):
+        print("skipped: this build has no Python package")
+        return 77
+    seed = args.seed if args.seed is not None else 1 if args.short else random.randrange(1 << 30)
+    tries = [args.only] if args.only is not None else range(6 if args.short else args.tries)
+    print(f"seed {seed}", flush=True)
+    failed = 0
+    for number in tries:
+        wrong = attempt(package, seed * 100000 + number)
+        if wrong:
+            failed += 1
+            print(f"try {number} failed (misuse.py BUILD --seed {seed} --only {number}): {wrong}", flush=True)
+    print(f"{len(tries)} tries, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
