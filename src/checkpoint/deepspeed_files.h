@@ -81,7 +81,7 @@ class DeepSpeedSource : public StateSource {
   bool with_states() const { return parts_ == SourceParts::all; }
   // Kinds of state beside the master, in the order of optimizers' rows.
   void set_kinds(const std::set<std::string>& states);
-  // What the module file says of the run; with states, the rest of it goes to the client's state.
+  // Reads the run's numbers from the module file; with states, the rest of it goes to the client's state.
   void take_module(TorchFile& file);
   // Second names of the module that this file has, and its buffers where states are not wanted.
   void take_buffers(size_t file);

@@ -42,14 +42,6 @@ void for_each_element(const std::string& path, const volatile int32_t* stop, con
   }
 }
 
-// The beginning of a file.
-std::string beginning(const std::string& path) {
-  File file(path, File::Mode::read);
-  std::string head(static_cast<size_t>(std::min<int64_t>(file.size(), kContentHead)), '\0');
-  file.read(head.data(), head.size(), 0);
-  return head;
-}
-
 bool is_list(std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   const size_t first = head.find_first_not_of(" \t\r\n");
@@ -60,7 +52,7 @@ bool is_list(std::string_view head) {
 void for_each_line(const JsonlOptions& options, const OnLine& on_line) {
   std::string line;
   for (const DataFile& found : find_data_files(options.paths, options.stop, ".jsonl")) {
-    const std::string head = beginning(found.path);
+    const std::string head = head_of(found.path);
     if (is_list(head)) {
       for_each_element(found.path, options.stop, on_line);
       continue;

@@ -9,21 +9,18 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/ascii.h"
+
 namespace ds {
 namespace {
 
 constexpr int64_t kMostAdapter = 1 << 20;
 
-// The beginning of a file; "" as well when it cannot be read.
-std::string head_of(const std::string& path, bool* readable) {
+// What kind of file it is; "" where it cannot be read.
+std::string kind_of(const std::string& path, Wanted wanted) {
   try {
-    File file(path, File::Mode::read);
-    std::string head(static_cast<size_t>(std::min<int64_t>(file.size(), kContentHead)), '\0');
-    file.read(head.data(), head.size(), 0);
-    *readable = true;
-    return head;
+    return content_kind(head_of(path), wanted);
   } catch (const Error&) {
-    *readable = false;
     return "";
   }
 }
@@ -31,8 +28,7 @@ std::string head_of(const std::string& path, bool* readable) {
 // "owner/name" or "name" as the hub has them.
 bool is_hub_name(std::string_view name) {
   auto of_name = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == '/';
+    return is_ascii_letter(c) || is_ascii_digit(c) || c == '-' || c == '_' || c == '.' || c == '/';
   };
   bool plain = !name.empty() && std::all_of(name.begin(), name.end(), of_name);
   bool edges = plain && name.front() != '.' && name.front() != '/' && name.back() != '/';
@@ -113,11 +109,16 @@ std::string content_hint(const std::string& path) {
 
 }  // namespace
 
+std::string head_of(const std::string& path) {
+  File file(path, File::Mode::read);
+  std::string head(static_cast<size_t>(std::min<int64_t>(file.size(), kContentHead)), '\0');
+  file.read(head.data(), head.size(), 0);
+  return head;
+}
+
 void raise_fault(const std::string& path, const Error& fault, Wanted wanted) {
   if (fault.status() == DS_ERROR_IO || fault.status() == DS_ERROR_NOT_FOUND) throw fault;
-  bool readable = false;
-  const std::string head = head_of(path, &readable);
-  const std::string kind = readable ? content_kind(head, wanted) : "";
+  const std::string kind = kind_of(path, wanted);
   if (!kind.empty()) raise(DS_ERROR_CORRUPT, "{}: is {}", path, kind);
   ds_status status = fault.status() == DS_ERROR_UNSUPPORTED ? DS_ERROR_UNSUPPORTED : DS_ERROR_CORRUPT;
   const std::string_view message = fault.what();
@@ -147,9 +148,8 @@ std::string folder_hint(const std::string& path) {
   const fs::file_status status = fs::status(path, code);
   if (!fs::exists(status)) return absent_hint(path);
   if (fs::is_directory(status)) return content_hint(path);
-  bool readable = false;
-  const std::string kind = content_kind(head_of(path, &readable), Wanted::text);
-  return readable && !kind.empty() ? "; it is " + kind : "; it is a file: give the folder that it is in";
+  const std::string kind = kind_of(path, Wanted::text);
+  return !kind.empty() ? "; it is " + kind : "; it is a file: give the folder that it is in";
 }
 
 }  // namespace ds

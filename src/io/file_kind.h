@@ -11,6 +11,9 @@ namespace ds {
 
 // What people give in place of a file or folder that is wanted. None of these throws anything but Error.
 
+// The first bytes of a file, as many as content_kind() looks at.
+std::string head_of(const std::string& path);
+
 // For a reader that `fault` kept from reading the file: when the file is something else, DS_ERROR_CORRUPT
 // that says what, and what to do; else the fault, with the file's name before it unless it begins with that.
 // DS_ERROR_IO and DS_ERROR_NOT_FOUND go on as they are.

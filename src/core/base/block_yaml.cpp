@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
@@ -159,8 +160,7 @@ class YamlReader {
   }
 
   static Json plain(std::string_view text) {
-    std::string word(text);
-    for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const std::string word = ascii_lower(text);
     auto is = [&](const auto& words) { return std::find(words.begin(), words.end(), word) != words.end(); };
     if (is(std::array{"null", "~"})) return {};
     if (is(std::array{"true", "yes", "on"})) return Json(true);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/base/ascii.h"
 #include "core/base/bytes_text.h"
 #include "core/base/utf8.h"
 
@@ -51,12 +52,6 @@ constexpr std::array<Magic, 14> kMagics{{
     {"%PDF-", "a PDF", ""},
     {"SQLite format 3", "a database of SQLite", ""},
 }};
-
-std::string lower_head(std::string_view text, size_t most) {
-  std::string out(text.substr(0, most));
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
-}
 
 bool is_safetensors(std::string_view head) {
   return head.size() > 9 && head[8] == '{' && head.substr(5, 3) == std::string_view("\0\0\0", 3);
@@ -130,7 +125,7 @@ std::string content_kind(std::string_view head, Wanted wanted) {
   std::string_view text = head;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  const std::string begin = lower_head(text, 16);
+  const std::string begin = ascii_lower(text.substr(0, 16));
   for (const char* page : {"<!doctype html", "<html", "<head", "<body"}) {
     if (begin.starts_with(page)) return std::string("a web page (HTML)") + kWebPage;
   }
