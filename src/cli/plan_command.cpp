@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
@@ -87,21 +88,27 @@ std::string report_of(const ds_plan* plan, ds_format format) {
   return text_of([&](char** out_text) { return ds_plan_report(plan, format, out_text); });
 }
 
+int code_of(std::string_view report) { return report.starts_with("fits") ? 0 : kDoesNotFit; }
+
+// What is written beside a program, a picture or a certificate says nothing of memory: standard error does.
+int warned(const ds_plan* plan) {
+  const std::string report = report_of(plan, DS_FORMAT_TEXT);
+  const int code = code_of(report);
+  if (code != 0) std::fprintf(stderr, "libds: warning: %s\n", report.substr(0, report.find('\n')).c_str());
+  return code;
+}
+
 // Returns the exit code.
 int plan(const PlanArgs& args) {
   std::string config = config_of(args.config);
-  if (!args.svg.empty() || !args.certificate.empty()) {
-    args.svg.empty() ? certify(args, config) : draw(args, config);
-    return 0;
-  }
+  if (!args.svg.empty()) draw(args, config);
+  if (!args.certificate.empty()) certify(args, config);
   PlanHandle plan = make_plan(config, args.rank, args.ranks);
-  if (args.print) {
-    write_out(text_of([&](char** out_text) { return ds_plan_print(plan.get(), out_text); }));
-    return 0;
-  }
+  if (args.print) write_out(text_of([&](char** out_text) { return ds_plan_print(plan.get(), out_text); }));
+  if (args.print || !args.svg.empty() || !args.certificate.empty()) return warned(plan.get());
   const std::string report = report_of(plan.get(), DS_FORMAT_TEXT);
   write_out(args.json ? report_of(plan.get(), DS_FORMAT_JSON) : report);
-  return report.rfind("fits", 0) == 0 ? 0 : kDoesNotFit;
+  return code_of(report);
 }
 
 }  // namespace

@@ -46,6 +46,12 @@ grep -Eq '^device +total +[0-9]+ +[0-9.]+  budget 102400' out || fail "no table:
 code=0
 "$libds" plan --config small.json -n 2 --json > out || code=$?
 python3 -c 'import json, sys; assert json.load(open("out"))["fit"]["fits"] is False' && [ $code = 3 ] || fail "JSON: $code $(cat out)"
+for form in --print "--svg -" "--certificate -"; do
+  code=0
+  # shellcheck disable=SC2086
+  "$libds" plan --config small.json -n 2 $form > out 2> err || code=$?
+  [ $code = 3 ] && [ -s out ] && grep -q '^libds: warning: does not fit: needs' err || fail "$form: $code $(cat err)"
+done
 sed 's/"hidden": 32/"hidden": 131072/' "$here/tiny.json" > huge.json
 code=0
 "$libds" plan --config huge.json > out || code=$?
