@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # PART: (file, arguments when all parts run, minutes, what it is)
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
+    "published": ("published.py", [], 0.2, "what Transformers builds from the configurations of published models"),
     "auto": ("auto.py", [], 0.2, "what Hugging Face's integration fills in for \"auto\""),
     "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
     "monitors": ("monitors.py", [], 0.5, "numbers in Weights & Biases and Comet, offline, beside DeepSpeed's monitors"),

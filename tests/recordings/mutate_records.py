@@ -56,6 +56,7 @@ READERS = {
     "dynamic_batches.json": [("test_data", "DynamicBatches.*")],
     "trainer_schedules.json": [("test_core", "RecordedSchedules.RatesAreTransformers")],
     "hf_configs.json": [("test_nn", "PublishedConfigs.*")],
+    "hf_built.json": [("test_nn", "PublishedConfigs.GraphsAre*")],
     "hf_defaults.json": [("test_nn", "HfKeys.*")],
     "chat_templates/constructs.json": [("test_data", "ChatTemplate.RendersConstructs*")],
     "chat_templates/renders.json": [("test_data", "ChatTemplate.RendersFamilies*")],
@@ -75,6 +76,19 @@ OTHER_MODULES = {"Conv1d", "Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNor
                  "Dropout"}
 NOTHING = set(re.findall(r'"([^"]+)"', re.search(r"kNothing\{(.*?)\};", (DATA.parent / "nn" / "published_configs_test.cpp").read_text(encoding="utf-8"),
                                                  re.S).group(1)))
+
+
+def model(document, path):
+    """The configuration of hf_configs.json that the path is in."""
+    return document[path[0]]
+
+
+def scales(config, *kinds):
+    """Whether its rope has a scaling of one of these kinds."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    return rope.get("rope_type", rope.get("type")) in kinds
+
+
 # (file, pattern of "kind path", why nothing notices it, and perhaps of which records).
 UNREAD = [
     (r".*", r"value .*\.(message|error|note)$", "words of another program"),
@@ -99,7 +113,22 @@ UNREAD = [
      "templates look at what they want"),
     (rf"tokenizers/({'|'.join(sorted(FRAMELESS))})/expected.json", r"value .*\.special$", "it puts no tokens around a text"),
     (r"hf_configs.json", r"name \S+$", "names of models", lambda r, path: len(path) == 1),
-    (r"hf_configs.json", r"value .*", "inputs without recorded results: graphs are compared with what they say"),
+    (r"hf_configs.json", r"value .*\.max_position_embeddings$", "a rope that does not scale with it knows no end",
+     lambda r, path: model(r, path)["model_type"] not in ("gpt2", "opt", "bert") and not scales(model(r, path), "dynamic", "longrope")),
+    (r"hf_configs.json", r"value .*\.original_max_position_embeddings$", "decides nothing without a scaling",
+     lambda r, path: not scales(model(r, path), "llama3", "yarn", "longrope")),
+    (r"hf_configs.json", r"value .*\.(use_sliding_window|sliding_window|max_window_layers)$", "both of two layers are below max_window_layers",
+     lambda r, path: model(r, path)["model_type"].startswith("qwen") and (not model(r, path)["use_sliding_window"] or
+                                                                          model(r, path)["max_window_layers"] > 2)),
+    (r"hf_configs.json", r"value .*\.rotary_emb_base$", "one pair of columns turns at one speed, whatever the base",
+     lambda r, path: model(r, path)["rotary_pct"] == 0.25),
+    (r"hf_configs.json", r"value .*\.(embd_pdrop|attn_pdrop|mlp_bias|attention_bias)$", "no code of the model reads it",
+     lambda r, path: model(r, path)["model_type"] == "phi3"),
+    (r"hf_configs.json", r"value .*\.hidden_act$", "hidden_activation is read", lambda r, path: model(r, path)["model_type"] == "gemma2"),
+    (r"hf_configs.json", r"value .*\.router_aux_loss_coef$", "output_router_logits is false", lambda r, path: not model(r, path)["output_router_logits"]),
+    (r"hf_configs.json", r"value .*\.(hidden_dropout_prob|attention_probs_dropout_prob)$", "older names that no code of the model reads",
+     lambda r, path: model(r, path)["model_type"] == "gpt_neox"),
+    (r"hf_configs.json", r"value .*\.finetuned$", "no code of the model reads it"),
     (r"hf_configs.json", r".*", "decides nothing of a graph (kNothing of published_configs_test.cpp)", lambda r, path: set(path[1:2]) & NOTHING),
 ]
 
