@@ -4,7 +4,8 @@
 usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 8)
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
-stage and any tier, until all steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
+stage and any tier and by either launcher (`libds launch` over Gloo, or mpirun over MPI where it is there), until all steps
+are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
 frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
 disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
 before, and metrics.csv has the steps up to it once each. Now and then the newest checkpoint is damaged, so that the next
@@ -30,6 +31,7 @@ STEPS, SAVE_EVERY, KEEP = 60, 4, 2
 PLACES = [(0, "device"), (1, "device"), (1, "cpu"), (2, "device"), (2, "nvme"), (3, "device"), (3, "cpu"), (3, "nvme")]
 ATTACKS = ["launcher", "rank", "all", "freeze", "term", "int", "pipe", "fsize", "disk"]
 STOPPED = 75
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader,tcp"]
 
 
 class Failed(Exception):
@@ -107,6 +109,7 @@ class Machine:
         self.work = work
         self.references = {}
         self.commands = 0
+        self.mpirun = shutil.which("mpirun")
         self.disk = Disk(os.path.join(work, "disk"))
         with open(os.path.join(work, "text.txt"), "w", encoding="utf-8") as text:
             for i in range(600):
@@ -131,8 +134,8 @@ class Machine:
                     "pin_threads": False, "sample_tokens": 4}}
         return document
 
-    def command(self, ranks, place, folder, alone):
-        """Starts the run, or resumes it where it has begun."""
+    def command(self, ranks, place, folder, launcher):
+        """Words that start the run by the launcher, "" for none, or resume it where it has begun."""
         config = self.config(ranks, place)
         words = []
         if os.path.exists(os.path.join(folder, "config.json")):
@@ -148,13 +151,13 @@ class Machine:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
         train = [self.libds, "train", "--config", path, *words, "--quiet"]
-        return train if alone else [self.libds, "launch", "-n", str(ranks), *train]
+        return [*{"": [], "launch": [self.libds, "launch", "-n", str(ranks)], "mpirun": [*MPIRUN, "-n", str(ranks)]}[launcher], *train]
 
     def reference(self, ranks):
         if ranks not in self.references:
             folder = os.path.join(self.work, f"whole{ranks}")
             begin = time.monotonic()
-            done = subprocess.run(self.command(ranks, (0, "device"), folder, False), stdout=subprocess.PIPE,
+            done = subprocess.run(self.command(ranks, (0, "device"), folder, "launch"), stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, check=False, timeout=300)
             require(done.returncode == 0, f"the undisturbed run of {ranks} ranks: {done.stdout}")
             seconds = time.monotonic() - begin
@@ -208,11 +211,14 @@ class Story:
         self.most = KEEP  # checkpoints that there may be
         self.damaged = []  # names of checkpoints
         self.log = ""
+        self.over_mpi = 0
 
     def launch(self, attack):
         place = self.random.choice(PLACES)
-        alone = self.ranks == 1 and self.random.random() < 0.5
-        words = self.machine.command(self.ranks, place, self.folder, alone)
+        launcher = self.random.choice(["", "launch"] if self.ranks == 1 else ["launch", "launch", "mpirun"])
+        if launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own
+            launcher = "launch"
+        words = self.machine.command(self.ranks, place, self.folder, launcher)
         limit = self.random.choice([1 << 10, 20 << 10, 100 << 10, 170 << 10]) if attack == "fsize" else None
 
         def prepare():
@@ -225,10 +231,10 @@ class Story:
         with open(os.path.join(self.machine.work, "log"), "wb") as log:
             out = subprocess.PIPE if attack == "pipe" else log
             child = subprocess.Popen(words, stdout=out, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=prepare)
-        self.log = f"{attack} {limit or ''} on {self.ranks} ranks, stage {place[0]}, {place[1]}"
-        return child, alone
+        self.log = f"{attack} {limit or ''} on {self.ranks} ranks by {launcher or 'itself'}, stage {place[0]}, {place[1]}"
+        return child, launcher
 
-    def strike(self, child, attack, alone):
+    def strike(self, child, attack):
         """Attacks the run; false when it had ended before."""
         delay = self.random.uniform(0.05, 0.7) * self.machine.reference(self.ranks)[2]
         if attack == "pipe":
@@ -261,16 +267,17 @@ class Story:
             kill(child.pid, signal.SIGTERM if attack == "term" else signal.SIGINT)
         return True
 
-    def check_code(self, code, attack, struck):
+    def check_code(self, code, attack, struck, launcher):
         if not struck:
             require(code == 0, f"a run that nobody disturbed ended with code {code}")
         elif attack in ("term", "int"):
             # Before the handlers are there, the signal itself ends the ranks.
             # Before anything is made, there is nothing that a resume could go on with.
             made = os.path.exists(os.path.join(self.folder, "config.json"))
-            require(code in (0, STOPPED, 130, 143, -2, -15) or (code == 1 and not made), f"{attack} ended with code {code}")
+            # mpirun has a code of its own for a signal, and for one that comes when its job has ended.
+            require(code in (0, STOPPED, 130, 143, -2, -15) or (code == 1 and (not made or launcher == "mpirun")), f"{attack} ended with code {code}")
         elif attack == "pipe":
-            require(code == 0, f"a closed pipe ended with code {code}")
+            require(code == 0 or launcher == "mpirun", f"a closed pipe ended with code {code}")  # mpirun aborts its job
         elif attack in ("fsize", "disk"):
             require(code in (0, 1), f"{attack} ended with code {code}")
 
@@ -332,9 +339,9 @@ class Story:
 
     def attempt(self, attack):
         """One launch; (struck, whether the run is done)."""
-        child, alone = self.launch(attack)
+        child, launcher = self.launch(attack)
         try:
-            struck = self.strike(child, attack, alone) if attack != "none" else False
+            struck = self.strike(child, attack) if attack != "none" else False
             code = child.wait(timeout=120)
         except subprocess.TimeoutExpired:
             for pid in processes(self.folder):
@@ -342,7 +349,9 @@ class Story:
             raise Failed("the run does not end within two minutes") from None
         finally:
             kill(child.pid, signal.SIGKILL) if child.poll() is None else None
-        self.check_code(code, attack, struck)
+        self.check_code(code, attack, struck, launcher)
+        if launcher == "mpirun" and struck:
+            self.over_mpi += 1
         self.check_left(attack, code)
         return struck, code == 0
 
@@ -376,8 +385,9 @@ def main():
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     machine = Machine(args.build, work, 24 if args.short else STEPS)
     print(f"kills: {tries} tries, seed {args.seed}, full disks "
-          + ("among them" if machine.disk.mounted else "left out: no right to mount"), flush=True)
-    total, number = {}, args.only or 0
+          + ("among them" if machine.disk.mounted else "left out: no right to mount")
+          + ("" if machine.mpirun else ", MPI left out: there is no mpirun"), flush=True)
+    total, number, over_mpi = {}, args.only or 0, 0
     while sum(total.values()) < tries:
         story = Story(machine, args.seed, number, ATTACKS)
         try:
@@ -386,6 +396,7 @@ def main():
             print(f"{story.log}: {failure}\n{read(os.path.join(work, 'log'))}")
             print(f"repeat it: kills.py BUILD {tries} --seed {args.seed} --only {number}")
             return 1
+        over_mpi += story.over_mpi
         for attack, n in count.items():
             total[attack] = total.get(attack, 0) + n
         if not args.short:
@@ -394,7 +405,7 @@ def main():
         if args.only is not None or number > 3 * tries:
             break
     print(f"kills: ok, {sum(total.values())} attacks in {number - (args.only or 0)} runs: "
-          + ", ".join(f"{attack} {n}" for attack, n in sorted(total.items())))
+          + ", ".join(f"{attack} {n}" for attack, n in sorted(total.items())) + f"; {over_mpi} of them over MPI")
     return 0
 
 

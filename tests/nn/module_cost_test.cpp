@@ -12,6 +12,7 @@
 
 #include "core/base/json.h"
 #include "nn/models/hf.h"
+#include "nn/models/hf_keys.h"
 #include "support/record.h"
 #include "support/semantics.h"
 
@@ -29,8 +30,43 @@ Json model_config(const Record& recorded) {
                 "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})"
           : R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
                 "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "rope_theta": 10000.0})");
-  for (const auto& [name, value] : recorded.at("config").object()) config.set(name, value);
+  const HfKeys* keys = hf_keys(family);
+  EXPECT_NE(keys, nullptr) << family << " is not known here";
+  for (const auto& [name, value] : recorded.at("config").object()) {
+    EXPECT_TRUE((keys && (keys->find(name) || !keys->alias_of(name).empty())) || is_plain_key(name))
+        << name << " is not known here";
+    config.set(name, value);
+  }
   return config;
+}
+
+// Calls of torch's functions by what they are in a graph: how many operations each node stands for.
+struct Calls {
+  std::set<std::string> functions;  // counted together
+  std::set<std::string> ops;
+  int64_t of_a_node;
+};
+const std::vector<Calls> kCalls{{{"addmm", "linear"}, {"linear", "linear_cross_entropy"}, 1},
+                                {{"embedding"}, {"embedding", "position"}, 1},
+                                {{"layer_norm"}, {"layer_norm"}, 1},
+                                {{"silu"}, {"silu", "glu"}, 1},
+                                {{"matmul"}, {"attention"}, 2},
+                                {{"softmax"}, {"attention"}, 1}};
+
+void expect_calls(const Json& recorded, const Graph& graph) {
+  std::set<std::string> known;
+  for (const Calls& calls : kCalls) {
+    int64_t want = 0, got = 0;
+    for (const auto& [function, call] : recorded.object()) {
+      if (!calls.functions.contains(function)) continue;
+      want += call.at("calls").integer();
+      known.insert(function);
+    }
+    if (want == 0) continue;
+    for (const Node& node : graph.nodes) got += calls.ops.contains(node.op) ? calls.of_a_node : 0;
+    EXPECT_EQ(got, want) << *calls.functions.begin();
+  }
+  EXPECT_EQ(known.size(), recorded.object().size()) << "functions that are not known here";
 }
 
 // Operations of the nodes that a module has by itself.
@@ -122,6 +158,7 @@ TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
       counted += one.at("flops").number();
       EXPECT_GT(one.at("calls").integer(), 0);
     }
+    expect_calls(recorded.at("calls"), model.graph);
     EXPECT_EQ(found[""].cost.flops, counted);
     for (const Record& module : recorded.list("modules")) {
       const std::string name = module.at("name").string();

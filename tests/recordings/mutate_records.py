@@ -5,8 +5,8 @@ usage: mutate_records.py BUILD [NUMBER [SEED [FILES [JOBS]]]]
 
 Of each file NUMBER changes are drawn (2; 0: all are made): another value, another name, or a field that nobody knows in a record.
 A change of a record in a list is made in a file with this record alone of the list, if its tests take that. An input may decide
-nothing in one record, as a limit does that nothing reaches: a value that is not noticed is changed in all records of the list,
-where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and
+nothing in one record, as a limit does that nothing reaches: a whole number that is not noticed gets a value far away, and then
+the value is changed in all records of the list, where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and
 DS_TEST_DATA name the copies. FILES: a pattern of names; JOBS: changes at a time.
 """
 import concurrent.futures
@@ -103,6 +103,8 @@ UNREAD = [
      r"legacy_stage1))$", "off, or without effect"),
     (r".*/partition.json", r".* \.topology\b", "libds has no axes of ranks"),
     (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "no module of libds", lambda r, path: r["module"] in OTHER_MODULES),
+    (r".*/flops_profile.json", r"\w+ \.models\[\d+\]\.config\.max_position_embeddings$", "a rope has no table",
+     lambda r, path: r["model"] == "llama"),
     (r".*/lr_schedules.json", r"value \.errors\[\d+\]\.(group_lr|params\.\w+)\[\d+\]$", "a refusal of a count does not depend on the rates"),
     (r".*/lr_schedules.json", r"value \.errors\[\d+\]\.params\.\w+$", "decides nothing beside what is refused",
      lambda r, path: path[-1].removeprefix("warmup_") not in r["result"]["message"]),
@@ -112,6 +114,12 @@ UNREAD = [
     (r"chat_templates/(renders|tokens).json", r"field \.(chats|tools|special|cases\[\d+\]\.special)\b|name .*\.special\.\w+$",
      "templates look at what they want"),
     (rf"tokenizers/({'|'.join(sorted(FRAMELESS))})/expected.json", r"value .*\.special$", "it puts no tokens around a text"),
+    (r"hf_defaults.json", r"value .*\.keys\.(vocab_size|num_hidden_layers|num_attention_heads|hidden_size|intermediate_size|n_layer|n_head|n_embd|"
+     r"ffn_dim)$", "sizes that libds wants to be given (kNeeded of hf_keys_test.cpp)"),
+    (r"hf_defaults.json", r"value .*\.keys\.(use_cache|eos_token_id|bos_token_id|classifier_dropout|summary_\w+|pretraining_tp|is_decoder|"
+     r"reorder_and_upcast_attn)$", "decides no number that libds computes"),
+    (r"hf_defaults.json", r"value \.families\.(gpt2|gpt_neox)\.keys\.pad_token_id$", "no row of their tables is without a gradient"),
+    (r"hf_defaults.json", r"value \.families\.phi3\.keys\.embd_pdrop$", "no code of the model reads it"),
     (r"hf_configs.json", r"name \S+$", "names of models", lambda r, path: len(path) == 1),
     (r"hf_configs.json", r"value .*\.max_position_embeddings$", "a rope that does not scale with it knows no end",
      lambda r, path: model(r, path)["model_type"] not in ("gpt2", "opt", "bert") and not scales(model(r, path), "dynamic", "longrope")),
@@ -150,12 +158,12 @@ def at(document, path):
     return document
 
 
-def other(value):
-    """Another value of the same type."""
+def other(value, far=False):
+    """Another value of the same type; far: a whole number that is not beside this one."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return value + 1
+        return value // 3 if far else value + 1
     if isinstance(value, float):
         return value * 1.5 if value else 1.0
     if isinstance(value, str):
@@ -175,13 +183,13 @@ def changes(document):
             yield "name", path
 
 
-def changed(document, kind, path):
+def changed(document, kind, path, far=False):
     document = copy.deepcopy(document)
     above = at(document, path[:-1])
     if kind == "field":
         at(document, path)["a_field_that_nobody_knows"] = 1
     elif kind == "value":
-        above[path[-1]] = other(above[path[-1]])
+        above[path[-1]] = other(above[path[-1]], far)
     else:
         renamed = {(key + "_" if key == path[-1] else key): value for key, value in above.items()}
         above.clear()
@@ -265,7 +273,10 @@ class Trial:
         short, place = self.short(file, document, path, readers)
         if self.fails(file, changed(short, kind, place), readers):
             return True
-        return kind == "value" and self.fails(file, everywhere(document, path), readers)
+        if kind != "value":
+            return False
+        far = isinstance(at(short, place), int) and at(short, place) > 3 and self.fails(file, changed(short, kind, place, True), readers)
+        return far or self.fails(file, everywhere(document, path), readers)
 
 
 def readers_of(file, path):
