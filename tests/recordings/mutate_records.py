@@ -168,12 +168,12 @@ def at(document, path):
     return document
 
 
-def other(value, far=False):
-    """Another value of the same type; far: a whole number that is not beside this one."""
+def other(value, far=None):
+    """Another value of the same type; far: makes a whole number that is not beside this one."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return value // 3 if far else value + 1
+        return far(value) if far else value + 1
     if isinstance(value, float):
         return value * 1.5 if value else 1.0
     if isinstance(value, str):
@@ -193,7 +193,7 @@ def changes(document):
             yield "name", path
 
 
-def changed(document, kind, path, far=False):
+def changed(document, kind, path, far=None):
     document = copy.deepcopy(document)
     above = at(document, path[:-1])
     if kind == "field":
@@ -285,8 +285,9 @@ class Trial:
             return True
         if kind != "value":
             return False
-        far = isinstance(at(short, place), int) and at(short, place) > 3 and self.fails(file, changed(short, kind, place, True), readers)
-        return far or self.fails(file, everywhere(document, path), readers)
+        whole = isinstance(at(short, place), int) and at(short, place) > 3
+        return (any(whole and self.fails(file, changed(short, kind, place, far), readers) for far in (lambda n: n // 3, lambda n: n * 3))
+                or self.fails(file, everywhere(document, path), readers))
 
 
 def readers_of(file, path):
