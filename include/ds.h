@@ -577,7 +577,7 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
  * samples of its own, until all ranks have called it. After that, all ranks can train on data again.
  * {engine.join} Loss and gradient of such a step are means over the samples, or targets, that there are.
- * {engine.join.means} A rank without data has the numbers that the others set for the steps behind the first;
+ * {engine.join.means} A rank without data has the numbers that the others set for the steps after the first;
  * that of the first must be set on all ranks, this one before its call, or all ranks get DS_ERROR_CONFIG.
  * {engine.join.set} Native mode. Collective with the steps of the other ranks and with their call of this
  * function.
@@ -870,7 +870,7 @@ DS_API ds_status ds_checkpoint_convert(const char* from, const char* to, const c
 /** State of a run after a step. */
 typedef struct ds_run_progress {
   size_t struct_size;
-  int64_t step;  /**< steps made: 1 behind the first one of a new run {run.progress.step} */
+  int64_t step;  /**< steps made: 1 after the first one of a new run {run.progress.step} */
   int64_t steps; /**< that the run will have made at its end */
   double loss;
   double heldout_loss; /**< NaN if this step was not evaluated */
@@ -879,7 +879,7 @@ typedef struct ds_run_progress {
   double tokens_per_second;
   /** [out] The learning rate of the next step, as configuration and schedule have it, or as it was set here
    * before. If the callback changes it, all ranks use the new value, for all groups and with Muon for both
-   * halves, from that step on until it is changed again, also behind a save and a resume; NaN gives the rate
+   * halves, from that step on until it is changed again, also after a save and a resume; NaN gives the rate
    * back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
    * {run.progress.lr} A negative or infinite
    * value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */
@@ -902,8 +902,8 @@ typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tok
  * and null removes a member (JSON merge patch, RFC 7396). */
 DS_API ds_status ds_config_merge(const char* config, const char* patch, char** out_text);
 /** Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config", "auto",
- * "derived" or "default"), the keys that have no effect, warnings, and all refusals. A configuration that the
- * library refuses is described, too: it is no error of this call. {config.describe.refused}
+ * "derived", "default" or "refused"), keys without effect, warnings, and all refusals. A configuration that
+ * the library refuses is described, too: it is no error of this call. {config.describe.refused}
  * @param format DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
  * @param out_refused [nullable] how many refusals the text has; 0: the library takes this configuration */
 DS_API ds_status ds_config_describe(const char* config, int32_t size, ds_format format, int32_t* out_refused,
@@ -942,7 +942,7 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
 /** Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the
  * same text.
  * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
- * @param prompt [nullable] text to continue; NULL or empty if options has "ids"
+ * @param prompt [nullable] text to continue; NULL or empty: "ids", or what the tokenizer puts before a text
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
  * "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0), "dtype"
  * ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0), "stage" (default:

@@ -11,6 +11,7 @@
 #include "core/base/utf8.h"
 #include "heap.h"
 #include "io/file.h"
+#include "support/dice.h"
 
 namespace ds::test {
 
@@ -34,6 +35,13 @@ inline uint32_t draws(uint32_t all) {
   if (!std::getenv("DS_LONG")) return all / 5;
 #endif
   return all;
+}
+
+// The draws of input i; those of other rounds (DS_FUZZ_ROUND, by ./run attack fuzz) are others.
+inline Dice dice_of(uint64_t seed, uint32_t i) {
+  static const char* const given = std::getenv("DS_FUZZ_ROUND");
+  const uint64_t round = given ? std::strtoull(given, nullptr, 10) : 0;
+  return Dice(seed + (round << 16), i);
 }
 
 // How readers ended that were given damaged input: with a value, or with one good ds::Error; never otherwise,

@@ -32,7 +32,7 @@ TEST(FuzzChatTemplate, RandomSources) {
   for (const char* family : {"mistral", "llama3", "qwen3", "macros", "marked", "gemma3"}) {
     std::string source = get_file(kTemplates + family + ".jinja");
     for (uint32_t i = 0; i < draws(300); ++i) {
-      Dice dice(71, i);
+      Dice dice = dice_of(71, i);
       SCOPED_TRACE(std::string(family) + " " + std::to_string(i));
       std::string damaged = mutate_bytes(source, dice);
       attempts.run([&] { ChatTemplate(damaged, "t", kLimits).render(given); });
@@ -48,7 +48,7 @@ TEST(FuzzChatTemplate, RandomConstructs) {
   const Json::Array& cases = all.at("cases").array();
   Attempts attempts;
   for (uint32_t i = 0; i < draws(1500); ++i) {
-    Dice dice(72, i);
+    Dice dice = dice_of(72, i);
     SCOPED_TRACE(i);
     std::string source;
     for (int part = 0; part < 3; ++part) {
@@ -253,7 +253,7 @@ TEST(FuzzJsonl, RandomLines) {
   line.set("tools", all.at("tools"));
   Attempts attempts;
   for (uint32_t i = 0; i < draws(800); ++i) {
-    Dice dice(73, i);
+    Dice dice = dice_of(73, i);
     SCOPED_TRACE(i);
     std::string damaged = dice.one_in(3) ? mutate_bytes(line.dump(), dice) : mutate_json(line, dice).dump();
     attempts.run([&] {

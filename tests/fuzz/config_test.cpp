@@ -52,7 +52,7 @@ TEST_P(FuzzFamilies, RandomDocuments) {
   Json document = Json::parse(text);
   Attempts attempts(kLargestGraph);
   for (uint32_t i = 0; i < draws(600); ++i) {
-    Dice dice(31 + GetParam(), i);
+    Dice dice = dice_of(31 + GetParam(), i);
     SCOPED_TRACE(i);
     attempts.run([&] {
       std::string damaged = dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump();
@@ -92,7 +92,7 @@ TEST(FuzzRunConfig, RandomDocuments) {
   Json whole = parse_config(document, 2).effective().at("config");  // every key that there is
   Attempts attempts;
   for (uint32_t i = 0; i < draws(6000); ++i) {
-    Dice dice(51, i);
+    Dice dice = dice_of(51, i);
     SCOPED_TRACE(i);
     attempts.run([&] {
       int64_t kind = dice.below(3);

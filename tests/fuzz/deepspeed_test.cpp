@@ -65,7 +65,7 @@ TEST(FuzzDeepSpeed, EditedPickles) {
                           std::filesystem::copy_options::recursive);
     std::vector<Part> parts = parts_of(folder / "c/" + file);
     for (uint32_t i = 0; i < draws(150); ++i) {
-      Dice dice(31, ++seed);
+      Dice dice = dice_of(31, ++seed);
       SCOPED_TRACE(std::string(kind) + "/" + file + " " + std::to_string(seed));
       attempt(attempts, folder / "c", file, parts, dice);
     }

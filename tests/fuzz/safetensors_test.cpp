@@ -132,7 +132,7 @@ TEST_F(FuzzSafetensors, NamesThatAreNoLines) {
 
 TEST_F(FuzzSafetensors, RandomBytes) {
   for (uint32_t i = 0; i < draws(4000); ++i) {
-    Dice dice(11, i);
+    Dice dice = dice_of(11, i);
     SCOPED_TRACE(i);
     attempt(mutate_bytes(good_, dice));
   }
@@ -142,7 +142,7 @@ TEST_F(FuzzSafetensors, RandomBytes) {
 
 TEST_F(FuzzSafetensors, RandomHeaders) {
   for (uint32_t i = 0; i < draws(4000); ++i) {
-    Dice dice(12, i);
+    Dice dice = dice_of(12, i);
     SCOPED_TRACE(i);
     attempt(with_header(mutate_json(header_, dice)));
   }

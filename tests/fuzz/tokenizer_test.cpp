@@ -34,7 +34,7 @@ TEST_P(FuzzTokenizer, RandomDocuments) {
   Json document = Json::parse(text);
   Attempts attempts;
   for (uint32_t i = 0; i < draws(250); ++i) {
-    Dice dice(61, i);
+    Dice dice = dice_of(61, i);
     SCOPED_TRACE(i);
     put_file(path, dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump());
     attempts.run([&] { use(path); });
@@ -49,7 +49,7 @@ TEST_P(FuzzTokenizer, RandomParts) {
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
   Attempts attempts(size_t{8} << 20);  // a text has the places of its characters beside it
   for (uint32_t i = 0; i < draws(500); ++i) {
-    Dice dice(62, i);
+    Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);
     Json damaged = document;
     for (auto& [name, part] : damaged.object()) {
@@ -76,7 +76,7 @@ void damage_files(const std::string& from, const std::vector<std::string>& names
   }
   Attempts attempts;
   for (uint32_t i = 0; i < draws(600); ++i) {
-    Dice dice(63, i);
+    Dice dice = dice_of(63, i);
     SCOPED_TRACE(i);
     auto which = static_cast<size_t>(dice.below(static_cast<int64_t>(names.size())));
     put_file(folder / names[which], mutate_bytes(good[which], dice));

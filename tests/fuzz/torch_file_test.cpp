@@ -79,7 +79,7 @@ TEST_F(FuzzTorchFile, TruncatedAnywhere) {
 TEST_F(FuzzTorchFile, RandomArchives) {
   std::string good = archive(pickle());
   for (uint32_t i = 0; i < draws(4000); ++i) {
-    Dice dice(21, i);
+    Dice dice = dice_of(21, i);
     SCOPED_TRACE(i);
     attempt(mutate_bytes(good, dice));
   }
@@ -88,7 +88,7 @@ TEST_F(FuzzTorchFile, RandomArchives) {
 
 TEST_F(FuzzTorchFile, RandomPickles) {
   for (uint32_t i = 0; i < draws(1500); ++i) {
-    Dice dice(22, i);
+    Dice dice = dice_of(22, i);
     SCOPED_TRACE(i);
     attempt(archive(mutate_bytes(pickle(), dice)));
   }
@@ -155,7 +155,7 @@ TEST_F(FuzzTorchFile, SixtyFourBitFields) {
     EXPECT_EQ(good.substr(static_cast<size_t>(zip.find("archive/other")->begin), 400), large);
     EXPECT_TRUE(attempt(good));
     for (uint32_t i = 0; i < draws(500); ++i) {
-      Dice dice(24, i);
+      Dice dice = dice_of(24, i);
       attempt(mutate_bytes(good, dice));
     }
     for (size_t size = 0; size < good.size(); size += 7) EXPECT_FALSE(attempt(good.substr(0, size))) << size;
@@ -208,7 +208,7 @@ TEST_F(FuzzTorchFile, DeflatedEntries) {
   EXPECT_TRUE(check(right));
   for (uint32_t wrong : {0u, right - 1, right + 1, 0x7fffffffu}) EXPECT_FALSE(check(wrong)) << wrong;
   for (uint32_t i = 0; i < draws(500); ++i) {
-    Dice dice(23, i);
+    Dice dice = dice_of(23, i);
     attempt(mutate_bytes(made(right), dice));
   }
 }

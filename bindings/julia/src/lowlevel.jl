@@ -750,7 +750,7 @@ end
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
 its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
 such a step are means over the samples, or targets, that there are. A rank without data has the numbers that
-the others set for the steps behind the first; that of the first must be set on all ranks, this one before its
+the others set for the steps after the first; that of the first must be set on all ranks, this one before its
 call, or all ranks get DS_ERROR_CONFIG. Native mode. Collective with the steps of the other ranks and with
 their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
@@ -1180,8 +1180,8 @@ end
 
 """
 Describes what `config`, JSON text, means for `size` ranks: each value with its origin (\"config\", \"auto\",
-\"derived\" or \"default\"), the keys that have no effect, warnings, and all refusals. A configuration that
-the library refuses is described, too: it is no error of this call.
+\"derived\", \"default\" or \"refused\"), keys without effect, warnings, and all refusals. A configuration
+that the library refuses is described, too: it is no error of this call.
 - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
 - `out_refused`: [nullable] how many refusals the text has; 0: the library takes this configuration
 """
@@ -1237,7 +1237,7 @@ end
 Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
 text.
 - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
-- `prompt`: [nullable] text to continue; NULL or empty if options has \"ids\"
+- `prompt`: [nullable] text to continue; NULL or empty: \"ids\", or what the tokenizer puts before a text
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
   (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"

@@ -306,7 +306,7 @@ pub struct ds_step_result {
 #[derive(Clone, Copy, Debug)]
 pub struct ds_run_progress {
     pub struct_size: usize,
-    /// steps made: 1 behind the first one of a new run
+    /// steps made: 1 after the first one of a new run
     pub step: i64,
     /// that the run will have made at its end
     pub steps: i64,
@@ -318,7 +318,7 @@ pub struct ds_run_progress {
     pub tokens_per_second: f64,
     /// \[out\] The learning rate of the next step, as configuration and schedule have it, or as it was set
     /// here before. If the callback changes it, all ranks use the new value, for all groups and with Muon for
-    /// both halves, from that step on until it is changed again, also behind a save and a resume; NaN gives
+    /// both halves, from that step on until it is changed again, also after a save and a resume; NaN gives
     /// the rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
     /// A negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
     pub next_lr: *mut f64,
@@ -701,8 +701,8 @@ extern "C" {
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, until all ranks have called it. After that, all ranks can train on data again.
     /// Loss and gradient of such a step are means over the samples, or targets, that there are. A rank
-    /// without data has the numbers that the others set for the steps behind the first; that of the first
-    /// must be set on all ranks, this one before its call, or all ranks get DS_ERROR_CONFIG. Native mode.
+    /// without data has the numbers that the others set for the steps after the first; that of the first must
+    /// be set on all ranks, this one before its call, or all ranks get DS_ERROR_CONFIG. Native mode.
     /// Collective with the steps of the other ranks and with their call of this function.
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
@@ -978,7 +978,7 @@ extern "C" {
     /// merged, and null removes a member (JSON merge patch, RFC 7396).
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config",
-    /// "auto", "derived" or "default"), the keys that have no effect, warnings, and all refusals. A
+    /// "auto", "derived", "default" or "refused"), keys without effect, warnings, and all refusals. A
     /// configuration that the library refuses is described, too: it is no error of this call.
     ///
     /// - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and
@@ -1035,7 +1035,8 @@ extern "C" {
     /// - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face
     ///   model
     ///
-    /// - `prompt`: \[nullable\] text to continue; NULL or empty if options has "ids"
+    /// - `prompt`: \[nullable\] text to continue; NULL or empty: "ids", or what the tokenizer puts before a
+    ///   text
     ///
     /// - `options`: \[nullable\] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
