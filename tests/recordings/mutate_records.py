@@ -325,7 +325,11 @@ def main():
             if not hasattr(mine, "trial"):
                 mine.trial = Trial(build, pathlib.Path(tempfile.mkdtemp(dir=folder)))
             file, document, kind, path = change
-            if not mine.trial.notices(file, document, kind, path, readers_of(file, path)):
+            try:
+                noticed = mine.trial.notices(file, document, kind, path, readers_of(file, path))
+            except SystemExit as crash:
+                raise SystemExit(f"{file}: {kind} {text_of(path)}: the tests end without a word: {crash}") from None
+            if not noticed:
                 unnoticed.append(f"{file}: {kind} {text_of(path)}")
                 print("unnoticed:", unnoticed[-1], flush=True)
 

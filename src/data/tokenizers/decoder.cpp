@@ -86,12 +86,11 @@ Texts metaspace(Texts tokens, const std::string& mark, bool prefixed) {
 }
 
 Decoder read_metaspace(Section& section) {
-  std::string mark = section.text("replacement", "\xe2\x96\x81");
+  std::string mark = section.character("replacement", "\xe2\x96\x81");
   bool add = section.flag("add_prefix_space", true);
   std::string scheme = section.text("prepend_scheme", add ? "always" : "never");
   section.skip("split");
   section.skip("str_rep");
-  if (mark.empty()) section.unsupported("replacement");
   return [mark, prefixed = scheme != "never"](Texts tokens) {
     return metaspace(std::move(tokens), mark, prefixed);
   };
@@ -106,9 +105,8 @@ Decoder read_replace(Section& section) {
 }
 
 Decoder read_strip(Section& section) {
-  std::string mark = section.text("content");
+  std::string mark = section.character("content", "");
   int64_t start = section.integer("start", 0, 1 << 20), stop = section.integer("stop", 0, 1 << 20);
-  if (mark.empty()) section.unsupported("content");
   return [=](Texts tokens) {
     for (std::string& token : tokens) token = strip(token, mark, start, stop);
     return tokens;

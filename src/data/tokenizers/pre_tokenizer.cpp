@@ -130,12 +130,11 @@ void add_byte_level(Section& section, Steps& steps) {
 }
 
 void add_metaspace(Section& section, Steps& steps) {
-  std::string space = section.text("replacement", "\xe2\x96\x81");
+  std::string space = section.character("replacement", "\xe2\x96\x81");
   bool add = section.flag("add_prefix_space", true);  // older files say only this
   std::string scheme = section.text("prepend_scheme", add ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never") section.unsupported("prepend_scheme");
   section.skip("str_rep");  // the replacement once more
-  if (space.empty()) section.unsupported("replacement");
   steps.push_back(std::make_unique<ReplaceSpaces>(space));
   if (scheme != "never") steps.push_back(std::make_unique<Prefix>(space, scheme == "first"));
   if (section.flag("split", true)) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/utf8.h"
+
 namespace ds {
 namespace {
 
@@ -48,6 +50,12 @@ std::string Section::text(std::string_view key) {
 
 std::string Section::text(std::string_view key, std::string_view without) {
   return find(key) ? text(key) : std::string(without);
+}
+
+std::string Section::character(std::string_view key, std::string_view without) {
+  std::string one = text(key, without);
+  if (one.empty() || utf8_sequence(one) != one.size()) wrong_kind(path(key), "one character", at(key));
+  return one;
 }
 
 bool Section::flag(std::string_view key, bool without) {

@@ -21,6 +21,8 @@ class Section {
   const Json& at(std::string_view key);    // refuses absent and null
   std::string text(std::string_view key);
   std::string text(std::string_view key, std::string_view without);
+  // A text of one character. An empty `without` refuses a file without the key.
+  std::string character(std::string_view key, std::string_view without);
   bool flag(std::string_view key, bool without);
   int64_t integer(std::string_view key, int64_t low, int64_t high);
   const Json::Array& array(std::string_view key);
