@@ -86,6 +86,8 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
   if (kind.ends_with("frozen") || kind == "zero2_names" || kind == "zero3_names")
     document.set("frozen_parameters", Json::Array{"transformer.wpe.weight"});
   Config config = parse_config(document, 2);
+  const int64_t samples = document.at("train_micro_batch_size_per_gpu").integer() *
+                          document.at("gradient_accumulation_steps").integer();
   std::vector<double> losses;
   last_scales.clear();
   run_ranks(2, [&](Communicator& comm) {
@@ -96,6 +98,7 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
       std::vector<int32_t> ids, targets;
       for (const Json& id : step.array()[static_cast<size_t>(comm.rank())].array())
         ids.push_back(static_cast<int32_t>(id.integer()));
+      EXPECT_EQ(static_cast<int64_t>(ids.size()), 16 * samples);
       for (size_t i = 0; i < ids.size(); ++i) targets.push_back(i % 16 == 15 ? -100 : ids[i + 1]);
       std::vector<InputView> inputs{{ids.data(), DS_DTYPE_I32, 32}, {targets.data(), DS_DTYPE_I32, 32}};
       StepResult result = engine.train_batch(inputs);

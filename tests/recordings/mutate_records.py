@@ -5,7 +5,7 @@ usage: mutate_records.py BUILD [NUMBER [SEED [FILES [JOBS]]]]
 
 Of each file NUMBER changes are drawn (2; 0: all are made): another value, another name, or a field that nobody knows in a record.
 A change of a record in a list is made in a file with this record alone of the list, if its tests take that. An input may decide
-nothing in one record, as a limit does that nothing reaches: a whole number that is not noticed gets a value far away, and then
+nothing in one record, as a limit does that nothing reaches: a number that is not noticed gets a value far away, and then
 the value is changed in all records of the list, where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and
 DS_TEST_DATA name the copies. FILES: a pattern of names; JOBS: changes at a time.
 """
@@ -111,6 +111,10 @@ UNREAD = [
     (r".*/batch_config.json", r"\w+ \.engine\[\d+\]\.config\.scheduler\b", "a schedule that libds does not have is refused by its type",
      lambda r, path: r["config"]["scheduler"]["type"] == "StepLR" and path[-1] != "type"),
     (r".*/batch_config.json", r"value \.engine\[\d+\]\.config\.gradient_predivide_factor$", "no factor but 1 is taken"),
+    (r"deepspeed/losses.json", r"field \.config$", "unknown keys at the top decide nothing"),
+    (r"deepspeed/losses.json", r"\w+ \.config\.(bf16|zero_optimization)\b", "each kind of checkpoint has its own"),
+    (r"deepspeed/losses.json", r"value \.(config\.optimizer|muon)\.params\.lr$", "the schedule sets the rate"),
+    (r"deepspeed/losses.json", r"value .*\.warmup_num_steps$", "the warm-up is over when the recording begins"),
     (r".*/partition.json", r".* \.topology\b", "libds has no axes of ranks"),
     (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "no module of libds", lambda r, path: r["module"] in OTHER_MODULES),
     (r".*/flops_profile.json", r"\w+ \.models\[\d+\]\.config\.max_position_embeddings$", "a rope has no table",
@@ -169,13 +173,13 @@ def at(document, path):
 
 
 def other(value, far=None):
-    """Another value of the same type; far: makes a whole number that is not beside this one."""
+    """Another value of the same type; far: makes a number that is not beside this one."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
         return far(value) if far else value + 1
     if isinstance(value, float):
-        return value * 1.5 if value else 1.0
+        return float(far(value)) if far and value else value * 1.5 if value else 1.0
     if isinstance(value, str):
         return value + "x"
     return 1
@@ -285,8 +289,10 @@ class Trial:
             return True
         if kind != "value":
             return False
-        whole = isinstance(at(short, place), int) and at(short, place) > 3
-        return (any(whole and self.fails(file, changed(short, kind, place, far), readers) for far in (lambda n: n // 3, lambda n: n * 3))
+        here = at(short, place)
+        farther = ((lambda n: n // 3, lambda n: n * 3) if isinstance(here, int) and here > 3 else
+                   (lambda n: n * 1e-4, lambda n: n * 1e4) if isinstance(here, float) else ())
+        return (any(self.fails(file, changed(short, kind, place, far), readers) for far in farther)
                 or self.fails(file, everywhere(document, path), readers))
 
 

@@ -193,7 +193,9 @@ class Recorded {
       for (size_t p = 0; p < data.shapes.size(); ++p) {
         data.initial.push_back(tensors_.read(fmt::format("data.{}.param.{}", name, p)));
         data.grads.push_back(tensors_.read(fmt::format("data.{}.grad.{}", name, p)));
-        EXPECT_EQ(data.grads[p].size(), data.initial[p].size() * static_cast<size_t>(data.steps));
+        require(data.grads[p].size() == data.initial[p].size() * static_cast<size_t>(data.steps),
+                "{} gradients of parameter {} are recorded, and {} steps of {} elements",
+                data.grads[p].size(), p, data.steps, data.initial[p].size());
         const bool zero = std::count(data.zeros.begin(), data.zeros.end(), static_cast<int64_t>(p)) > 0;
         EXPECT_EQ(std::all_of(data.initial[p].begin(), data.initial[p].end(), [](float x) { return x == 0; }),
                   zero);
