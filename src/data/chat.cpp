@@ -9,7 +9,6 @@
 #include "core/base/utf8.h"
 #include "data/chat_forms.h"
 #include "data/tokenizers/file_text.h"
-#include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 
@@ -93,7 +92,7 @@ std::map<std::string, std::string> read_chat_templates(const std::string& tokeni
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenizer_name,
                          const std::string& chosen, bool loss_on_all)
     : tokenizer_(&tokenizer), loss_on_all_(loss_on_all), special_(Json::Object{}) {
-  folder_ = tokenizer_folder(tokenizer_name);
+  std::string folder = tokenizer_folder(tokenizer_name);
   std::map<std::string, std::string> sources = read_chat_templates(tokenizer_name);
   if (!chosen.empty()) {
     if (auto named = sources.find(chosen); named != sources.end()) {
@@ -106,11 +105,10 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
     }
   }
   for (const auto& [name, source] : sources) {
-    std::string shown = chosen.empty() ? folder_ : chosen;
+    std::string shown = chosen.empty() ? folder : chosen;
     templates_.emplace(name, ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
   }
-  SpecialTokens tokens = folder_.empty() ? SpecialTokens() : read_special_tokens(folder_);
-  for (const auto& [name, content] : tokens.named) special_.set(name, content);
+  for (const auto& [name, content] : tokenizer.names()) special_.set(name, content);
 }
 
 Document ChatEncoder::encode(const std::string& line, const std::string& where) const {

@@ -61,7 +61,6 @@ class ChatEncoder {
   bool loss_on_all_;
   std::map<std::string, ChatTemplate> templates_;
   Json special_;  // bos_token and its like, as a template sees them
-  std::string folder_;
 };
 
 }  // namespace ds

@@ -6,7 +6,10 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
@@ -21,26 +24,11 @@
 namespace ds {
 namespace {
 
-// One list is read whole; lines are read one at a time.
+// Bytes of a list, which is read whole, and of lists that are kept from the first reading to the second.
+// Lines are read one at a time.
 constexpr int64_t kMostList = int64_t{1} << 30;
 
 using OnLine = std::function<void(const std::string& line, const std::string& where)>;
-
-// Of a file that is one list of JSON, each element as a line of its own.
-void for_each_element(const std::string& path, const volatile int32_t* stop, const OnLine& on_line) {
-  const std::string text = read_file(path, kMostList);
-  Json list;
-  try {
-    list = parse_json_data(text, path);
-  } catch (const Error& fault) {
-    raise_fault(path, fault, Wanted::json);
-  }
-  size_t number = 0;
-  for (const Json& element : list.array()) {
-    check_text_stop(stop);
-    on_line(element.dump(), fmt::format("'{}' element {}", path, ++number));
-  }
-}
 
 bool is_list(std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
@@ -48,25 +36,89 @@ bool is_list(std::string_view head) {
   return first != head.npos && head[first] == '[';
 }
 
-// Lines that are not blank, in order of files.
-void for_each_line(const JsonlOptions& options, const OnLine& on_line) {
-  std::string line;
-  for (const DataFile& found : find_data_files(options.paths, options.stop, ".jsonl")) {
-    const std::string head = head_of(found.path);
-    if (is_list(head)) {
-      for_each_element(found.path, options.stop, on_line);
-      continue;
-    }
-    if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
-      raise(DS_ERROR_CORRUPT, "'{}': is {}", found.path, kind);
-    LineFile file(found.path);
-    while (file.next(line)) {
-      check_text_stop(options.stop);
-      if (line.find_first_not_of(" \t\r") == line.npos) continue;
-      on_line(line, fmt::format("'{}' line {}", file.path(), file.number()));
+// The elements of a file that is one list of JSON, each as a line.
+std::vector<std::string> read_list(const std::string& path, const volatile int32_t* stop) {
+  Json list;
+  try {
+    list = parse_json_data(read_file(path, kMostList), path);
+  } catch (const Error& fault) {
+    raise_fault(path, fault, Wanted::json);
+  }
+  std::vector<std::string> out;
+  out.reserve(list.array().size());
+  for (const Json& element : list.array()) {
+    check_text_stop(stop);
+    out.push_back(element.dump());
+  }
+  return out;
+}
+
+// The lines of all files, which are read once for what all of them say together and once for their tokens.
+class JsonlFiles {
+ public:
+  JsonlFiles(const std::vector<std::string>& paths, const volatile int32_t* stop) : stop_(stop) {
+    for (const DataFile& found : find_data_files(paths, stop, ".jsonl")) files_.push_back({found.path});
+  }
+
+  // Calls on_line for those that are not blank, in order of files.
+  void for_each_line(const OnLine& on_line) {
+    for (One& one : files_) {
+      if (!one.list) {
+        lines_of(one, on_line);
+      } else if (one.kept) {
+        elements_of(one.path, *one.kept, on_line);
+      } else {
+        elements_of(one.path, read_list(one.path, stop_), on_line);
+      }
+      one.known = true;
     }
   }
-}
+
+ private:
+  struct One {
+    std::string path;
+    bool known = false, list = false;              // known: read before
+    std::optional<std::vector<std::string>> kept;  // of a list, where memory allows
+  };
+
+  void lines_of(One& one, const OnLine& on_line) {
+    LineFile file(one.path);
+    if (!one.known) {
+      const std::string_view head = file.head(kContentHead);
+      if (is_list(head)) return list_of(one, on_line);
+      if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
+        raise(DS_ERROR_CORRUPT, "'{}': is {}", one.path, kind);
+    }
+    for (std::string line; file.next(line);) {
+      check_text_stop(stop_);
+      if (line.find_first_not_of(" \t\r") == line.npos) continue;
+      on_line(line, fmt::format("'{}' line {}", one.path, file.number()));
+    }
+  }
+
+  void list_of(One& one, const OnLine& on_line) {
+    one.list = true;
+    std::vector<std::string> elements = read_list(one.path, stop_);
+    elements_of(one.path, elements, on_line);
+    int64_t bytes = kept_;
+    for (const std::string& element : elements) bytes += static_cast<int64_t>(element.size());
+    if (bytes > kMostList) return;
+    kept_ = bytes;
+    one.kept = std::move(elements);
+  }
+
+  void elements_of(const std::string& path, const std::vector<std::string>& elements, const OnLine& on_line) {
+    size_t number = 0;
+    for (const std::string& element : elements) {
+      check_text_stop(stop_);
+      on_line(element, fmt::format("'{}' element {}", path, ++number));
+    }
+  }
+
+  const volatile int32_t* stop_;
+  std::vector<One> files_;
+  int64_t kept_ = 0;  // bytes
+};
 
 bool by_hash(const std::string& line, double share) {
   return static_cast<double>(hash64(line)) * 0x1p-64 < share;
@@ -80,7 +132,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   JsonlFacts facts;
   Hash128 hash;
   int64_t lines = 0, held = 0;
-  for_each_line(options, [&](const std::string& line, const std::string&) {
+  JsonlFiles files(options.paths, options.stop);
+  files.for_each_line([&](const std::string& line, const std::string&) {
     hash.update(line);
     hash.update("\n");
     ++lines;
@@ -97,7 +150,7 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   std::optional<TokenWriter> heldout;
   if (!heldout_path.empty()) heldout.emplace(heldout_path, format);
   int64_t number = 0;
-  for_each_line(options, [&](const std::string& line, const std::string& where) {
+  files.for_each_line([&](const std::string& line, const std::string& where) {
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
     Document document = encoder.encode(line, where);

@@ -8,8 +8,21 @@ namespace ds {
 
 LineFile::LineFile(const std::string& path) : file_(path, File::Mode::read), size_(file_.size()) {}
 
-bool LineFile::next(std::string& line) {
+void LineFile::read_more() {
   constexpr int64_t kRead = 1 << 20;
+  const size_t old = buffer_.size();
+  const auto count = static_cast<size_t>(std::min(kRead, size_ - at_));
+  buffer_.resize(old + count);
+  file_.read(buffer_.data() + old, count, at_);
+  at_ += static_cast<int64_t>(count);
+}
+
+std::string_view LineFile::head(size_t most) {
+  if (buffer_.empty()) read_more();
+  return std::string_view(buffer_).substr(0, most);
+}
+
+bool LineFile::next(std::string& line) {
   size_t end = buffer_.find('\n', begin_);
   while (end == std::string::npos && at_ < size_) {
     buffer_.erase(0, begin_);
@@ -17,11 +30,8 @@ bool LineFile::next(std::string& line) {
     if (buffer_.size() > kLongest) {
       raise(DS_ERROR_CORRUPT, "'{}' line {} has more than {} bytes", path(), number_ + 1, kLongest);
     }
-    size_t old = buffer_.size();
-    auto count = static_cast<size_t>(std::min(kRead, size_ - at_));
-    buffer_.resize(old + count);
-    file_.read(buffer_.data() + old, count, at_);
-    at_ += static_cast<int64_t>(count);
+    const size_t old = buffer_.size();
+    read_more();
     end = buffer_.find('\n', old);
   }
   if (end == std::string::npos && begin_ == buffer_.size()) return false;

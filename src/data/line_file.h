@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "io/file.h"
 
@@ -12,6 +13,8 @@ class LineFile {
   static constexpr size_t kLongest = size_t{64} << 20;  // bytes of a line
 
   explicit LineFile(const std::string& path);
+  // The first bytes, at most `most` of them and a MiB. To be called before next().
+  std::string_view head(size_t most);
   // The next line without its end, \n or \r\n; false at the end of the file. DS_ERROR_CORRUPT for a line
   // above kLongest, or when the file is cut short meanwhile.
   bool next(std::string& line);
@@ -19,6 +22,8 @@ class LineFile {
   const std::string& path() const { return file_.path(); }
 
  private:
+  void read_more();
+
   File file_;
   int64_t size_ = 0, at_ = 0, number_ = 0;
   std::string buffer_;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/tokenizers/range.h"
@@ -51,6 +52,10 @@ class Tokenizer {
   virtual Frame frame() const = 0;
   // The token that stands for a hidden one in masked language models, when the files name one.
   virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
+  // The special tokens that the files name, as a chat template sees them: name ("bos_token", ...) and
+  // spelling.
+  using Names = std::vector<std::pair<std::string, std::string>>;
+  virtual Names names() const { return {}; }
   // Whether a token stands for no text: those that decode() skips, and the one that ends a text.
   virtual bool is_special(int32_t token) const = 0;
 };

@@ -246,6 +246,67 @@ TEST_F(ChatLines, FilesAreReadLineByLine) {
   EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);  // the file of before
 }
 
+// Files as published: one list, or a line each.
+TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", false);
+  auto samples = [&](const std::string& name, const std::string& content) {
+    write_file_atomic(folder_ / name, content);
+    write_jsonl_documents({{folder_ / name}, 0}, encoder,
+                          {.vocab = tokenizer->vocab(), .documents = true, .marked = true},
+                          folder_ / "o.tokens", "");
+    TokenFile file(folder_ / "o.tokens");
+    std::string out;
+    int64_t begin = 0;
+    for (const DocumentEnd& one : file.ends()) {
+      std::vector<int32_t> tokens(static_cast<size_t>(one.end - begin));
+      std::vector<uint8_t> marks(tokens.size());
+      file.copy(begin, tokens, marks);
+      begin = one.end;
+      out += tokenizer->decode(tokens, false) + "--> ";
+      out += targets_text({std::move(tokens), std::move(marks)}, *tokenizer) + "==\n";
+    }
+    return out;
+  };
+  const std::string asked = "<|im_start|>user\n", answered = "<|im_end|>\n<|im_start|>assistant\n",
+                    end = "<|im_end|>\n";
+  const std::string two = asked + "Count\nwaves" + answered + "three" + end + "--> three" + end + "==\n" +
+                          asked + "Wait" + answered + "yes" + end + "--> yes" + end + "==\n";
+  EXPECT_EQ(samples("alpaca.json", R"([
+  {"instruction": "Count", "input": "waves", "output": "three"},
+  {"instruction": "Wait", "input": "", "output": "yes"}
+])"),
+            two);
+  EXPECT_EQ(samples("dolly.jsonl",
+                    R"({"instruction": "Count", "context": "waves", "response": "three", "category": "x"}
+{"instruction": "Wait", "context": "", "response": "yes", "category": "y"}
+)"),
+            two);
+  EXPECT_EQ(samples("sharegpt.json",
+                    R"(  [{"id": "1", "conversations": [{"from": "human", "value": "Count\nwaves"},
+    {"from": "gpt", "value": "three"}]}, {"id": "2", "conversations": [{"from": "human", "value": "Wait"},
+    {"from": "gpt", "value": "yes"}, {"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]}])"),
+            two.substr(0, two.find("==\n") + 3) + asked + "Wait" + answered + "yes" + end + asked + "q" +
+                answered + "r" + end + "--> yes" + end + "r" + end + "==\n");
+  EXPECT_EQ(samples("pairs.json", R"([{"question": "Count\nwaves", "answer": "three"},
+    {"prompt": "Wait", "response": "yes"}])"),
+            two);
+  EXPECT_EQ(samples("texts.json", "\xef\xbb\xbf[{\"text\": \"one\"}]"),
+            "one<|endoftext|>--> one<|endoftext|>==\n");
+  for (const auto& [content, words] :
+       {std::pair{R"([{"text": "a"}, {"instruction": "q"}])", "bad.json' element 2: a line must have"},
+        {R"([{"text": "a"}, )", "bad.json: "},
+        {"[]", "data paths hold no line of jsonl"}}) {
+    try {
+      samples("bad.json", content);
+      ADD_FAILURE() << content;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  }
+}
+
 // A cut within a word: a token is a target when any character of it is of the answer, at either end.
 TEST(ChatEncoder, CutsWithinWordsCountByCharacters) {
   test::TempFolder folder;

@@ -117,6 +117,65 @@ TEST_F(TokenizerFiles, TruncationAndPaddingChangeNoIds) {
   EXPECT_EQ(open()->vocab(), 5);
 }
 
+// The pad token of `padding` has its place among the named ones, and its name in a chat template.
+TEST_F(TokenizerFiles, ThePadTokenOfPaddingComesInOrder) {
+  write("tokenizer.json", letters(R"(,"padding":{"pad_token":"<pad>"})"));
+  write("tokenizer_config.json",
+        R"({"bos_token": "<b>", "cls_token": "<c>", "image_token": "<i>", "extra_special_tokens": ["<s>"]})");
+  EXPECT_EQ(encode("<b><pad><c><i><s>"), (Ids{5, 6, 7, 8, 9}));
+  const Tokenizer::Names names{
+      {"bos_token", "<b>"}, {"pad_token", "<pad>"}, {"cls_token", "<c>"}, {"image_token", "<i>"}};
+  EXPECT_EQ(open()->names(), names);
+}
+
+TEST_F(TokenizerFiles, NamesOfTheModelsOwnTokens) {
+  write("tokenizer.json", letters());
+  // Tokens with flags come before those of plain text.
+  write("tokenizer_config.json",
+        R"({"a_token": "<1>", "b_token": {"__type": "AddedToken", "content": "<2>", "special": true}})");
+  EXPECT_EQ(encode("<2><1>"), (Ids{5, 6}));
+  // An object leaves the list to the earlier name.
+  write("tokenizer_config.json",
+        R"({"extra_special_tokens": {"audio_token": "<3>"}, "additional_special_tokens": ["<4>"]})");
+  EXPECT_EQ(encode("<3><4>"), (Ids{5, 6}));
+  // Of one content with several flags the last ones count, in the first one's place.
+  write("tokenizer_config.json",
+        R"({"cls_token": {"__type": "AddedToken", "content": "<5>", "rstrip": true, "special": true,
+        "normalized": false}, "mask_token": "<5>", "image_token": "<6>"})");
+  write("tokenizer.json",
+        letters(R"(,"pre_tokenizer":{"type":"ByteLevel"})", R"({"id":4,"content":"  ","normalized":true})"));
+  EXPECT_EQ(encode("<5>  <6>"), (Ids{5, 4, 6}));
+  // Those of added_tokens.json have no flags; a name of the model's own makes one special, and normalized it
+  // stays.
+  write("tokenizer_config.json", R"({"tool_token": "<X>", "eos_token": "<Y>"})");
+  write("added_tokens.json", R"({"<X>": 8, "<Y>": 9})");
+  write("tokenizer.json", letters(R"(,"normalizer":{"type":"Lowercase"})"));
+  EXPECT_EQ(encode("<x><Y><y>"), (Ids{5, 6}));
+  EXPECT_TRUE(open()->is_special(5));
+}
+
+// BertTokenizer has its template and its unknown token from the files beside.
+TEST_F(TokenizerFiles, TokensOfBertsClass) {
+  copy("bert");
+  Ids plain = open()->encode("the \xf0\x9f\x99\x82");
+  ASSERT_GE(plain.size(), 4u);
+  EXPECT_EQ(plain.front(), 2);
+  EXPECT_EQ(plain.back(), 3);
+  for (const char* kind : {"BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"}) {
+    write("tokenizer_config.json",
+          fmt::format(R"({{"tokenizer_class": "{}", "cls_token": "[MASK]"}})", kind));
+    Ids named = plain;
+    if (kind[0] == 'B') named.front() = 4;
+    EXPECT_EQ(open()->encode("the \xf0\x9f\x99\x82"), named) << kind;
+  }
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "BertTokenizer", "sep_token": "<end>", "unk_token": "[PAD]"})");
+  Ids named = open()->encode("the \xcd\xb8");
+  EXPECT_EQ(named.front(), 2);
+  EXPECT_EQ(named.back(), open()->vocab() - 1);
+  EXPECT_EQ(named[named.size() - 2], 0);
+}
+
 // A class that is built from the file has flags; one that only loads it has none.
 TEST_F(TokenizerFiles, FlagsOfAClassCount) {
   copy("bert");
@@ -198,7 +257,18 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
   EXPECT_TRUE(all.ends_with("0-4 0-4 0-4 0-4 ")) << all;
   EXPECT_EQ(sources("bert", "  a  b "), "2-3 5-6 ");
   EXPECT_TRUE(sources("gpt_neox", "<extra>  a").starts_with("0-9 9-10 "));
-  EXPECT_TRUE(sources("qwen2", "e\xcc\x81").starts_with("0-3 "));  // composed: of both
+  // The characters of a normalization form take the places of those of the text in order, as in `tokenizers`:
+  // of several that become one the first counts.
+  EXPECT_EQ(sources("qwen2", "q\xcc\x81"), "0-1 1-3 1-3 ");
+  EXPECT_EQ(sources("qwen2", "e\xcc\x81"), "0-1 ");
+  EXPECT_EQ(sources("qwen2", "e\xcc\xa3\xcc\x81"), "0-1 0-1 0-1 3-5 3-5 ");
+  EXPECT_EQ(sources("qwen2", "\xc3\xa9\xcc\xa3y"), "0-2 0-2 0-2 2-4 2-4 4-5 ");
+  EXPECT_EQ(sources("qwen2",
+                    "a\xcc\x95\xcc\x80\xd6\xae\xcc\x81"
+                    "b"),
+            "0-1 0-1 3-5 3-5 5-7 5-7 7-9 7-9 9-10 ");
+  EXPECT_EQ(sources("qwen2", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8z"), "0-3 0-3 0-3 9-10 ");
+  EXPECT_EQ(sources("split_steps", "\xef\xac\x81\xcc\x81x"), "0-3 3-5 3-5 5-6 ");
 }
 
 // As `tokenizers` finds them: a run of spaces that another token has taken still is a token.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace ds {
@@ -45,11 +46,16 @@ bool has_byte_level(Json& json) {
   return found;
 }
 
+std::string class_of(const SpecialTokens& beside) {
+  std::string name = beside.tokenizer_class;
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return name;
+}
+
 // Whether Transformers' class has the flags: those that only load the file have none. LlamaTokenizer leaves a
 // byte-level file to one of these.
 bool class_has_flags(const SpecialTokens& beside, Json& json) {
-  std::string name = beside.tokenizer_class;
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  std::string name = class_of(beside);
   if (name == "LlamaTokenizer") return !has_byte_level(json);
   return name != "PreTrainedTokenizer" && name != "TokenizersBackend" && name != "PythonBackend";
 }
@@ -80,6 +86,26 @@ void set_bert_flags(Json& json, const SpecialTokens& beside) {
   });
 }
 
+// BertTokenizer puts the tokens that the files name around a text, whatever post_processor says, and its
+// model gives words that it has no pieces for the named token.
+void set_bert_tokens(Json& json, const SpecialTokens& beside, const Json::Array& added) {
+  Json& model = *member(json, "model");
+  if (class_of(beside) != "BertTokenizer" || type_of(model) != "WordPiece") return;
+  if (!beside.unknown.empty()) model.set("unk_token", beside.unknown);
+  if (beside.cls.empty() && beside.sep.empty()) return;
+  Json around;
+  around.set("type", "BertProcessing");
+  for (auto [key, named, usual] : {std::tuple{"sep", beside.sep, "[SEP]"}, {"cls", beside.cls, "[CLS]"}}) {
+    std::string content = named.empty() ? usual : named;
+    auto token = std::find_if(added.begin(), added.end(),
+                              [&](const Json& one) { return one.at("content").string() == content; });
+    const Json* id = token != added.end() ? token->find("id") : model.at("vocab").find(content);
+    if (!id) return;  // stays as the file has it
+    around.set(key, Json::Array{content, *id});
+  }
+  json.set("post_processor", std::move(around));
+}
+
 }  // namespace
 
 void add_files_beside(Json& json, SpecialTokens& beside) {
@@ -97,6 +123,7 @@ void add_files_beside(Json& json, SpecialTokens& beside) {
   if ((added && !added->is_null() && !added->is_array()) || !vocabulary) return;
   Json::Array merged =
       merge_added_tokens(added && added->is_array() ? added->array() : Json::Array(), *vocabulary, beside);
+  set_bert_tokens(json, beside, merged);
   if (!merged.empty()) json.set("added_tokens", std::move(merged));
 }
 

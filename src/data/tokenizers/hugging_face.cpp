@@ -49,6 +49,7 @@ class HuggingFace : public Tokenizer {
     file.done();
     for (int32_t id : template_.before) check_template(file, id);
     for (int32_t id : template_.after) check_template(file, id);
+    names_ = named.named;
     if (!named.end.empty()) end_of_text_ = id_of(named.end);
     find_mask_token(named.mask);
   }
@@ -57,6 +58,7 @@ class HuggingFace : public Tokenizer {
   int64_t vocab() const override { return static_cast<int64_t>(spellings_.size()); }
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
   std::optional<int32_t> mask_token() const override { return mask_token_; }
+  Names names() const override { return names_; }
   Frame frame() const override { return {template_.before, template_.after}; }
   bool is_special(int32_t token) const override {
     return token == end_of_text_ || token == mask_token_ ||
@@ -224,6 +226,7 @@ class HuggingFace : public Tokenizer {
   std::unordered_map<std::string, int32_t> added_;
   std::vector<Spelling> spellings_;  // by id
   std::optional<int32_t> end_of_text_, mask_token_;
+  Names names_;
 };
 
 }  // namespace

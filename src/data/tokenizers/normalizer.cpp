@@ -4,13 +4,13 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "data/tokenizers/pattern.h"
 #include "data/tokenizers/regex.h"
+#include "data/tokenizers/unicode_form.h"
 
 namespace ds {
 namespace {
@@ -19,66 +19,14 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// The normalization forms of Unicode annex 15.
-class UnicodeForm : public Normalizer {
+class Form : public Normalizer {
  public:
-  UnicodeForm(int options, std::string where)
-      : Normalizer(std::move(where)), options_(options | UTF8PROC_STABLE) {}
+  Form(UnicodeForm form, std::string where) : Normalizer(std::move(where)), form_(form) {}
 
  private:
-  TracedText step(TracedText text, size_t) const override {
-    if (is_ascii(text.text)) return text;
-    if (!text.traced) return {normalize(text.text), {}, false};
-    return trace(text);
-  }
+  TracedText step(TracedText text, size_t) const override { return to_unicode_form(std::move(text), form_); }
 
-  std::string normalize(std::string_view text) const {
-    if (is_ascii(text)) return std::string(text);
-    utf8proc_uint8_t* mapped = nullptr;
-    utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                           static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                           static_cast<utf8proc_option_t>(options_));
-    std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
-    if (length < 0) {
-      raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(), utf8proc_errmsg(length));
-    }
-    return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
-  }
-
-  // Characters that are normalized together come from the same range: those with the marks that follow them,
-  // and those before that a further one composes with.
-  TracedText trace(const TracedText& text) const {
-    TracedText out = TracedText::empty_like(text);
-    Range group;
-    std::string normal;
-    for (size_t at = 0; at < text.text.size();) {
-      size_t end = at + utf8_sequence(std::string_view(text.text).substr(at));
-      for (size_t next; end < text.text.size(); end = next) {
-        next = end + utf8_sequence(std::string_view(text.text).substr(end));
-        if (!combines(normalize(text.view({end, next})))) break;
-      }
-      std::string alone = normalize(text.view({at, end})),
-                  together = normalize(text.view({group.begin, end}));
-      if (together == normal + alone) {
-        out.write(normal, text.source(group));
-        group = {at, end};
-        normal = std::move(alone);
-      } else {
-        group.end = end;
-        normal = std::move(together);
-      }
-      at = end;
-    }
-    out.write(normal, text.source(group));
-    return out;
-  }
-
-  static bool combines(std::string_view text) {
-    return !text.empty() &&
-           utf8proc_get_property(static_cast<utf8proc_int32_t>(utf8_first(text)))->combining_class != 0;
-  }
-
-  int options_;
+  UnicodeForm form_;
 };
 
 // Characters one by one: `change` appends what becomes of one.
@@ -250,7 +198,7 @@ std::unique_ptr<const Normalizer> make_bert(Section& section) {
   if (section.flag("clean_text", true)) steps.push_back(std::make_unique<CleanText>(where));
   if (section.flag("handle_chinese_chars", true)) steps.push_back(std::make_unique<SpaceChinese>(where));
   if (section.flag("strip_accents", lower)) {
-    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE, where));
+    steps.push_back(std::make_unique<Form>(UnicodeForm{}, where));
     steps.push_back(std::make_unique<Drop>(std::vector{UTF8PROC_CATEGORY_MN}, where));
   }
   if (lower) steps.push_back(std::make_unique<Lowercase>(where));
@@ -258,11 +206,7 @@ std::unique_ptr<const Normalizer> make_bert(Section& section) {
 }
 
 std::unique_ptr<const Normalizer> make(const std::string& type, Section& section) {
-  constexpr int compose = UTF8PROC_COMPOSE, decompose = UTF8PROC_DECOMPOSE;
-  if (type == "NFC") return std::make_unique<UnicodeForm>(compose, section.where());
-  if (type == "NFD") return std::make_unique<UnicodeForm>(decompose, section.where());
-  if (type == "NFKC") return std::make_unique<UnicodeForm>(compose | UTF8PROC_COMPAT, section.where());
-  if (type == "NFKD") return std::make_unique<UnicodeForm>(decompose | UTF8PROC_COMPAT, section.where());
+  if (auto form = unicode_form(type)) return std::make_unique<Form>(*form, section.where());
   if (type == "Prepend") return std::make_unique<Prepend>(section.text("prepend"), section.where());
   if (type == "Replace") {
     Regex pattern = read_pattern(section);

@@ -1,6 +1,7 @@
 // A sentencepiece tokenizer.model (BPE or unigram) through the library of the same name.
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/content_kind.h"
@@ -36,6 +38,15 @@ class SentencePiece : public Tokenizer {
     check_added_tokens(tokens);
     add_begin_ = (tokens.add_begin || !tokens.begin_given) && processor_.bos_id() >= 0;
     add_end_ = tokens.add_end && processor_.eos_id() >= 0;
+    names_ = tokens.named;
+    for (auto [name, id] : {std::pair{"bos_token", processor_.bos_id()},
+                            {"eos_token", processor_.eos_id()},
+                            {"unk_token", processor_.unk_id()}}) {
+      auto same = [name = std::string_view(name)](const auto& one) { return one.first == name; };
+      if (id >= 0 && std::none_of(names_.begin(), names_.end(), same)) {
+        names_.emplace_back(name, processor_.IdToPiece(id));
+      }
+    }
     int mask = tokens.mask.empty() ? processor_.unk_id() : processor_.PieceToId(tokens.mask);
     if (mask != processor_.unk_id()) mask_ = mask;
   }
@@ -53,6 +64,7 @@ class SentencePiece : public Tokenizer {
     return out;
   }
   std::optional<int32_t> mask_token() const override { return mask_; }
+  Names names() const override { return names_; }
   bool is_special(int32_t token) const override {
     return token >= 0 && token < vocab() && (processor_.IsControl(token) || processor_.IsUnknown(token));
   }
@@ -131,6 +143,7 @@ class SentencePiece : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   bool add_begin_ = false, add_end_ = false;
   std::optional<int32_t> mask_;
+  Names names_;
 };
 
 }  // namespace

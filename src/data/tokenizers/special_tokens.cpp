@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -44,12 +45,23 @@ Json entry_of(const Json& value) {
   return out;
 }
 
+void set_key(Json::Object& object, const std::string& key, const Json& value) {
+  for (auto& [name, old] : object) {
+    if (name == key) {
+      old = value;
+      return;
+    }
+  }
+  object.emplace_back(key, value);
+}
+
 // What Transformers' keyword arguments become from the files, of those that concern tokens.
 struct Arguments {
-  Json::Object values;       // in the order of the files
-  Json::Array extra;         // the list extra_special_tokens
-  Json::Object named_extra;  // the object of that name
-  bool extra_given = false;
+  Json::Object values;    // in the order of the files
+  Json::Object specific;  // the model's own tokens, by name, as tokenizer_config.json spells them in plain
+                          // text; then those of the object extra_special_tokens
+  std::optional<Json::Array> extra;  // the list extra_special_tokens
+  Json::Array earlier;  // additional_special_tokens, its earlier name, which counts without a list
 
   const Json* find(std::string_view key) const {
     for (const auto& [name, value] : values) {
@@ -57,34 +69,42 @@ struct Arguments {
     }
     return nullptr;
   }
-  void set(const std::string& key, const Json& value) {
-    for (auto& [name, old] : values) {
-      if (name == key) {
-        old = value;
-        return;
-      }
-    }
-    values.emplace_back(key, value);
+  const Json::Array& listed() const { return extra ? *extra : earlier; }
+
+  void take_config(const Json& json) {
+    take(json, true);
+    const Json *list = json.find("extra_special_tokens"), *old = json.find("additional_special_tokens");
+    if (old && is_nothing(list)) std::swap(list, old);
+    take_lists(list, old);
   }
-  void take_extra(const Json& value) {
-    if (value.is_object()) {
-      for (const auto& [name, token] : value.object()) named_extra.emplace_back(name, token);
-    } else if (value.is_array()) {
-      for (const Json& token : value.array()) extra.push_back(token);
-    }
-    extra_given |= (value.is_array() && !value.array().empty()) || value.is_object();
+  void take_map(const Json& json) {
+    take(json, false);
+    take_lists(json.find("extra_special_tokens"), json.find("additional_special_tokens"));
   }
-  // The keys of one file; additional_special_tokens is the earlier name of extra_special_tokens.
-  void take(const Json& json) {
+
+ private:
+  static bool is_nothing(const Json* list) {
+    return !list || list->is_null() || (list->is_array() && list->array().empty()) ||
+           (list->is_object() && list->object().empty());
+  }
+  void take(const Json& json, bool config) {
     for (const auto& [key, value] : json.object()) {
-      if (key == "extra_special_tokens") {
-        take_extra(value);
-      } else if (key != "additional_special_tokens") {
-        set(key, value);
-      }
+      if (key == "extra_special_tokens" || key == "additional_special_tokens") continue;
+      bool own = key.ends_with("_token") && !is_usual(key);
+      set_key(config && own && value.is_string() ? specific : values, key, value);
     }
-    const Json* earlier = json.find("additional_special_tokens");
-    if (earlier && !extra_given) take_extra(*earlier);
+  }
+  void take_lists(const Json* list, const Json* old) {
+    if (old && old->is_array()) earlier = old->array();
+    if (!list) return;
+    if (list->is_object()) {
+      for (const auto& [name, token] : list->object()) set_key(specific, name, token);
+      extra.reset();
+      return;
+    }
+    if (!extra) extra.emplace();
+    if (!list->is_array()) return;
+    extra->insert(extra->end(), list->array().begin(), list->array().end());
   }
 };
 
@@ -126,11 +146,15 @@ void read_decoder(const Json& given, const std::string& file,
   }
 }
 
-// Tokens that a file names are special among those of added_tokens.json, which has no flags.
-void read_legacy(const std::string& file, const SpecialTokens& named,
+// The tokens of added_tokens.json, which has no flags: those under the usual names or of the list are
+// special.
+void read_legacy(const std::string& file, const Arguments& named,
                  std::map<int64_t, SpecialTokens::Numbered>& tokens) {
   std::set<std::string> special;
-  for (const Json& entry : named.spelt) special.insert(entry.at("content").string());
+  for (const char* key : kNames) {
+    if (const Json* value = named.find(key)) special.insert(spelling(*value));
+  }
+  for (const Json& value : named.extra.value_or(Json::Array())) special.insert(spelling(value));
   Json json = read_object(file);
   for (const auto& [content, id] : json.object()) {
     Json entry;
@@ -156,11 +180,13 @@ void read_names(const Arguments& arguments, SpecialTokens& out) {
   for (const char* key : kNames) {
     if (const Json* value = arguments.find(key)) name(key, *value);
   }
+  Json::Object own;
   for (const auto& [key, value] : arguments.values) {
-    if (key.ends_with("_token") && !is_usual(key)) name(key, value);
+    if (key.ends_with("_token") && !is_usual(key)) own.emplace_back(key, value);
   }
-  for (const auto& [key, value] : arguments.named_extra) name(key, value);
-  for (const Json& value : arguments.extra) {
+  for (const auto& [key, value] : arguments.specific) set_key(own, key, value);
+  for (const auto& [key, value] : own) name(key, value);
+  for (const Json& value : arguments.listed()) {
     if (!spelling(value).empty()) out.spelt.push_back(entry_of(value));
   }
 }
@@ -241,25 +267,30 @@ void SpecialTokens::name_otherwise(const char* name, const std::string& content)
   std::string* known = field(*this, name);
   if (!known->empty()) return;
   *known = content;
-  named.emplace_back(name, content);
-  spelt.push_back(entry_of(content));
+  // The usual names come first, in their order.
+  std::ptrdiff_t place = 0;
+  for (const char* const* usual = std::begin(kNames); std::string_view(*usual) != name; ++usual) {
+    if (!field(*this, *usual)->empty()) ++place;
+  }
+  named.emplace(named.begin() + place, name, content);
+  spelt.insert(spelt.begin() + place, entry_of(content));
 }
 
 SpecialTokens read_special_tokens(const std::string& folder) {
   const std::string file = folder + "/tokenizer_config.json";
   Json config = read_object(file);
   Arguments arguments;
-  arguments.take(config);
+  arguments.take_config(config);
   const Json* decoder = config.find("added_tokens_decoder");
   SpecialTokens out;
   out.legacy = !decoder;
-  if (out.legacy) arguments.take(read_object(folder + "/special_tokens_map.json"));
+  if (out.legacy) arguments.take_map(read_object(folder + "/special_tokens_map.json"));
   read_names(arguments, out);
   std::map<int64_t, SpecialTokens::Numbered> numbered;
   if (decoder) {
     read_decoder(*decoder, file, numbered);
   } else {
-    read_legacy(folder + "/added_tokens.json", out, numbered);
+    read_legacy(folder + "/added_tokens.json", arguments, numbered);
   }
   for (auto& [id, token] : numbered) out.numbered.push_back(std::move(token));
 
@@ -281,21 +312,24 @@ SpecialTokens read_special_tokens(const std::string& folder) {
 Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
                                const SpecialTokens& beside) {
   Merged all(of_file, vocabulary);
-  std::set<std::string> names, listed;
+  std::set<std::string> names, flagged;  // flagged: a file gives them with flags, which count
   for (const auto& [name, content] : beside.named) names.insert(content);
   std::vector<Json> fresh;
   for (const SpecialTokens::Numbered& token : beside.numbered) {
     Json entry = whole_entry(token.entry);
     if (token.content.empty() || all.has_equal(entry) || (beside.legacy && all.has_id(token.id))) continue;
     if (names.contains(token.content)) entry.set("special", true);
-    listed.insert(token.content);
+    flagged.insert(token.content);
     fresh.push_back(std::move(entry));
   }
   for (const Json& spelt : beside.spelt) {
     std::string content = spelt.at("content").string();
-    if (all.has(content) || !listed.insert(content).second) continue;
-    fresh.push_back(whole_entry(spelt));
-    if (names.contains(content)) fresh.back().set("special", true);
+    if (all.has(content) || flagged.contains(content)) continue;
+    Json entry = whole_entry(spelt);
+    if (names.contains(content)) entry.set("special", true);
+    auto equal = [text = entry.dump()](const Json& other) { return other.dump() == text; };
+    // Of one content with several flags the last ones count.
+    if (std::none_of(fresh.begin(), fresh.end(), equal)) fresh.push_back(std::move(entry));
   }
   for (Json& entry : fresh) all.add(std::move(entry));
   return all.take();

@@ -14,7 +14,7 @@ namespace ds {
 // it, and added_tokens.json.
 struct SpecialTokens {
   std::string begin, end, unknown, sep, pad, cls, mask;  // "": not named
-  // Under the names that a chat template sees: those ("bos_token", ...), then the model's own
+  // Under the names that a chat template sees: those ("bos_token", ...) in their order, then the model's own
   // ("image_token").
   std::vector<std::pair<std::string, std::string>> named;
 
@@ -32,7 +32,8 @@ struct SpecialTokens {
   };
   std::vector<Numbered> numbered;  // of added_tokens_decoder or added_tokens.json, by id
   bool legacy = true;              // they are of added_tokens.json
-  Json::Array spelt;               // entries of the others, in the order in which Transformers adds them
+  // Entries of the others, in the order in which Transformers adds them; the first ones are those of `named`.
+  Json::Array spelt;
 
   // The name's token where no file names one.
   void name_otherwise(const char* name, const std::string& content);
