@@ -9,7 +9,7 @@ usage: check_text.py [ROOT]
   links are well-formed (nothing is fetched);
 - pages of docs/ that any text names by path exist (but for the changelog, which names them as they were);
 - nothing in src asks the locale of the host, which may write numbers with a decimal comma and count other bytes as letters:
-  core/base/ascii.h, std::from_chars and fmt do not.
+  core/base/ascii.h, std::from_chars and fmt do not. Nor does anything read from a stream by >>, which asks the program's.
 """
 import pathlib
 import re
@@ -26,6 +26,7 @@ DECLARATION = re.compile(r"^(?:typedef enum|typedef struct|struct|enum|DS_API)\b
 LOCALE = re.compile(r"(?<![\w.>])(?:std::)?(stod|stof|stold|strto(?:d|f|ld)|atof|is(?:alpha|alnum|upper|lower|space|punct|digit|xdigit)"
                     r"|to(?:lower|upper)|setlocale|localeconv|put_money|imbue)\s*\(|#include <(cctype|ctype\.h|clocale|locale\.h|locale|iomanip)>"
                     r"|(printf)\s*\(.*%[-+ #0-9.*]*[aefgAEFG]")
+STREAM = re.compile(r"\b(?:std::)?(?:[io]?stringstream|[io]?fstream|[io]?stream\s*&|InputFile|OutputFile)\s+(\w+)")
 FIXTURES = "tests/tools/fixtures/"
 
 
@@ -70,10 +71,16 @@ def locale_bound(root, names):
     for name in names:
         if not name.startswith("src/") or pathlib.PurePath(name).suffix not in (".h", ".cpp"):
             continue
-        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
-            found = LOCALE.search(line.split("//")[0])
+        text = (root / name).read_text(encoding="utf-8")
+        streams = {match.group(1) for match in STREAM.finditer(text)} | {"std::cin"}
+        extraction = re.compile(r"(?<![\w.])(" + "|".join(map(re.escape, streams)) + r"|(?:Input|Output)File\(.*\))\s*>>(?!=)")
+        for number, line in enumerate(text.splitlines(), 1):
+            code = line.split("//")[0]
+            found = LOCALE.search(code)
             if found:
                 yield f"{name}:{number}: depends on the locale of the host: {next(filter(None, found.groups()))}"
+            for stream in extraction.findall(code):
+                yield f"{name}:{number}: depends on the locale of the host: {stream} >>"
 
 
 def readmes(names):

@@ -327,7 +327,7 @@ void DeepSpeedSource::check_runs() const {
   }
 }
 
-// Of what is read at all, where that is not everything.
+// Checks the checksums of the files that the conversion reads, and of no others.
 void DeepSpeedSource::check_data() {
   for (const auto& of_kind : runs_) {
     for (ParamId p : names.ids())

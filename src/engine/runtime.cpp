@@ -200,8 +200,10 @@ std::string Runtime::first_difference() {
   for (const std::string& text : gather_texts(comm_, config_.shared_text(), "configuration")) {
     ranks.emplace_back();
     std::istringstream lines(text);
-    for (std::string key, value; lines >> key && std::getline(lines >> std::ws, value);)
-      ranks.back()[key] = value;
+    for (std::string line; std::getline(lines, line);) {
+      const size_t space = line.find(' ');
+      ranks.back()[line.substr(0, space)] = space == line.npos ? "" : line.substr(space + 1);
+    }
   }
   for (size_t r = 1; r < ranks.size(); ++r) {
     for (const auto& [key, value] : ranks[r]) ranks[0].try_emplace(key, "not set");

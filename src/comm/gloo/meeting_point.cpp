@@ -10,11 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "comm/gloo/wire.h"
+#include "core/base/ascii.h"
 #include "core/base/descriptor.h"
 
 namespace ds {
@@ -180,13 +182,14 @@ std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std:
   }
   std::optional<std::string> text = read_private_file(point.file, reason);
   if (!text) return std::nullopt;
-  std::istringstream in(*text);
-  std::string host, key_text;
+  const std::vector<std::string_view> words = ascii_words(*text);
   Reach reach{{}, 0, {key.key}};
-  if (!(in >> host >> reach.port >> key_text) || reach.port < 1 || reach.port > 65535) {
+  if (words.size() >= 3) reach.port = ascii_number<int>(words[1]).value_or(0);
+  if (reach.port < 1 || reach.port > 65535) {
     reason = "it does not say HOST PORT KEY";
     return std::nullopt;
   }
+  const std::string host(words[0]), key_text(words[2]);
   if ((key_text == kNoKey) == (key.kind == JobKey::Kind::missing)) {
     reason = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY and this rank none"
                                 : "this rank has a DS_JOB_KEY and rank 0 none";

@@ -16,10 +16,11 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
+#include "core/base/ascii.h"
 #include "core/base/descriptor.h"
 #include "core/base/file_stream.h"
 
@@ -147,12 +148,10 @@ bool is_of_this_user(const Socket& socket) {
   for (std::string line; std::getline(table, line);) {
     size_t at = line.find(ends);
     if (at == std::string::npos) continue;
-    std::istringstream rest(line.substr(at + ends.size()));
-    std::string state, queues, timers, tries, patience;
-    uid_t user = 0;
-    uint64_t inode = 0;
-    return rest >> state >> queues >> timers >> tries >> user >> patience >> inode && state == kEstablished &&
-           inode != 0 && user == geteuid();
+    const std::vector<std::string_view> rest = ascii_words(std::string_view(line).substr(at + ends.size()));
+    if (rest.size() < 7) return false;  // state, queues, timers, tries, user, time-out, inode
+    return rest[0] == kEstablished && ascii_number<uid_t>(rest[4]) == geteuid() &&
+           ascii_number<uint64_t>(rest[6]).value_or(0) != 0;
   }
   return false;
 }

@@ -4,18 +4,29 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/base/ascii.h"
 #include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
 
+// "" where the file is absent.
+std::string first_word(const std::string& path) {
+  InputFile file(path);
+  std::string line;
+  std::getline(file, line);
+  const std::vector<std::string_view> words = ascii_words(line);
+  return words.empty() ? "" : std::string(words[0]);
+}
+
 // A file that is absent or says "max" sets no limit.
 int64_t limit_in(const std::string& path) {
-  InputFile file(path);
-  int64_t bytes = 0;
-  return file >> bytes && bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
+  const int64_t bytes = ascii_number<int64_t>(first_word(path)).value_or(-1);
+  return bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
 }
 
 // Calls each(folder) for the group's folder and those around it, up to the mount. In a container the group's
@@ -85,11 +96,7 @@ std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root) {
   return out;
 }
 
-std::string machine_identity() {
-  std::string boot;
-  InputFile("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot;
-}
+std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot_id"); }
 
 namespace {
 
@@ -97,11 +104,13 @@ namespace {
 // not say.
 int64_t available_memory() {
   InputFile file("/proc/meminfo");
-  int64_t memory = -1, swap = 0, kib = 0;
-  std::string name, rest;
-  while (file >> name >> kib && std::getline(file, rest)) {
-    if (name == "MemAvailable:") memory = kib * 1024;
-    if (name == "SwapFree:") swap = kib * 1024;
+  int64_t memory = -1, swap = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string_view> words = ascii_words(line);
+    const int64_t kib = words.size() < 2 ? 0 : ascii_number<int64_t>(words[1]).value_or(0);
+    if (words.empty()) continue;
+    if (words[0] == "MemAvailable:") memory = kib * 1024;
+    if (words[0] == "SwapFree:") swap = kib * 1024;
   }
   return memory < 0 ? -1 : memory + swap;
 }

@@ -168,7 +168,7 @@ void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   std::string near = usual_key(path);
   if (near.empty()) near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
-  if (near.empty() && !nested && lower(path.substr(0, 4)) == "zero") near = "zero_optimization";
+  if (near.empty() && !nested && ascii_lower(path.substr(0, 4)) == "zero") near = "zero_optimization";
   if (!nested && near.empty()) return warn_of_stranger(path);
   collect(refusals_, Causes::itself, [&] {
     raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/key_kinds.h"
@@ -368,7 +369,7 @@ void parallelisms(Rows& keys) {
 bool equal(const Json& a, const Json& b) {
   if (b.is_bool()) return truth_of(a) == b.boolean();
   if (a.is_number() && b.is_number()) return a.number() == b.number();
-  if (a.is_string() && b.is_string()) return lower(a.string()) == lower(b.string());
+  if (a.is_string() && b.is_string()) return ascii_lower(a.string()) == ascii_lower(b.string());
   return a.dump() == b.dump();
 }
 

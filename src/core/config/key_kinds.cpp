@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -12,10 +13,10 @@ std::string choose(const std::string& path, const Json& given, const std::vector
   std::string name;
   read_value(path, given, {}, name);
   for (const std::string& one : supported) {
-    if (lower(one) == lower(name)) return one;
+    if (ascii_lower(one) == ascii_lower(name)) return one;
   }
   for (const std::string& one : foreign) {
-    if (lower(one) == lower(name)) {
+    if (ascii_lower(one) == ascii_lower(name)) {
       raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(path), one,
             fmt::join(supported, ", "));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/ascii.h"
 #include "core/base/suggest.h"
 #include "core/config/values.h"
 
@@ -35,7 +36,7 @@ std::string closest(const std::string& unknown, std::string_view meant, size_t l
 
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known) {
   const std::string best =
-      closest(unknown, lower(std::string(leaf(unknown))), suggestion_limit(leaf(unknown)), known);
+      closest(unknown, ascii_lower(std::string(leaf(unknown))), suggestion_limit(leaf(unknown)), known);
   if (!best.empty()) return best;
   // The same name in another section, where it is the only one.
   const auto same = [&](const std::string& path) { return leaf(path) == leaf(unknown); };
@@ -45,7 +46,7 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
 
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {
   const size_t limit = std::max<size_t>(1, unknown.size() / 4) + 1;
-  const std::string best = closest(unknown, lower(unknown), limit, known);
+  const std::string best = closest(unknown, ascii_lower(unknown), limit, known);
   if (!best.empty()) return best;
   constexpr size_t kTelling = 8;  // a part of a name that is long enough to mean it
   for (const std::string& path : known) {

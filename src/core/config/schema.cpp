@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/ascii.h"
 #include "core/base/collective_names.h"
 #include "core/base/device_name.h"
 #include "core/base/error.h"
@@ -75,7 +76,7 @@ Key steps_per_print_key() {
 DType precision_word(const std::string& path, const Json& given, const std::vector<std::string>& supported) {
   std::string word;
   read_value(path, given, {}, word);
-  std::string name = lower(word);
+  std::string name = ascii_lower(word);
   if (name.starts_with("torch.")) name.erase(0, 6);
   if (std::find(supported.begin(), supported.end(), name) == supported.end())
     raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), word,

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/ascii.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -85,7 +86,7 @@ std::optional<bool> truth_at(const std::string& path, const Json& given) {
                                             "comms_logger.",      "timers.", "hybrid_engine."};
   const bool words = std::any_of(std::begin(kSections), std::end(kSections),
                                  [&](std::string_view section) { return path.starts_with(section); });
-  return words && given.is_string() ? truth_of_word(lower(given.string())) : truth_of(given);
+  return words && given.is_string() ? truth_of_word(ascii_lower(given.string())) : truth_of(given);
 }
 
 void read_value(const std::string& path, const Json& given, const Limits&, bool& out) {
@@ -177,11 +178,6 @@ int64_t parse_bytes(const std::string& path, const Json& given, const Limits& li
     return static_cast<int64_t>(bytes);
   }
   wrong_kind(path, expected, given);
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
 }
 
 Json write_value(bool value) { return value; }

@@ -42,9 +42,6 @@ std::optional<bool> truth_of(const Json& given);
 // their opposites are booleans, too. In other sections any text is true to DeepSpeed, and nothing here.
 std::optional<bool> truth_at(const std::string& path, const Json& given);
 
-// The text with ASCII letters in lower case: words of a configuration are known in any.
-std::string lower(std::string text);
-
 // The config spelling of a value.
 Json write_value(bool value);
 Json write_value(int value);
