@@ -411,12 +411,13 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
 }
 
 // Ids are checked against the table or logits that they select from, and documents against the rows; what
-// only custom operations read, or nothing, is not.
+// only custom operations read, or nothing, is not. -100 is a target without a loss, and an id of nothing
+// else.
 void Engine::check_ids(size_t input, const InputView& view, int64_t micros) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
   int64_t limit = INT32_MAX, most = 0;  // most: rows of a document
-  bool targets = false, read = false;
+  bool targets = false, selects = false, read = false;
   for (const Node& node : g.nodes) {
     read = read || (!node.custom && std::find(node.in.begin(), node.in.end(), value) != node.in.end());
     const OpDef& row = op(node.op);
@@ -427,7 +428,7 @@ void Engine::check_ids(size_t input, const InputView& view, int64_t micros) cons
     const std::optional<IdOperand>& ids = row.ids;
     if (!ids || node.in[ids->ids] != value) continue;
     limit = std::min(limit, g.type(node.in[ids->from]).shape[ids->dim].extent);
-    targets = targets || ids->targets;
+    (ids->targets ? targets : selects) = true;
   }
   if (!read) return;
   const auto* ids = static_cast<const int32_t*>(view.data);
@@ -438,7 +439,7 @@ void Engine::check_ids(size_t input, const InputView& view, int64_t micros) cons
     ids = copy.data();
   }
   for (int64_t i = 0; i < view.numel; ++i) {
-    bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && ids[i] == -100);
+    bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && !selects && ids[i] == -100);
     require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name, limit - 1,
             ids[i], i);
   }

@@ -4,8 +4,10 @@
 usage: misuse.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
 
 A try draws a few misuses: callbacks that close, raise, resize, re-enter, fork or set each other, threads that close or
-use one object at once, tensors made anew below their views, texts that C cannot have. After each of them the same
-process makes a small engine and trains a step, which must have the loss that it had before any misuse. Some tries end
+use one object at once, tensors made anew below their views, texts that C cannot have, Control-C inside calls that wait, and
+groups of threads or processes of which one rank closes, raises, aborts, leaves or dies. After each of them the same
+process makes a small engine and trains a step, which must have the loss that it had before any misuse; what must be refused and is
+not, Control-C that is not heard, and ranks that outlive their group fail the try, too. Some tries end
 while a daemon thread is inside a call. A try must end by itself, without a signal and in time.
 """
 import argparse
@@ -19,7 +21,7 @@ SLOWEST = 120  # seconds of one try
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # the package is built for it
 
 WORKER = r'''
-import array, contextlib, gc, io, os, random, sys, tempfile, threading, time
+import array, contextlib, gc, io, itertools, os, random, signal, subprocess, sys, tempfile, threading, time
 import libds
 from libds import ops
 
@@ -30,6 +32,8 @@ CONFIG = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32}, "model":
           "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}}
 HOST = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "zero_optimization": {"stage": 3}}
 TOKENS = libds.tensor([i % 250 for i in range(32)])
+NUMBERS = itertools.count()
+WRONG = []  # what was taken and must not be
 
 
 def engine(**options):
@@ -63,7 +67,9 @@ def fork():
 def resize(view):
     owner = view.obj
     view.release()
-    owner.extend(b"x" * 10000) if dice.random() < 0.5 else owner.clear()
+    with contextlib.suppress(BufferError):
+        owner.extend(b"x" * 10000) if dice.random() < 0.5 else owner.clear()
+        WRONG.append("a callback resized its buffer")
 
 
 def deed(target, views=()):
@@ -83,8 +89,8 @@ def deed(target, views=()):
         one.join(0.05)
 
     return dice.choice([target.close, enter, thread, fork, gc.collect, lambda: 1 / 0, lambda: sys.exit(3), step,
-                        lambda: libds.set_log(None), lambda: [resize(view) for view in views],
-                        lambda: [view.release() for view in views]])
+                        lambda: libds.set_log(None),
+                        lambda: [view.release() for view in views], *[lambda: [resize(view) for view in views]] * (2 if views else 0)])
 
 
 def init():
@@ -134,13 +140,17 @@ def custom():
 
 
 def views():
-    source = bytearray(4000)
+    source = bytearray(dice.choice([4000, 1 << 22]))
     tensor = libds.Tensor(memoryview(source).cast("f"))
-    shown = [memoryview(tensor), tensor.__dlpack__()]
+    shown = [memoryview(tensor), *[tensor.__dlpack__()] * dice.randrange(2)]
     for _ in range(4):
         with contextlib.suppress(BufferError, libds.Error):
             dice.choice([lambda: tensor.__init__(array.array("f", [1.0] * dice.randrange(9))), tensor.close, source.clear,
                          lambda: shown[0].tolist(), lambda: shown.pop(), gc.collect, lambda: libds.Tensor(shown[-1])])()
+    del source
+    gc.collect()
+    if shown and isinstance(shown[0], memoryview) and any(bytes(shown[0])):
+        WRONG.append("a view shows other memory than it was made over")
     outlived = host()
     outlived.start()
     grad = memoryview(outlived.grad_view("w1"))
@@ -170,7 +180,9 @@ def texts():
     bad = dice.choice(["a\0b", "\0", "\udcff", "x" * 100000])
     one = engine()
     dice.choice([lambda: one.save(FOLDER.name + bad), lambda: one.load(bad), lambda: one[bad], lambda: one.read(bad), lambda: libds.Graph(bad, 4),
-                 lambda: libds.Comm(bad), lambda: libds.generate(bad, "x"), lambda: libds.Graph.parse(bad), lambda: one.save_model(bad + "\0")])()
+                 lambda: libds.Comm("self" + bad), lambda: libds.generate(bad, "x"), lambda: libds.Graph.parse(bad), lambda: one.save_model(bad + "\0")])()
+    if not bad.startswith("x"):
+        WRONG.append(f"a text with {bad!r} was taken")
 
 
 def numbers():
@@ -194,7 +206,102 @@ def collectives():
             dice.choice([comm.close, work.close, work.wait, lambda: data.append(1.0), gc.collect, fork])()
 
 
-MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives]
+def interrupted():
+    """Control-C where a call waits: it must be heard long before the call would end by itself."""
+    waits = dice.choice([lambda: libds.Comm(f"{dice.choice(['shm', 'threads'])}://misuse-{os.getpid()}-{next(NUMBERS)}", size=2, join_timeout=25),
+                         lambda: run(lambda *_: time.sleep(0.01), 100000)])
+    ended = threading.Event()
+
+    def send():
+        if not ended.wait(dice.random()):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sender = threading.Thread(target=send)
+    begin = time.monotonic()
+    try:
+        sender.start()
+        waits()
+        WRONG.append("Control-C was not heard")
+    except KeyboardInterrupt:
+        pass
+    except libds.Error as error:
+        WRONG.append(f"Control-C was not heard: {error}")
+    finally:
+        ended.set()
+        sender.join()
+    if time.monotonic() - begin > 20:
+        WRONG.append("Control-C was heard late")
+
+
+def wrongdoing(comm):
+    """What a rank does to its group; nothing in one of the draws."""
+    return dice.choice([lambda: None, comm.close, lambda: comm.abort("enough"), lambda: 1 / 0, gc.collect, fork, lambda: comm.split(None),
+                        lambda: comm.all_reduce(array.array("f", [1.0] * 7)), lambda: comm.barrier(start=True), lambda: time.sleep(0.2)])
+
+
+def rank(comm, number, doer, when, train):
+    with contextlib.suppress(libds.Error, BufferError, ZeroDivisionError):
+        deed = wrongdoing(comm)
+        made = libds.Engine(CONFIG, comm=comm, threads=1) if train else None
+        for turn in range(4):
+            if number == doer and turn == when:
+                deed()
+            if made:
+                made.train_batch(TOKENS, TOKENS)
+                continue
+            data = array.array("f", [1.0] * 100)
+            comm.all_reduce(data)
+            if doer < 0 and any(value != comm.size for value in data):
+                WRONG.append("a sum is wrong")
+
+
+def ranks():
+    url, size = f"threads://misuse-{os.getpid()}-{next(NUMBERS)}", dice.randint(2, 3)
+    doer, when, train = dice.randrange(-1, size), dice.randrange(4), dice.random() < 0.4
+
+    def join(number):
+        with contextlib.suppress(libds.Error):
+            rank(libds.Comm(url, rank=number, size=size, timeout=5, join_timeout=20), number, doer, when, train)
+
+    group = [threading.Thread(target=join, args=[number], daemon=True) for number in range(size)]
+    for one in group:
+        one.start()
+    for one in group:
+        one.join(60)
+        if one.is_alive():
+            WRONG.append("a rank outlives its group")
+
+
+CHILD = """
+import array, os, signal, sys, libds
+comm = libds.Comm(sys.argv[1], rank=1, size=2, timeout=5, join_timeout=20)
+for turn in range(4):
+    if turn == int(sys.argv[2]):
+        exec(sys.argv[3])
+    comm.all_reduce(array.array("f", [1.0] * 100))
+"""
+
+
+def processes():
+    url = f"shm://misuse-{os.getpid()}-{next(NUMBERS)}"
+    deed = dice.choice(["pass", "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(2)", "comm.close()", "comm.abort('enough')", "1 / 0",
+                        "del comm", "os.kill(os.getpid(), signal.SIGSTOP)"])
+    child = subprocess.Popen([sys.executable, "-c", CHILD, url, str(dice.randrange(4)), deed], stderr=subprocess.DEVNULL)
+    begin = time.monotonic()
+    try:
+        rank(libds.Comm(url, size=2, timeout=5, join_timeout=30), 0, -1 if deed == "pass" else 9, dice.randrange(4), False)
+        if "SIG" not in deed and child.wait(30) < 0:
+            WRONG.append(f"the other rank ended by signal {-child.returncode} after {deed}")
+    except subprocess.TimeoutExpired:
+        WRONG.append(f"the other rank outlives its group after {deed}")
+    finally:
+        child.kill()
+        child.wait()
+    if time.monotonic() - begin > 60:
+        WRONG.append(f"a rank outlives its group after {deed}")
+
+
+MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives, interrupted, ranks, processes]
 right = step()
 for _ in range(dice.randint(2, 4)):
     misuse = dice.choice(MISUSES)
@@ -205,6 +312,7 @@ for _ in range(dice.randint(2, 4)):
         except (Exception, SystemExit) as error:
             print("  ", type(error).__name__, str(error)[:100], flush=True)
         libds.set_log(None)
+    assert not WRONG, f"in {misuse.__name__}: {WRONG}"
     loss = step()
     assert loss == right, f"after {misuse.__name__} the loss is {loss}, not {right}"
 if dice.random() < 0.5:

@@ -52,6 +52,21 @@ got=$("$libds" generate "$work/text" --prompt ']{tqj' --tokens 16 --temperature 
 refused "token 0 of the prompt must be 0 to 111, the vocabulary of '$work/text', got 220 from tokenizer '$work/text/tokenizer.json'" \
   "$work/text" --tokens 4 --prompt ' '
 
+# An empty prompt is what the tokenizer puts before a text; without that there is nothing to continue.
+pieces=$(seq 0 110 | sed 's/.*/"t&":&/' | paste -sd, -)
+begin_with() {
+  printf '{"added_tokens":[{"id":111,"content":"<s>","special":true}],"model":{"type":"BPE","vocab":{%s},"merges":[]}%s}' "$pieces" "$1" \
+    > "$work/text/tokenizer.json"
+}
+first() { "$libds" generate "$work/text" --prompt "$1" --tokens 6 --temperature 0; }
+begin_with ''
+begun=$(first '<s>')
+case $begun in '<s>'t*t*) ;; *) fail "text of <s>: $begun" ;; esac
+refused "prompt must have at least one token: an empty text has none" "$work/text" --prompt '' --tokens 6
+begin_with ',"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],
+  "special_tokens":{"<s>":{"id":"<s>","ids":[111]}}}'
+[ "<s>$(first '')" = "$begun" ] || fail "empty prompt: $(first '')"
+
 # The end of text: generation_config.json before config.json.
 cp -r "$models/gpt2" "$work/ends"
 sed -i 's/"eos_token_id": null/"eos_token_id": 49/' "$work/ends/config.json"
