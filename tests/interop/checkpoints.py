@@ -67,8 +67,9 @@ def batch(folder, step, rank):
     return dice.integers(0, config["vocab_size"], (2, 16))
 
 
-def decorate(model):
-    """Buffers of many types and strides, which no training changes."""
+def decorate(model, filled):
+    """Buffers of many types and strides, which no training changes; filled: by a checkpoint, as torch cannot fill one whose
+    elements share their memory."""
     import torch
 
     torch.manual_seed(7)
@@ -78,7 +79,7 @@ def decorate(model):
             "f32": base, "f16": base.half(), "bf16": base.bfloat16(), "f64": base.double() / 3, "i64": base.long() - 1,
             "i32": base.int(), "i16": base.short() - 300, "i8": (base * 9).to(torch.int8) - 5, "u8": base.to(torch.uint8),
             "bool": base > 1, "complex": torch.complex(base, -base), "scalar": torch.tensor(5), "empty": torch.zeros(0, 3),
-            "turned": base.t(), "repeated": torch.arange(3).expand(2, 3), "slice": base[:, 1:3]}.items():
+            "turned": base.t(), "repeated": torch.arange(3).expand(2, 3).clone() if filled else torch.arange(3).expand(2, 3), "slice": base[:, 1:3]}.items():
         place.register_buffer("kept_" + name, tensor)
     place.register_buffer("lost", base, persistent=False)
 
@@ -100,7 +101,7 @@ def theirs(job):
         job["model"], dtype=torch.float32, attn_implementation="eager").eval()
     for name in job["frozen"]:
         dict(model.named_parameters())[name].requires_grad = False
-    decorate(model)
+    decorate(model, bool(job.get("load")))
     made = settings(job["stage"], job["dtype"])
     if job.get("fp16"):
         made |= {"bf16": {"enabled": False}, "fp16": {"enabled": True, "initial_scale_power": 8}}
@@ -185,7 +186,7 @@ def record_rank(folder, kinds):
         for name in frozen:
             dict(model.named_parameters())[name].requires_grad = False
         if "names" in kind:
-            decorate(model)
+            decorate(model, bool(job.get("load")))
         made = settings(stage, dtype)
         made["zero_optimization"] |= more
         made["optimizer"] = optimizer("muon" if "muon" in kind else "torch")
