@@ -26,6 +26,7 @@ import libds
 from libds import ops
 
 dice = random.Random(int(sys.argv[1]))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
 FOLDER = tempfile.TemporaryDirectory(prefix="libds-misuse-")
 MODEL = {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256, "positions": 32}
 CONFIG = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32}, "model": MODEL,

@@ -154,6 +154,23 @@ TEST_F(TokenizerFiles, NamesOfTheModelsOwnTokens) {
   EXPECT_TRUE(open()->is_special(5));
 }
 
+// A token takes no spaces that the one before has taken.
+TEST_F(TokenizerFiles, SpacesAreTakenOnce) {
+  write(
+      "tokenizer.json",
+      letters("",
+              R"({"id":4,"content":"\n\n","lstrip":true,"rstrip":true,"single_word":true,"special":true})"));
+  EXPECT_EQ(encode("\n\n\n\n\n\n"), Ids{4});
+}
+
+TEST_F(TokenizerFiles, TokensOfGpt2sClass) {
+  write("tokenizer.json", letters());
+  write("tokenizer_config.json", R"({"tokenizer_class": "GPT2TokenizerFast", "bos_token": null})");
+  const Tokenizer::Names names{{"eos_token", "<|endoftext|>"}, {"unk_token", "<|endoftext|>"}};
+  EXPECT_EQ(open()->names(), names);
+  EXPECT_EQ(open()->end_of_text(), 5);
+}
+
 // BertTokenizer has its template and its unknown token from the files beside.
 TEST_F(TokenizerFiles, TokensOfBertsClass) {
   copy("bert");
@@ -168,6 +185,10 @@ TEST_F(TokenizerFiles, TokensOfBertsClass) {
     if (kind[0] == 'B') named.front() = 4;
     EXPECT_EQ(open()->encode("the \xf0\x9f\x99\x82"), named) << kind;
   }
+  write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  EXPECT_EQ(open()->names().size(), 5u);
+  write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+  EXPECT_TRUE(open()->names().empty());
   write("tokenizer_config.json",
         R"({"tokenizer_class": "BertTokenizer", "sep_token": "<end>", "unk_token": "[PAD]"})");
   Ids named = open()->encode("the \xcd\xb8");

@@ -213,7 +213,6 @@ class Expected:
         else:
             drawn.with_flags().write(folder / "by_its_file")
             self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "by_its_file")
-        self.names = {**drawn.config, **({} if "added_tokens_decoder" in drawn.config else drawn.beside.get("special_tokens_map.json", {}))}
         # Offsets before a post-processor trims spaces from them.
         self.raw = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         self.raw.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
@@ -222,7 +221,7 @@ class Expected:
         plain, special = (self.tokenizer("a", add_special_tokens=add)["input_ids"] for add in (False, True))
         at = next(i for i in range(len(special)) if special[i:i + len(plain)] == plain)
         self.before, self.after = special[:at], special[at + len(plain):]
-        if not self.after and self.names.get("eos_token"):
+        if not self.after and self.tokenizer.eos_token:
             self.after = [self.tokenizer.eos_token_id]
         self.found = collections.Counter()
 

@@ -65,6 +65,8 @@ bool AddedTokenFinder::within_word(std::string_view text, Range match) const {
 
 Range AddedTokenFinder::widened(std::string_view text, Range match, const AddedToken& token,
                                 size_t done) const {
+  // Those that the token before has taken are no longer there, as in `tokenizers`.
+  if (token.lstrip) match.begin = std::max(match.begin, done);
   while (token.lstrip && match.begin > done) {
     std::string_view before = character_before(text, match.begin);
     if (!matches(space_, before)) break;
@@ -91,6 +93,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::find(std::string_view text
     at = match.end;
     if (entry->token.single_word && within_word(text, match)) continue;
     match = widened(text, match, entry->token, done);
+    if (match.begin >= match.end) continue;
     if (done < match.begin) parts.push_back({{done, match.begin}, -1});
     parts.push_back({match, entry->token.id});
     done = match.end;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 namespace ds {
@@ -86,21 +85,37 @@ void set_bert_flags(Json& json, const SpecialTokens& beside) {
   });
 }
 
+// The tokens that a class has where no file names them; of those classes whose tokens are all that they add
+// to a file.
+template <typename F>
+void name_usual_tokens(std::string_view class_name, const F& name) {
+  if (class_name == "BertTokenizer") {
+    for (auto [key, content] : {std::pair{"unk_token", "[UNK]"},
+                                {"sep_token", "[SEP]"},
+                                {"pad_token", "[PAD]"},
+                                {"cls_token", "[CLS]"},
+                                {"mask_token", "[MASK]"}}) {
+      name(key, content);
+    }
+  } else if (class_name == "GPT2Tokenizer") {
+    for (const char* key : {"bos_token", "eos_token", "unk_token"}) name(key, "<|endoftext|>");
+  }
+}
+
 // BertTokenizer puts the tokens that the files name around a text, whatever post_processor says, and its
 // model gives words that it has no pieces for the named token.
 void set_bert_tokens(Json& json, const SpecialTokens& beside, const Json::Array& added) {
   Json& model = *member(json, "model");
   if (class_of(beside) != "BertTokenizer" || type_of(model) != "WordPiece") return;
   if (!beside.unknown.empty()) model.set("unk_token", beside.unknown);
-  if (beside.cls.empty() && beside.sep.empty()) return;
+  if (beside.cls.empty() || beside.sep.empty()) return;  // null: stays as the file has it
   Json around;
   around.set("type", "BertProcessing");
-  for (auto [key, named, usual] : {std::tuple{"sep", beside.sep, "[SEP]"}, {"cls", beside.cls, "[CLS]"}}) {
-    std::string content = named.empty() ? usual : named;
+  for (auto [key, content] : {std::pair{"sep", beside.sep}, {"cls", beside.cls}}) {
     auto token = std::find_if(added.begin(), added.end(),
                               [&](const Json& one) { return one.at("content").string() == content; });
     const Json* id = token != added.end() ? token->find("id") : model.at("vocab").find(content);
-    if (!id) return;  // stays as the file has it
+    if (!id) return;
     around.set(key, Json::Array{content, *id});
   }
   json.set("post_processor", std::move(around));
@@ -112,7 +127,11 @@ void add_files_beside(Json& json, SpecialTokens& beside) {
   if (!json.is_object()) return;
   const Json* padding = json.find("padding");
   const Json* pad = padding && padding->is_object() ? padding->find("pad_token") : nullptr;
-  if (pad && pad->is_string() && !beside.pad_given) beside.name_otherwise("pad_token", pad->string());
+  auto name = [&](const char* key, const std::string& content) {
+    if (!beside.given.contains(key)) beside.name_otherwise(key, content);
+  };
+  if (pad && pad->is_string()) name("pad_token", pad->string());
+  name_usual_tokens(class_of(beside), name);
 
   if (class_has_flags(beside, json)) {
     if (beside.add_prefix_space) set_prefix_space(json, *beside.add_prefix_space);

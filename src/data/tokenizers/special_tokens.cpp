@@ -303,7 +303,9 @@ SpecialTokens read_special_tokens(const std::string& folder) {
   out.do_lower_case = flag(arguments, "do_lower_case");
   out.tokenize_chinese_chars = flag(arguments, "tokenize_chinese_chars");
   out.strip_accents = flag(arguments, "strip_accents");
-  out.pad_given = arguments.find("pad_token") != nullptr;
+  for (const char* key : kNames) {
+    if (arguments.find(key)) out.given.insert(key);
+  }
   const Json* kind = arguments.find("tokenizer_class");
   if (kind && kind->is_string()) out.tokenizer_class = kind->string();
   return out;

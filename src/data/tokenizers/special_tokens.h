@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ struct SpecialTokens {
        end_given = false;  // *_given: add_* is in a file
   std::optional<bool> add_prefix_space, do_lower_case, tokenize_chinese_chars, strip_accents;
   std::string tokenizer_class;
-  bool pad_given = false;  // also where pad_token is null
+  std::set<std::string> given;  // of the usual names ("pad_token", ...), also those that are null
 
   // A token with the id that a file gives it.
   struct Numbered {
