@@ -169,6 +169,8 @@ TEST_F(TokenizerFiles, TokensOfGpt2sClass) {
   const Tokenizer::Names names{{"eos_token", "<|endoftext|>"}, {"unk_token", "<|endoftext|>"}};
   EXPECT_EQ(open()->names(), names);
   EXPECT_EQ(open()->end_of_text(), 5);
+  write("tokenizer.json", letters(R"(,"padding":{"pad_token":"<pad>"})"));
+  EXPECT_EQ(open()->names(), names);  // the class has no pad token
 }
 
 // BertTokenizer has its template and its unknown token from the files beside.

@@ -85,10 +85,10 @@ void set_bert_flags(Json& json, const SpecialTokens& beside) {
   });
 }
 
-// The tokens that a class has where no file names them; of those classes whose tokens are all that they add
-// to a file.
+// The tokens that a class has where no file names them, of those classes whose tokens are known. False for
+// others.
 template <typename F>
-void name_usual_tokens(std::string_view class_name, const F& name) {
+bool name_usual_tokens(std::string_view class_name, const F& name) {
   if (class_name == "BertTokenizer") {
     for (auto [key, content] : {std::pair{"unk_token", "[UNK]"},
                                 {"sep_token", "[SEP]"},
@@ -97,9 +97,11 @@ void name_usual_tokens(std::string_view class_name, const F& name) {
                                 {"mask_token", "[MASK]"}}) {
       name(key, content);
     }
-  } else if (class_name == "GPT2Tokenizer") {
-    for (const char* key : {"bos_token", "eos_token", "unk_token"}) name(key, "<|endoftext|>");
+    return true;
   }
+  if (class_name != "GPT2Tokenizer") return false;
+  for (const char* key : {"bos_token", "eos_token", "unk_token"}) name(key, "<|endoftext|>");
+  return true;
 }
 
 // BertTokenizer puts the tokens that the files name around a text, whatever post_processor says, and its
@@ -130,8 +132,7 @@ void add_files_beside(Json& json, SpecialTokens& beside) {
   auto name = [&](const char* key, const std::string& content) {
     if (!beside.given.contains(key)) beside.name_otherwise(key, content);
   };
-  if (pad && pad->is_string()) name("pad_token", pad->string());
-  name_usual_tokens(class_of(beside), name);
+  if (!name_usual_tokens(class_of(beside), name) && pad && pad->is_string()) name("pad_token", pad->string());
 
   if (class_has_flags(beside, json)) {
     if (beside.add_prefix_space) set_prefix_space(json, *beside.add_prefix_space);
