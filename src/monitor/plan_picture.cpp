@@ -20,7 +20,7 @@ constexpr double kWorthARow = 0.02;  // of the largest tier; smaller ones are a 
 constexpr double kNear = 0.25;       // blocks of a phase closer than this many pixels become one
 
 const std::map<std::string, const char*>& phase_colours() {
-  static const std::map<std::string, const char*> colours{
+  static const auto& colours = *new std::map<std::string, const char*>{
       {"forward", "#3b6fb6"}, {"backward", "#c8553d"}, {"update", "#5b8c5a"}};
   return colours;
 }

@@ -119,16 +119,16 @@ std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interva
 }  // namespace
 
 int queue_colour(const std::string& queue) {
-  static const std::map<std::string, int> colours{{"comp", 1}, {"comm", 2}, {"copy", 3},
-                                                  {"host", 4}, {"read", 5}, {"write", 6}};
+  static const auto& colours = *new std::map<std::string, int>{{"comp", 1}, {"comm", 2}, {"copy", 3},
+                                                               {"host", 4}, {"read", 5}, {"write", 6}};
   auto found = colours.find(queue);
   return found == colours.end() ? 5 : found->second;
 }
 
 std::string queue_name_text(const std::string& queue) {
-  static const std::map<std::string, std::string> names{{"comp", "compute"},    {"comm", "communication"},
-                                                        {"copy", "copies"},     {"host", "host"},
-                                                        {"read", "file reads"}, {"write", "file writes"}};
+  static const auto& names = *new std::map<std::string, std::string>{
+      {"comp", "compute"}, {"comm", "communication"}, {"copy", "copies"},
+      {"host", "host"},    {"read", "file reads"},    {"write", "file writes"}};
   auto found = names.find(queue);
   return found == names.end() ? queue : found->second;
 }

@@ -128,7 +128,7 @@ const char* form_name(StepForm form) {
 }
 
 const std::vector<Optimizer>& optimizers() {
-  static const std::vector<Optimizer> rows{
+  static const auto& rows = *new std::vector<Optimizer>{
       {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs, std::nullopt, Op::adamw_codes},
       {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
       {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},

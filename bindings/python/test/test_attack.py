@@ -59,6 +59,7 @@ for call in (lambda: libds.Graph("\\ud800", 4), lambda: libds.generate("a", "b\\
 
     def test_control_c_ends_the_wait_for_other_ranks(self):
         self.survives("""
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:
@@ -66,6 +67,17 @@ try:
 except KeyboardInterrupt:
     pass
 assert time.monotonic() - start < 15
+""", timeout=25)
+
+    def test_a_rank_may_wait_while_the_program_ends(self):
+        for _ in range(3):
+            self.survives("""
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    libds.Comm("threads://attack", rank=0, size=2, join_timeout=30)
+except KeyboardInterrupt:
+    pass
 """, timeout=25)
 
 

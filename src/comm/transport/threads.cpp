@@ -37,7 +37,8 @@ struct Meeting {
   std::atomic<bool> withdrawn[kMaxRanks] = {};
 };
 
-// Groups that are forming, by name. Ranks of one process can only find each other through the process.
+// Groups that are forming, by name. Ranks of one process can only find each other through the process. It
+// never ends, nor do the other objects of the process: threads may be inside libds while the program exits.
 struct Lobby {
   std::mutex mutex;
   std::condition_variable changed;
@@ -45,7 +46,7 @@ struct Lobby {
 };
 
 Lobby& lobby() {
-  static Lobby instance;
+  static Lobby& instance = *new Lobby;
   return instance;
 }
 

@@ -28,7 +28,7 @@ struct Log {
 };
 
 Log& process_log() {
-  static Log log;
+  static Log& log = *new Log;  // never ends: threads may log while the program exits
   return log;
 }
 

@@ -432,7 +432,7 @@ void check_degree(const ForeignKey& key, const std::string& path, const Json& gi
 }  // namespace
 
 const std::vector<ForeignKey>& foreign_keys() {
-  static const std::vector<ForeignKey> keys = [] {
+  static const auto& keys = *new auto([] {
     Rows all;
     top_level(all);
     precision(all);
@@ -442,7 +442,7 @@ const std::vector<ForeignKey>& foreign_keys() {
     nested_sections(all);
     parallelisms(all);
     return std::move(all.rows);
-  }();
+  }());
   return keys;
 }
 

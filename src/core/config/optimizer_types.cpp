@@ -14,7 +14,7 @@ OptimizerType adam(std::string name) {
 // Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
 // DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, ZeroOneAdam, OnebitLamb, MuonWithAuxAdam.
 const std::vector<OptimizerType>& optimizer_types() {
-  static const std::vector<OptimizerType> types{
+  static const auto& types = *new std::vector<OptimizerType>{
       adam("Adam"),
       adam("AdamW"),
       {"SGD", {"momentum", "dampening", "nesterov", "maximize"}, {.type = "SGD"}},

@@ -116,8 +116,8 @@ Json word_of(DType dtype) {
 }
 
 const std::vector<std::string>& type_words() {
-  static const std::vector<std::string> words{"fp32",    "fp16",     "bf16",  "float32",
-                                              "float16", "bfloat16", "float", "half"};
+  static const auto& words = *new std::vector<std::string>{"fp32",    "fp16",     "bf16",  "float32",
+                                                           "float16", "bfloat16", "float", "half"};
   return words;
 }
 
@@ -527,7 +527,7 @@ void run_keys(std::vector<Key>& keys) {
 }  // namespace
 
 const std::vector<Key>& config_keys() {
-  static const std::vector<Key> keys = [] {
+  static const auto& keys = *new auto([] {
     std::vector<Key> all;
     batch_keys(all);
     general_keys(all);
@@ -540,7 +540,7 @@ const std::vector<Key>& config_keys() {
     data_efficiency_keys(all);
     run_keys(all);
     return all;
-  }();
+  }());
   return keys;
 }
 

@@ -52,7 +52,7 @@ ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n) {
   if (op == "layer_norm") return {(node.in.size() > 1 ? 5 : 4) * elements, 0};
   // Of the activations those of Hugging Face that call a counted function of torch.nn.functional by its name.
   // GELU's classes took theirs before the profiler put its own in its place.
-  static const std::set<std::string, std::less<>> by_element{"relu", "relu2", "silu"};
+  static const auto& by_element = *new std::set<std::string, std::less<>>{"relu", "relu2", "silu"};
   const std::string& act = op == "glu" ? node.attrs.text("act") : op;
   if (by_element.contains(act)) return {elements, 0};
   return {};

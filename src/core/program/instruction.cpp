@@ -264,7 +264,7 @@ struct Table {
 };
 
 Table& table() {
-  static Table table;
+  static Table& table = *new Table;  // never ends: threads may look while the program exits
   return table;
 }
 

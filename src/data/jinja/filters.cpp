@@ -219,7 +219,7 @@ Value text_replaced(V value, A a, B budget) {
 }
 
 const std::vector<Filter>& filters() {
-  static const std::vector<Filter> all{
+  static const auto& all = *new std::vector<Filter>{
       {"trim", {"chars"}, trim},
       {"length", {}, count},
       {"count", {}, count},

@@ -54,7 +54,7 @@ bool same(V a, A b, B budget) {
 }
 
 const std::vector<Test>& tests() {
-  static const std::vector<Test> all{
+  static const auto& all = *new std::vector<Test>{
       {"defined", false, [](V v, A, B) { return !v.is_undefined(); }},
       {"undefined", false, [](V v, A, B) { return v.is_undefined(); }},
       {"none", false, [](V v, A, B) { return v.is_none(); }},

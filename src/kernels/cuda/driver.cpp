@@ -274,7 +274,7 @@ std::shared_ptr<Device> Device::open(int index) {
     std::weak_ptr<Device> opened;
   };
   static std::mutex finding;
-  static std::map<int, Gpu> gpus;
+  static auto& gpus = *new std::map<int, Gpu>;  // never ends: threads may open one while the program exits
   const int count = device_count();
   if (index >= count) refuse("there is no such device: {} has {}", driver_name(), count);
   Gpu* gpu = nullptr;

@@ -180,7 +180,7 @@ Keys bert() {
 using Aliases = std::vector<std::pair<std::string_view, std::string_view>>;
 
 const std::map<std::string_view, HfKeys>& tables() {
-  static const std::map<std::string_view, HfKeys> all{
+  static const auto& all = *new std::map<std::string_view, HfKeys>{
       {"gpt2",
        {gpt2(),
         Aliases{{"hidden_size", "n_embd"},

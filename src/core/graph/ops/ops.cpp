@@ -46,7 +46,7 @@ struct Added {
 };
 
 Added& added() {
-  static Added added;
+  static Added& added = *new Added;  // never ends: threads may look while the program exits
   return added;
 }
 
@@ -114,14 +114,14 @@ void check_attrs(const OpDef& row, const Attrs& attrs) {
 }  // namespace
 
 const std::vector<OpDef>& op_table() {
-  static const std::vector<OpDef> table = build_table();
+  static const auto& table = *new auto(build_table());
   return table;
 }
 
 const OpDef* find_op(std::string_view name) {
-  static const auto by_name = [] {
-    std::unordered_map<std::string_view, const OpDef*> rows;
-    for (const OpDef& row : op_table()) rows.emplace(row.name, &row);
+  static const auto& by_name = *[] {
+    auto* rows = new std::unordered_map<std::string_view, const OpDef*>;
+    for (const OpDef& row : op_table()) rows->emplace(row.name, &row);
     return rows;
   }();
   if (auto known = by_name.find(name); known != by_name.end()) return known->second;
