@@ -292,6 +292,9 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
             "0-1 0-1 3-5 3-5 5-7 5-7 7-9 7-9 9-10 ");
   EXPECT_EQ(sources("qwen2", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8z"), "0-3 0-3 0-3 9-10 ");
   EXPECT_EQ(sources("split_steps", "\xef\xac\x81\xcc\x81x"), "0-3 3-5 3-5 5-6 ");
+  // What a Replace puts in comes from the last character of what it takes out.
+  EXPECT_EQ(sources("split_steps", "q     x"), "0-1 5-6 5-6 6-7 ");
+  EXPECT_EQ(sources("split_steps", "q   \xe3\x80\x80x"), "0-1 4-7 4-7 7-8 ");
 }
 
 // As `tokenizers` finds them: a run of spaces that another token has taken still is a token.

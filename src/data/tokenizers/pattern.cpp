@@ -20,7 +20,11 @@ TracedText replace_all(const Regex& pattern, const TracedText& text, std::string
   Regex::Matches matches(pattern, text.text);
   while (auto match = matches.next()) {
     out.copy(text, {done, match->begin});
-    out.write(by, text.source(*match));
+    // As in `tokenizers`: what a match is replaced by comes from its last character.
+    size_t last = match->end;
+    while (last > 0 && (static_cast<unsigned char>(text.text[--last]) & 0xc0) == 0x80) {
+    }
+    out.write(by, text.source({last, match->end}));
     done = match->end;
     if (out.text.size() > most) return out;
   }
