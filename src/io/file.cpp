@@ -116,7 +116,9 @@ void File::resize(int64_t bytes) {
   int64_t before = size();
   if (bytes > before) {
     if (::fallocate(fd_, 0, 0, bytes) == 0) return;
-    if (errno != EOPNOTSUPP) raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
+    // Some file systems cannot reserve, and some sandboxes refuse to; then a full disk shows at a write.
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
+      raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
   if (bytes != before && ::ftruncate(fd_, bytes) != 0) {
     raise_errno(path_, fmt::format("resize to {} bytes", bytes), errno);

@@ -100,6 +100,20 @@ TEST(IoLane, RoundTripDirect) {
       lane.submit(read_request(file, 0, page.data(), 4096)));  // a refused request does not stop the lane
 }
 
+TEST(IoLane, WhereReservingIsRefusedFilesGrow) {
+  for (int error : {ENOSYS, EPERM}) {
+    const std::vector<int> codes = test::spawn_processes(1, [&](int) {
+      ASSERT_TRUE(test::refuse_call(SYS_fallocate, error));
+      test::TempFolder folder;
+      File file(folder / "a", File::Mode::create);
+      file.resize(100000);
+      EXPECT_EQ(file.size(), 100000);
+      round_trip(file, 300000, 16384, 8);
+    });
+    EXPECT_EQ(codes, std::vector<int>{0});
+  }
+}
+
 // A sandbox that lets io_setup through.
 TEST(IoLane, WhereSubmitIsRefusedChunksGoThePlainWay) {
   for (int error : {ENOSYS, EPERM}) {
