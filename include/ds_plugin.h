@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-plugin-6"
+#define DS_PLUGIN_BUILD "ds-0.1-plugin-7"
 
 /* A transport moves bytes between ranks and nothing else: collectives, the order of sums, time-outs and
  * messages are libds's own, so a transport cannot change results. libds calls a link from one thread at a
@@ -63,6 +63,9 @@ typedef struct ds_plugin_transport_table {
   /* Changes while bytes of a part go to rank r or come from it, however slowly; 0 always where the transport
    * cannot tell. A rank whose parts move has not stood still. */
   uint64_t (*moved)(ds_plugin_link* link, int32_t rank);
+  /* Why nothing gets through to rank r, as far as the wire shows: a clause with the addresses of both ends;
+   * "" where it shows nothing. Valid until the next call. */
+  const char* (*stall)(ds_plugin_link* link, int32_t rank);
   /* About the last error of this thread's last call; valid until the next call. */
   const char* (*message)(ds_plugin_link* link);
   /* Leaves the group without waiting for anyone; the reason of an abort may take half a second to go. link

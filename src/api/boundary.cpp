@@ -7,7 +7,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
+
+#include "core/base/start_error.h"
 
 namespace ds {
 namespace {
@@ -44,6 +47,14 @@ ds_status set_last_error(ds_status status, const char* message, const ErrorDetai
     last_about.rank = -1;
   }
   return status;
+}
+
+ds_status set_unforeseen_error(const std::exception& error) noexcept {
+  try {
+    return set_last_error(DS_ERROR_INTERNAL, text_with_limits(error).c_str());
+  } catch (const std::exception&) {  // no memory for more words
+    return set_last_error(DS_ERROR_INTERNAL, error.what());
+  }
 }
 
 const ErrorDetails& last_details() noexcept { return last_about; }

@@ -18,6 +18,8 @@ namespace ds {
 // What ds_last_error_message and ds_last_error_details say on this thread. Returns the status.
 ds_status set_last_error(ds_status status, const char* message,
                          const ErrorDetails* details = nullptr) noexcept;
+// An exception that is no Error.
+ds_status set_unforeseen_error(const std::exception& error) noexcept;
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 
@@ -33,7 +35,7 @@ ds_status boundary(F&& body) noexcept {
   } catch (const std::bad_alloc&) {
     status = set_last_error(DS_ERROR_OUT_OF_MEMORY, "the system refuses memory");
   } catch (const std::exception& error) {
-    status = set_last_error(DS_ERROR_INTERNAL, error.what());
+    status = set_unforeseen_error(error);
   } catch (...) {
     status = set_last_error(DS_ERROR_INTERNAL, "an exception of unknown type");
   }

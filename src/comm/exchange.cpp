@@ -29,7 +29,8 @@ void Exchange::take_own(const Part* sends, const Part* receives, size_t whole) c
 
 std::string Exchange::here(const Intent& intent) const {
   std::string part = place_.group.empty() ? "" : fmt::format(" of group '{}'", place_.group);
-  return fmt::format("rank {} in {} '{}'{}", world(rank()), intent.operation, intent.label, part);
+  std::string label = intent.label[0] == '\0' ? "" : fmt::format(" '{}'", intent.label);
+  return fmt::format("rank {} in {}{}{}", world(rank()), intent.operation, label, part);
 }
 
 }  // namespace ds

@@ -281,7 +281,7 @@ void LinkedExchange::watch(const Intent& intent) {
     }
     std::string reason =
         patience_[seat(r)].look(SignsOfLife(signs_, moved_, *link_), world(r), now, timeout_ms_);
-    if (!reason.empty()) lose(r, reason);
+    if (!reason.empty()) lose(r, reason + stalled(r));
   }
   ++link_->shown.pulse;
   beat(now);
@@ -297,12 +297,18 @@ void LinkedExchange::look_at(int peer, int64_t now) {
   see_moved(peer);
   std::string reason =
       patience_[seat(peer)].look(SignsOfLife(signs_, moved_, *link_), world(peer), now, timeout_ms_);
-  if (!reason.empty()) lose(peer, reason);
+  if (!reason.empty()) lose(peer, reason + stalled(peer));
 }
 
 void LinkedExchange::see_moved(int peer) {
   const uint64_t moved = link_->transport.moved(link_->link, world(peer));
   if (moved != std::exchange(moved_[seat(peer)], moved)) ++link_->shown.work;
+}
+
+// "; " and what the wire shows, or nothing.
+std::string LinkedExchange::stalled(int peer) const {
+  const std::string_view clause = link_->transport.stall(link_->link, world(peer));
+  return clause.empty() ? "" : fmt::format("; {}", clause);
 }
 
 void LinkedExchange::lose(int peer, const std::string& reason) {

@@ -69,6 +69,7 @@ class LinkedExchange final : public Exchange {
   void look_at(int peer, int64_t now);
   // Bytes that go to a rank or come from it are work, of both.
   void see_moved(int peer);
+  std::string stalled(int peer) const;
   // Fails because that rank does not come any more.
   [[noreturn]] void lose(int peer, const std::string& reason);
   void beat(int64_t now);

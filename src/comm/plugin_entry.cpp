@@ -13,6 +13,7 @@ extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_tabl
                                                   transport::aborted_by,
                                                   transport::has_left,
                                                   transport::moved,
+                                                  transport::stall,
                                                   transport::message,
                                                   transport::close_link};
   return &table;

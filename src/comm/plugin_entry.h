@@ -17,6 +17,7 @@ void abort_group(ds_plugin_link* link, const char* reason);
 int32_t aborted_by(ds_plugin_link* link);
 int32_t has_left(ds_plugin_link* link, int32_t rank);
 uint64_t moved(ds_plugin_link* link, int32_t rank);
+const char* stall(ds_plugin_link* link, int32_t rank);
 const char* message(ds_plugin_link* link);
 void close_link(ds_plugin_link* link);
 

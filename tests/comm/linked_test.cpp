@@ -95,6 +95,23 @@ TEST_F(Linked, APeerWhosePartComesSlowlyIsWaitedFor) {
   wire.join();
 }
 
+TEST_F(Linked, WhatTheWireShowsIsSaidOfARankThatIsLost) {
+  {
+    std::lock_guard lock(office_.mutex);
+    office_.stalls[1] = "of 9 bytes none arrive";
+  }
+  std::string message;
+  on_both(50, [&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      message = error_of([&] { comm.barrier("alone"); });
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+  });
+  EXPECT_EQ(message,
+            "rank 0 in barrier 'alone': rank 1 has made no progress for 50 ms; of 9 bytes none arrive");
+}
+
 // Its peer's part is there already; signs are 100 ms apart at least.
 TEST_F(Linked, ACollectiveThatDoesNotWaitIsASignOfLife) {
   on_both(60000, [&](Communicator& comm) {

@@ -79,6 +79,11 @@ uint64_t moved(ds_plugin_link*, int32_t rank) {
   return office->moved[static_cast<size_t>(rank)];
 }
 
+const char* stall(ds_plugin_link*, int32_t rank) {
+  std::lock_guard lock(office->mutex);
+  return office->stalls[static_cast<size_t>(rank)].c_str();
+}
+
 const char* message(ds_plugin_link*) { return office->reason.c_str(); }
 
 void close(ds_plugin_link* link) {
@@ -98,6 +103,7 @@ const ds_plugin_transport_table kPost = {sizeof(ds_plugin_transport_table),
                                          aborted_by,
                                          has_left,
                                          moved,
+                                         stall,
                                          message,
                                          close};
 

@@ -20,6 +20,7 @@ struct Office {
   std::string reason;
   bool lively = false;  // everyone works, as every poll sees
   std::vector<uint64_t> signs = std::vector<uint64_t>(8), moved = std::vector<uint64_t>(8);
+  std::vector<std::string> stalls = std::vector<std::string>(8);
 };
 
 // A plugin's transport between threads of this process, in which a test decides what arrives. Its links meet

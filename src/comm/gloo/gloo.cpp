@@ -1,8 +1,11 @@
 // The transport plugin libds_gloo.so: ranks connect over TCP, by Gloo, without a launcher of their own kind.
 // Everything that Gloo throws ends here.
+#include <gloo/common/error.h>
+
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -18,6 +21,7 @@
 #include "comm/plugin_entry.h"
 #include "core/base/descriptor.h"
 #include "core/base/signals.h"
+#include "core/base/start_error.h"
 
 struct ds_plugin_link {
   std::mutex mutex;
@@ -26,6 +30,7 @@ struct ds_plugin_link {
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
   bool ended = false;                            // no part moves any more
   ds::End end;                                   // by another rank
+  std::map<size_t, std::string> stalls;          // of parts on their way, by rank, as last seen
   std::string error;                             // of the last call; after open, what is worth a warning
 };
 
@@ -50,7 +55,12 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
     if (!strangers->empty()) link->error += (link->error.empty() ? "" : "; ") + *strangers;
   }
   for (int r = 0; r < size; ++r) {
-    if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<Peer>(*link->mesh, r);
+    if (r == rank) continue;
+    try {
+      link->peers[static_cast<size_t>(r)] = std::make_unique<Peer>(*link->mesh, r);
+    } catch (const gloo::Exception&) {  // it would name an address within this host
+      throw std::runtime_error("rank " + std::to_string(r) + " left while the ranks met");
+    }
   }
 }
 
@@ -67,7 +77,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
     *out = link.release();
     return 0;
   } catch (const std::exception& error) {
-    open_error = error.what();
+    open_error = text_with_limits(error);
     return 1;
   }
 }
@@ -89,6 +99,7 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   std::lock_guard lock(link->mutex);
   SignalsBlocked blocked(SignalsBlocked::Which::all);
   size_t ranks = link->peers.size();
+  link->stalls.clear();
   for (size_t step = 1; step < ranks; ++step) {
     size_t r = (link->rank + step) % ranks;
     link->peers[r]->start(sends[r], receives[r]);
@@ -126,12 +137,29 @@ void abort_group(ds_plugin_link* link, const char* reason) {
   end_group(link, {static_cast<int>(link->rank), *reason != '\0' ? reason : "no reason given"});
 }
 
+static std::string stall_of(const ds_plugin_link& link, int rank) {
+  try {
+    return link.mesh->stall(rank);
+  } catch (const std::exception&) {  // the connection has ended
+    return "";
+  }
+}
+
+static std::string first_stall(const ds_plugin_link& link) {
+  for (const auto& [rank, clause] : link.stalls) {
+    if (!clause.empty()) return "; " + clause;
+  }
+  return "";
+}
+
 int32_t aborted_by(ds_plugin_link* link) {
   std::lock_guard lock(link->mutex);
   for (size_t r = 0; r < link->peers.size() && link->end.rank < 0; ++r) {
     const End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
     if (end == nullptr || end->rank == static_cast<int>(link->rank)) continue;
     link->end = *end;
+    // Who gave up may be the one that waits for what this rank sends.
+    link->end.reason += first_stall(*link);
     end_group(link, *end);
   }
   return link->end.rank;
@@ -145,7 +173,14 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
 
 uint64_t moved(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(link->mutex);
-  return link->mesh && static_cast<size_t>(rank) != link->rank ? link->mesh->moved(rank) : 0;
+  if (!link->mesh || static_cast<size_t>(rank) == link->rank) return 0;
+  link->stalls[static_cast<size_t>(rank)] = stall_of(*link, rank);
+  return link->mesh->moved(rank);
+}
+
+const char* stall(ds_plugin_link* link, int32_t rank) {
+  std::lock_guard lock(link->mutex);
+  return link->stalls[static_cast<size_t>(rank)].c_str();
 }
 
 const char* message(ds_plugin_link* link) {

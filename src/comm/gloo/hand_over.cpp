@@ -1,19 +1,20 @@
 #include "comm/gloo/hand_over.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <gloo/transport/pair.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -51,23 +52,24 @@ std::vector<char> gloo_address(const sockaddr_in& address, size_t size) {
   return bytes;
 }
 
-// The descriptor of this process that is connected to the address.
+bool is_connected_to(int fd, const sockaddr_in& address) {
+  sockaddr_in peer{};
+  socklen_t size = sizeof peer;
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && size == sizeof peer &&
+         peer.sin_family == AF_INET && peer.sin_port == address.sin_port &&
+         peer.sin_addr.s_addr == address.sin_addr.s_addr;
+}
+
+// The descriptor of this process that is connected to the address. The numbers are tried, as a container may
+// have no /proc; descriptors have low ones.
 int descriptor_to(const sockaddr_in& address) {
-  DIR* folder = opendir("/proc/self/fd");
-  if (folder == nullptr) failed("/proc/self/fd");
-  int found = -1;
-  while (const dirent* entry = readdir(folder)) {
-    int fd = std::atoi(entry->d_name);
-    sockaddr_in peer{};
-    socklen_t size = sizeof peer;
-    if (entry->d_name[0] != '.' && getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
-        size == sizeof peer && peer.sin_family == AF_INET && peer.sin_port == address.sin_port &&
-        peer.sin_addr.s_addr == address.sin_addr.s_addr)
-      found = fd;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) failed("getrlimit");
+  const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_max, std::numeric_limits<int>::max()));
+  for (int fd = 0; fd < most; ++fd) {
+    if (is_connected_to(fd, address)) return fd;
   }
-  closedir(folder);
-  if (found < 0) throw std::runtime_error("Gloo has made no connection");
-  return found;
+  throw std::runtime_error("Gloo has made no connection");
 }
 
 // Small parts go at once. What lies between hosts forgets connections on which nothing moves for minutes, as

@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -43,6 +45,26 @@ Place place_of(const std::string& entry) {
 }
 
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+
+Socket copy_of(const Socket& socket) {
+  return Socket(socket.open() ? fcntl(socket.fd(), F_DUPFD_CLOEXEC, kAboveStandard) : -1);
+}
+
+// All zero where there is none.
+tcp_info state_of(const Socket& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (!socket.open() || getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return info;
+}
+
+// Whether data was sent again and again, and the other host's kernel has said nothing for a while: it would,
+// even where its process takes nothing.
+bool is_undelivered(const Socket& socket) {
+  constexpr uint32_t kWhileMs = 500;
+  const tcp_info info = state_of(socket);
+  return info.tcpi_retransmits > 0 && info.tcpi_last_ack_recv > kWhileMs;
+}
 
 }  // namespace
 
@@ -114,8 +136,7 @@ void PeerMesh::connect(const std::vector<std::string>& entries, const Trust& tru
     }
   }
   await_calls(trust, proved, deadline);
-  for (const Lanes& lanes : proved)
-    seen_.emplace_back(lanes[0].open() ? fcntl(lanes[0].fd(), F_DUPFD_CLOEXEC, kAboveStandard) : -1);
+  for (const Lanes& lanes : proved) seen_.push_back({copy_of(lanes[0]), copy_of(lanes[1])});
   SignalsBlocked blocked(SignalsBlocked::Which::all);  // Gloo starts a thread
   HandOver hand_over;
   for (size_t lane : {0, 1}) {
@@ -128,15 +149,30 @@ void PeerMesh::connect(const std::vector<std::string>& entries, const Trust& tru
 }
 
 uint64_t PeerMesh::moved(int rank) const {
-  const Socket& seen = seen_[static_cast<size_t>(rank)];
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (!seen.open() || getsockopt(seen.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  return info.tcpi_bytes_acked + info.tcpi_bytes_received;
+  const tcp_info info = state_of(seen_[static_cast<size_t>(rank)][0]);
+  // Where one packet of many was lost, the others still count.
+  return info.tcpi_bytes_acked + info.tcpi_bytes_received + info.tcpi_delivered + info.tcpi_rcv_ooopack;
+}
+
+// Parts are large and notes are small. A host that is there acknowledges both, whatever its rank does.
+std::string PeerMesh::stall(int rank) const {
+  const Lanes& lanes = seen_[static_cast<size_t>(rank)];
+  const bool parts = is_undelivered(lanes[0]), notes = is_undelivered(lanes[1]);
+  if (!parts && !notes) return "";
+  const Socket& lane = lanes[parts ? 0 : 1];
+  int bytes = 0;
+  if (ioctl(lane.fd(), SIOCOUTQ, &bytes) != 0) return "";
+  const std::string text = "of " + std::to_string(bytes) + " bytes from " + both_ends(lane) +
+                           " none arrive, though they are sent again and again";
+  if (notes) return text + ": the way between these addresses is cut";
+  return text +
+         ": small messages pass and large ones do not, as where something between has a smaller MTU than "
+         "both "
+         "ends (ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
 }
 
 void PeerMesh::cut(int rank) {
-  Socket seen = std::move(seen_[static_cast<size_t>(rank)]);
+  Socket seen = std::move(seen_[static_cast<size_t>(rank)][0]);
   if (seen.open()) shutdown(seen.fd(), SHUT_RDWR);
 }
 

@@ -30,8 +30,11 @@ class PeerMesh {
   // "" or a clause about strangers who came to this rank's port of the data.
   const std::string& strangers() const { return strangers_; }
 
-  // Bytes of parts that this rank has taken from another one, and that one's host from this.
+  // Changes with the bytes of parts that this rank's host has taken from another rank, and that one's from
+  // this.
   uint64_t moved(int rank) const;
+  // "" or a clause: what was sent to that rank does not arrive.
+  std::string stall(int rank) const;
   // Ends the connection of parts with a rank, which Gloo has given up.
   void cut(int rank);
 
@@ -48,7 +51,7 @@ class PeerMesh {
   Socket listener_;
   std::string strangers_;
   std::array<std::shared_ptr<gloo::transport::Context>, 2> contexts_;
-  std::vector<Socket> seen_;  // the connections of parts once more, by rank: Gloo does not say what has moved
+  std::vector<Lanes> seen_;  // the connections once more, by rank: Gloo does not say what has moved
 };
 
 }  // namespace ds

@@ -130,6 +130,10 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 
 std::string own_end(const Socket& socket) { return dotted(end_of(socket, getsockname)); }
 std::string other_end(const Socket& socket) { return dotted(end_of(socket, getpeername)); }
+std::string both_ends(const Socket& socket) {
+  auto text = [](const sockaddr_in& end) { return dotted(end) + ":" + std::to_string(ntohs(end.sin_port)); };
+  return text(end_of(socket, getsockname)) + " to " + text(end_of(socket, getpeername));
+}
 
 constexpr std::string_view kEstablished = "01";
 

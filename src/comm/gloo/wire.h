@@ -40,6 +40,8 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 // Addresses of both ends of a connection.
 std::string own_end(const Socket& socket);
 std::string other_end(const Socket& socket);
+// "ADDRESS:PORT to ADDRESS:PORT"
+std::string both_ends(const Socket& socket);
 
 // Whether the other end of a connection within this host is a socket of this user: the kernel says so.
 bool is_of_this_user(const Socket& socket);

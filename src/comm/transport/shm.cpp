@@ -262,7 +262,12 @@ class ShmSharing final : public Sharing {
       : bytes_(SharedSegment::bytes(options.size)), memory_(std::move(memory)) {
     std::string path = fmt::format("/proc/self/fd/{}", memory_.get());
     Fd own(above_standard(open(path.c_str(), O_RDWR | O_CLOEXEC)));
-    if (own.get() < 0) system_error(name, "the memory file cannot be opened again");
+    if (own.get() < 0) {
+      system_error(
+          name,
+          "the memory file cannot be opened again by /proc (where none is mounted, ranks can meet over "
+          "Gloo: \"communicator\": \"env:gloo\")");
+    }
     struct flock lock = lock_of(options.rank, F_WRLCK);
     if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");
     void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, own.get(), 0);

@@ -1,0 +1,18 @@
+#pragma once
+#include <exception>
+#include <string>
+#include <system_error>
+
+namespace ds {
+
+// What an error says. One of a thread or process that the system did not start says also whose limits those
+// may be: the system's own words, "Resource temporarily unavailable", name none.
+inline std::string text_with_limits(const std::exception& error) {
+  const auto* refused = dynamic_cast<const std::system_error*>(&error);
+  if (refused == nullptr || refused->code() != std::errc::resource_unavailable_try_again) return error.what();
+  return std::string(error.what()) +
+         ": no more threads or processes are allowed by `ulimit -u` or by a limit of the control group "
+         "(pids)";
+}
+
+}  // namespace ds
