@@ -1,6 +1,7 @@
 #include "launch/agent.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,6 +48,10 @@ std::string take_token() {
   return token;
 }
 
+bool is_daemon_of_mpirun(pid_t process) {
+  return read_small_file(fmt::format("/proc/{}/comm", process), "name").value_or("") == "orted\n";
+}
+
 // What the launcher is told.
 class Teller {
  public:
@@ -67,13 +72,15 @@ class Teller {
   }
 
   // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun end it as
-  // soon as an agent returns a code, and srun drops what is not read by then. ssh reads to the end.
+  // soon as an agent returns a code, and srun drops what is not read by then. ssh reads to the end. mpirun's
+  // daemon that has not been told to end by then cannot be reached, and would wait for a quarter of an hour.
   void await_the_end() const {
     if (!told_ || token_.empty() || over_ssh_) return;
     pid_t parent = getppid();
     auto limit = std::chrono::steady_clock::now() + Pressure::kLimit;
     while (getppid() == parent && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (getppid() == parent && is_daemon_of_mpirun(parent)) kill(parent, SIGTERM);
   }
 
  private:
@@ -194,7 +201,8 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
   try {
     if (chdir(options.folder.c_str()) != 0)
       throw std::system_error(errno, std::generic_category(), fmt::format("folder '{}'", options.folder));
-    JobOptions job{.term_ms = options.term_ms,
+    JobOptions job{.grace_ms = options.grace_ms,
+                   .term_ms = options.term_ms,
                    .log_dir = options.log_dir,
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1};

@@ -21,7 +21,8 @@ struct AgentOptions {
   // srun has numbered); variables, then orders, come on its standard input.
   int host = -1;
   std::string url = "mpi";  // what carries the data
-  int64_t term_ms = 1500;   // less than the starter gives the agent
+  // Together less than the launcher and the starter give the agent.
+  int64_t grace_ms = 3000, term_ms = 1500;
 };
 
 // "HOST:RANKS,..." and back; the latter throws std::invalid_argument.
@@ -39,7 +40,7 @@ Variables read_packed(int fd);
 // What mpirun or srun runs once per rank, ssh once per host: runs the command as the rank that their
 // variables name, as the ranks of that host, and tells the launcher of the first failure, by a record on
 // stderr (a line when there is no launcher). Returns the rank's code, after a record under mpirun and srun
-// only when their job ends or after 20 seconds, so that the record is read before. The rank ends when this
+// only when their job ends or after 6 seconds, so that the record is read before. The rank ends when this
 // process does, or when the process that started it is gone.
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command);
 

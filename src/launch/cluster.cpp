@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -17,6 +20,7 @@
 #include "launch/blame.h"
 #include "launch/env_file.h"
 #include "launch/failure_report.h"
+#include "launch/guardian.h"
 #include "launch/hostfile.h"
 #include "launch/port.h"
 #include "launch/pressure.h"
@@ -25,6 +29,7 @@
 #include "launch/ssh.h"
 #include "launch/ssh_job.h"
 #include "launch/strings.h"
+#include "launch/watch.h"
 #include "launch/world_map.h"
 
 namespace ds {
@@ -76,7 +81,7 @@ class Starting {
         signals_{SIGINT, SIGTERM, SIGHUP} {}
   ~Starting() {
     if (pid_ > 0) {
-      kill(-pid_, SIGKILL);
+      kill_all();
       waitpid(pid_, nullptr, 0);
     }
     if (errors_ >= 0) close(errors_);
@@ -101,6 +106,7 @@ class Starting {
   static constexpr int kLookMs = 50;
 
   void start() {
+    variables_.push_back(mark_.variable());
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
     errors_ = ends[0];
@@ -137,7 +143,7 @@ class Starting {
     } else if (interrupts_ == 2) {
       pressure_.insist();
     } else {
-      kill(pid_, SIGKILL);
+      kill_all();
     }
   }
 
@@ -150,7 +156,24 @@ class Starting {
     }
     if (failure_) pressure_.start();
     Pressure::Act act = pressure_.next();
-    if (act != Pressure::Act::none) kill(pid_, act == Pressure::Act::end ? SIGTERM : SIGKILL);
+    if (act == Pressure::Act::end) kill(pid_, SIGTERM);
+    if (act == Pressure::Act::kill) kill_all();
+  }
+
+  // The children, too: mpirun gives its agents and each ssh a process group of their own.
+  void kill_all() const noexcept {
+    try {
+      for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_))) {
+        const std::string children = read_small_file(thread.path() / "children", "children").value_or("");
+        for (std::string_view word : split(children, ' ')) {
+          pid_t child = 0;
+          std::from_chars(word.data(), word.data() + word.size(), child);
+          if (child > 0) kill(child, SIGKILL);
+        }
+      }
+    } catch (const std::exception&) {  // a thread has just ended, or there is no /proc
+    }
+    kill(-pid_, SIGKILL);
   }
 
   bool ended() {
@@ -178,6 +201,8 @@ class Starting {
   std::vector<std::string> words_, variables_;
   ReportReader reports_;
   Signals signals_;
+  LauncherPipe mark_;
+  Guardian guardian_{mark_, Pressure::kLimit};
   pid_t pid_ = 0;
   int errors_ = -1;
   Pressure pressure_;

@@ -14,6 +14,8 @@
 #include <string>
 #include <system_error>
 
+#include "launch/no_process.h"
+
 namespace ds {
 namespace {
 
@@ -56,7 +58,7 @@ bool kill_all_marked(const std::string& mark) {
 
 // A process that is about to run another program has no environment to read: two looks in a row must find
 // none.
-[[noreturn]] void guard(int control, const LauncherPipe& pipe) {
+[[noreturn]] void guard(int control, const LauncherPipe& pipe, std::chrono::seconds patience) {
   setsid();  // no terminal or group signal ends it
   prctl(PR_SET_NAME, "libds-guard");
   int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -71,6 +73,7 @@ bool kill_all_marked(const std::string& mark) {
   ssize_t got;
   while ((got = read(control, &done, 1)) < 0 && errno == EINTR) continue;
   if (got == 1) _exit(0);
+  sleep(static_cast<unsigned>(patience.count()));
   std::string mark = pipe.variable();
   for (int look = 0, none = 0; look < kMostLooks && none < 2; ++look) {
     none = kill_all_marked(mark) ? 0 : none + 1;
@@ -81,20 +84,21 @@ bool kill_all_marked(const std::string& mark) {
 
 }  // namespace
 
-Guardian::Guardian(const LauncherPipe& pipe) {
+Guardian::Guardian(const LauncherPipe& pipe, std::chrono::seconds patience) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   control_ = ends[1];
   pid_ = fork();
   if (pid_ == 0) {
     close(ends[1]);
-    guard(ends[0], pipe);
+    guard(ends[0], pipe, patience);
   }
   int error = errno;
   close(ends[0]);
   if (pid_ > 0) return;
   close(control_);
-  throw std::system_error(error, std::generic_category(), "fork");
+  errno = error;
+  no_process("fork");
 }
 
 Guardian::~Guardian() {

@@ -1,6 +1,8 @@
 #pragma once
 #include <sys/types.h>
 
+#include <chrono>
+
 #include "launch/watch.h"
 
 namespace ds {
@@ -11,8 +13,9 @@ namespace ds {
 // then, by the launcher's pipe in its environment.
 class Guardian {
  public:
-  // Call it in a process with one thread, before the first rank. Throws std::system_error.
-  explicit Guardian(const LauncherPipe& pipe);
+  // Call it in a process with one thread, before the first rank. What is left may end by itself for
+  // `patience` before it is killed. Throws std::system_error.
+  explicit Guardian(const LauncherPipe& pipe, std::chrono::seconds patience = std::chrono::seconds(0));
   ~Guardian();  // the launcher ends as it should: nothing is killed
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -125,13 +126,14 @@ void Job::obey(int number) {
 }
 
 void Job::take_orders() {
+  if (options_.orders < 0) return;
+  if (hears_nothing()) lose_launcher();
   pollfd ready{options_.orders, POLLIN, 0};
   while (options_.orders >= 0 && poll(&ready, 1, 0) > 0) {
     Order order{};
+    silent_ = {};
     if (read(options_.orders, &order, 1) != 1) {
-      options_.orders = -1;
-      end_with_the_larger_job();
-      stop(SIGKILL);
+      lose_launcher();
     } else if (order == Order::interrupt || order == Order::hangup) {
       obey(order == Order::interrupt ? SIGUSR1 : SIGUSR2);
     } else if (order == Order::end && !ending_) {
@@ -139,6 +141,21 @@ void Job::take_orders() {
       if (!failed()) failed_ = Clock::now();
     }
   }
+}
+
+bool Job::hears_nothing() {
+  constexpr std::chrono::milliseconds kLongestStep{1000};
+  const Clock::time_point now = Clock::now();
+  if (looked_ != Clock::time_point{})
+    silent_ += std::min(kLongestStep, std::chrono::duration_cast<std::chrono::milliseconds>(now - looked_));
+  looked_ = now;
+  return silent_.count() > options_.silence_ms;
+}
+
+void Job::lose_launcher() {
+  options_.orders = -1;
+  end_with_the_larger_job();
+  stop(SIGKILL);
 }
 
 // SIGTERM now, SIGKILL after term_ms, and no word of it.

@@ -19,8 +19,9 @@ namespace ds {
 
 // How the ranks of a job on this host end.
 struct JobOptions {
-  int64_t grace_ms = 10000;  // after the first failure the other ranks have this long to end by themselves,
-  int64_t term_ms = 3000;    // then, after SIGTERM, this long before SIGKILL
+  int64_t grace_ms = 6000;   // after the first failure the other ranks have this long to end by themselves,
+  int64_t term_ms = 2000;    // then, after SIGTERM, this long before SIGKILL
+  int64_t doubt_ms = 10000;  // after a rank that was stopped unasked, the others have this long to follow
   std::string log_dir;       // rank N writes into rank_N.log of this folder; "": where this process writes
   // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2 for a
   // hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is reported.
@@ -28,11 +29,14 @@ struct JobOptions {
   // Where the launcher of the larger job gives orders, a letter each; its end is that of the launcher. -1: by
   // signals.
   int orders = -1;
+  // An order of any kind comes at least this often, or the launcher cannot be reached any more, as if it had
+  // ended. Time in which this process itself stood still does not count.
+  int64_t silence_ms = 30000;
 };
 
 // Orders. interrupt: as a first Ctrl-C, the second time as a second one. hangup: as a closed terminal. end: a
-// rank elsewhere has failed.
-enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e' };
+// rank elsewhere has failed. alive: none.
+enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
 // Runs a command once per place and waits for all.
 class Job {
@@ -66,6 +70,8 @@ class Job {
   void look();
   void obey(int signal_number);
   void take_orders();
+  void lose_launcher();
+  bool hears_nothing();
   void end_with_the_larger_job();
   void collect(size_t index);
   void hear_ranks();
@@ -91,10 +97,12 @@ class Job {
   Blame blame_;
   bool news_ = false, told_ = false;    // of blame_
   std::optional<RankFailure> stopped_;  // the first rank that returned kStoppedCode
-  StopDoubt doubt_{std::chrono::milliseconds(options_.grace_ms)};
+  StopDoubt doubt_{std::chrono::milliseconds(options_.doubt_ms)};
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;
+  std::chrono::steady_clock::time_point looked_{};  // for orders
+  std::chrono::milliseconds silent_{0};
   // Of the first failure, or of the end of the larger job.
   std::chrono::steady_clock::time_point failed_;
 };

@@ -34,7 +34,7 @@ class Pressure {
 
   bool begun() const { return acts_ > 0; }  // what fails from now on was ended by the launcher
 
-  static constexpr std::chrono::seconds kPatience{1}, kLimit{20}, kShort{3};
+  static constexpr std::chrono::seconds kPatience{1}, kLimit{6}, kShort{3};
 
  private:
   using Clock = std::chrono::steady_clock;

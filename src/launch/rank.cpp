@@ -9,14 +9,11 @@
 
 #include <cerrno>
 #include <string_view>
-#include <system_error>
+
+#include "launch/no_process.h"
 
 namespace ds {
 namespace {
-
-[[noreturn]] void no_process(const char* call) {
-  throw std::system_error(errno, std::generic_category(), call);
-}
 
 // The words of an exec call; valid while `words` lives.
 std::vector<char*> pointers(const std::vector<std::string>& words) {

@@ -21,6 +21,7 @@
 #include "launch/failure_report.h"
 #include "launch/job.h"
 #include "launch/pressure.h"
+#include "launch/pulse.h"
 #include "launch/rank.h"
 #include "launch/signals.h"
 #include "launch/starter.h"
@@ -126,6 +127,9 @@ class SshJob {
       agents_.push_back(std::make_unique<Agent>(options.hosts[host].name, token));
       agents_.back()->start(ssh_agent_words(options, host, url, command), variables, signals_);
     }
+    std::vector<int> orders;
+    for (const auto& agent : agents_) orders.push_back(agent->orders);
+    pulse_.emplace(orders);
   }
 
   int run() {
@@ -220,6 +224,7 @@ class SshJob {
 
   Signals signals_;
   std::vector<std::unique_ptr<Agent>> agents_;
+  std::optional<Pulse> pulse_;
   Blame blame_;
   Pressure pressure_;
   StopDoubt doubt_;

@@ -14,6 +14,8 @@
 #include <system_error>
 #include <thread>
 
+#include "launch/no_process.h"
+
 namespace ds {
 namespace {
 
@@ -68,8 +70,15 @@ void watch_launcher() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);  // signals are for the threads that know what to do
-  std::thread(wait_and_end, fd).detach();
+  int error = 0;
+  try {
+    std::thread(wait_and_end, fd).detach();
+  } catch (const std::system_error& refused) {
+    error = refused.code().value();
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  if (error != 0) no_process("a thread");
 }
 
 }  // namespace ds

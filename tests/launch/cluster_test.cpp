@@ -60,7 +60,10 @@ TEST(Starter, MpirunKeepsTheOrderOfHosts) {
     return part;
   };
   EXPECT_EQ(words[0], "mpirun");
-  EXPECT_TRUE(has(words, {"plm_rsh_args", "-o BatchMode=yes -o ConnectTimeout=10 -p 2222"}));
+  EXPECT_TRUE(has(
+      words,
+      {"plm_rsh_args",
+       "-o BatchMode=yes -o ConnectTimeout=10 -p 2222 -o ServerAliveInterval=10 -o ServerAliveCountMax=2"}));
   EXPECT_TRUE(has(words, {"--mca", "btl", "tcp,self"}));
   EXPECT_TRUE(has(words, with_agent({"--host", "b:2", "-n", "2", "-x", "DS_X"})));
   EXPECT_TRUE(has(words, with_agent({":", "--host", "a:1", "-n", "1", "-x", "DS_X"})));

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <thread>
 
 #include "launch/local_launch.h"
+#include "launch/pulse.h"
 #include "launch/watch.h"
 #include "support/temp_folder.h"
 
@@ -178,7 +180,7 @@ TEST(Launch, AStopIsNoFailure) {
 // A program for which 75 means something else: the job does not wait for a rank that waits for the other.
 TEST(Launch, ARankThatStopsAloneHasFailed) {
   auto begin = std::chrono::steady_clock::now();
-  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100}};
+  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100, .doubt_ms = 100}};
   Outcome outcome = shell(options, "[ $RANK = 1 ] && exit 75; trap '' TERM; while :; do sleep 60; done");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.complaint,
@@ -189,7 +191,7 @@ TEST(Launch, ARankThatStopsAloneHasFailed) {
 // The launcher has passed an interrupt on: a rank may take longer than the grace to save.
 TEST(Launch, AStopThatWasPassedOnHasTime) {
   TempFolder folder;
-  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50}};
+  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50, .doubt_ms = 50}};
   pid_t pid = launch_beside(options,
                             "trap '[ $RANK = 1 ] || sleep 0.7; echo saved > $1/saved$RANK; exit 75' INT; "
                             "echo $$ > $1/$RANK; while :; do sleep 0.05; done",
@@ -263,6 +265,21 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   std::filesystem::remove(log);
   EXPECT_EQ(text_of(victim), "precious");
   EXPECT_EQ(start_outcome(), "accepted");
+}
+
+// A link that is cut ends no connection: the agent of a launcher that says nothing ends what it has started.
+TEST(Launch, AnAgentOutlivesNoLauncherThatFallsSilent) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const LaunchOptions options{.ranks = 2, .job = {.orders = ends[1], .silence_ms = 1500}};
+  {
+    Pulse pulse({ends[0]}, std::chrono::milliseconds(50));
+    EXPECT_EQ(shell(options, "sleep 2").code, 0);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(shell(options, "trap '' TERM INT; sleep 60; exit 0").code, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  for (int end : ends) close(end);
 }
 
 TEST(Launch, RefusesNothingToDo) {

@@ -137,7 +137,7 @@ long_run() {
   # shellcheck disable=SC2086
   on a "$libds" launch "$@" $train --steps 100000 --dir "$run" > out 2> err &
   wait_for "step 10 of $run" grep -q 'step *10/' out
-  job=$(pgrep -x -f "$libds launch .*")
+  job=$(pgrep -o -x -f "$libds launch .*")
 }
 end_of_run() { code=0; wait $! || code=$?; }
 
