@@ -902,8 +902,8 @@ typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tok
  * and null removes a member (JSON merge patch, RFC 7396). */
 DS_API ds_status ds_config_merge(const char* config, const char* patch, char** out_text);
 /** Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config", "auto",
- * "derived", "default" or "refused"), keys without effect, warnings, and all refusals. A configuration that
- * the library refuses is described, too: it is no error of this call. {config.describe.refused}
+ * "derived", "default" or "refused"), keys without effect, warnings, refusals. {config.describe.origins}
+ * A refused configuration is described, too, which is no error of this call. {config.describe.refused}
  * @param format DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
  * @param out_refused [nullable] how many refusals the text has; 0: the library takes this configuration */
 DS_API ds_status ds_config_describe(const char* config, int32_t size, ds_format format, int32_t* out_refused,

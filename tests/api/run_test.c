@@ -88,6 +88,16 @@ int main(int argc, char** argv) {
   check_ok(ds_config_describe(config, 1, DS_FORMAT_JSON, &refused, &text), "describe");
   check(refused == 0 && strstr(text, "\"refusals\": []") != NULL, "a good one");
   ds_text_destroy(text);
+  /* Proves {config.describe.origins} */
+  check_ok(ds_config_describe("{\"train_batch_size\": 4, \"zero_optimization\": {\"stage\": 7}}", 2,
+                              DS_FORMAT_JSON, &refused, &text),
+           "describe");
+  check(refused == 1 && strstr(text, "\"zero_optimization.stage\": \"refused\"") != NULL &&
+            strstr(text, "\"train_batch_size\": \"config\"") != NULL &&
+            strstr(text, "\"train_micro_batch_size_per_gpu\": \"derived\"") != NULL &&
+            strstr(text, "\"gradient_clipping\": \"default\"") != NULL,
+        "each value has its origin");
+  ds_text_destroy(text);
   check_error(ds_config_describe("{", 1, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_CONFIG, "config");
   check_error(ds_config_describe(config, 0, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_INVALID_ARGUMENT,
               "size must be at least 1 rank, got 0");

@@ -1180,8 +1180,8 @@ end
 
 """
 Describes what `config`, JSON text, means for `size` ranks: each value with its origin (\"config\", \"auto\",
-\"derived\", \"default\" or \"refused\"), keys without effect, warnings, and all refusals. A configuration
-that the library refuses is described, too: it is no error of this call.
+\"derived\", \"default\" or \"refused\"), keys without effect, warnings, refusals. A refused configuration is
+described, too, which is no error of this call.
 - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
 - `out_refused`: [nullable] how many refusals the text has; 0: the library takes this configuration
 """

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -61,11 +60,12 @@ bool is_connected_to(int fd, const sockaddr_in& address) {
 }
 
 // The descriptor of this process that is connected to the address. The numbers are tried, as a container may
-// have no /proc; descriptors have low ones.
+// have no /proc. The kernel gives the lowest that is free, so a limit of a thousand million is not counted
+// through.
 int descriptor_to(const sockaddr_in& address) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) failed("getrlimit");
-  const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_max, std::numeric_limits<int>::max()));
+  const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_max, 1 << 20));
   for (int fd = 0; fd < most; ++fd) {
     if (is_connected_to(fd, address)) return fd;
   }

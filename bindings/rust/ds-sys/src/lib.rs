@@ -978,8 +978,8 @@ extern "C" {
     /// merged, and null removes a member (JSON merge patch, RFC 7396).
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config",
-    /// "auto", "derived", "default" or "refused"), keys without effect, warnings, and all refusals. A
-    /// configuration that the library refuses is described, too: it is no error of this call.
+    /// "auto", "derived", "default" or "refused"), keys without effect, warnings, refusals. A refused
+    /// configuration is described, too, which is no error of this call.
     ///
     /// - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and
     ///   refusals
