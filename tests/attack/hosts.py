@@ -139,22 +139,7 @@ def denied(*what):
 
 # ---------------------------------------------------------------------------------------------------------- the hosts
 
-HOST = """
-set -e
-hostname "$1"
-mount -t tmpfs none /dev/shm
-mount -t tmpfs none /run
-mkdir -p /run/sshd /root/.ssh
-mount --bind ssh /root/.ssh
-mount --bind "hosts.$1" /etc/hosts
-ip link set lo up
-until ip link show eth0 > /dev/null 2>&1; do sleep 0.02; done
-ip address add "$2/24" dev eth0
-ip link set eth0 up
-/usr/sbin/sshd -f sshd_config
-: > "up.$1"
-while :; do sleep 1000; done
-"""
+HOST = str(pathlib.Path(__file__).resolve().parents[1] / "launch" / "host.sh")
 
 
 def stat_of(pid):
@@ -232,7 +217,7 @@ class Site:
 
     def add(self, host, address):
         child = subprocess.Popen(["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-                                  "sh", "-c", HOST, "host", host, address], stdin=subprocess.DEVNULL)
+                                  "sh", HOST, host, address, f"hosts.{host}", "yes"], stdin=subprocess.DEVNULL)
         children = f"/proc/{child.pid}/task/{child.pid}/children"
         self.wait_for(f"the first process of {host}", lambda: read(children).strip())
         self.first[host] = read(children).strip()

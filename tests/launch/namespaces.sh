@@ -43,27 +43,11 @@ UsePAM no
 PermitRootLogin prohibit-password
 PidFile none
 END
-cat > host.sh << 'END'
-# host.sh NAME ADDRESS SSHD: one host, until it is killed
-set -e
-hostname "$1"
-mount -t tmpfs none /dev/shm
-mount -t tmpfs none /run
-mkdir -p /run/sshd /root/.ssh
-mount --bind ssh /root/.ssh
-mount --bind etc_hosts /etc/hosts
-ip link set lo up
-until ip link show eth0 > /dev/null 2>&1; do sleep 0.05; done
-ip address add "$2/24" dev eth0
-ip link set eth0 up
-[ "$3" = no ] || /usr/sbin/sshd -f sshd_config
-: > "up.$1"
-while :; do sleep 1; done
-END
 
 # host NAME ADDRESS SSHD: leaves the number of its first process in pid.NAME
 host() {
-  unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh host.sh "$@" &
+  unshare --mount --net --uts --pid --fork --kill-child --mount-proc \
+    sh "$source/tests/launch/host.sh" "$1" "$2" etc_hosts "$3" &
   first=
   until [ -n "$first" ]; do first=$(cat "/proc/$!/task/$!/children"); sleep 0.05; done
   echo "${first% }" > "pid.$1"
