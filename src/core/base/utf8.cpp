@@ -81,6 +81,12 @@ char32_t utf8_first(std::string_view text) {
   return point;
 }
 
+std::string_view utf8_last(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
+  return text.substr(begin);
+}
+
 void utf8_append(std::string& text, char32_t code_point) {
   auto add = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (code_point < 0x80) return add(code_point);

@@ -20,6 +20,8 @@ std::string show_controls(std::string_view text);
 
 // The code point of the sequence at the start of UTF-8 text, which is not empty.
 char32_t utf8_first(std::string_view text);
+// The last character of UTF-8 text, which is not empty.
+std::string_view utf8_last(std::string_view text);
 void utf8_append(std::string& text, char32_t code_point);  // below 0x110000 and no surrogate
 
 }  // namespace ds

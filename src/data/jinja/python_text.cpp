@@ -15,13 +15,6 @@ namespace {
 
 size_t sequence(std::string_view text) { return std::max<size_t>(utf8_sequence(text), 1); }
 
-// The character that ends before `end`.
-std::string_view last_sequence(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
-  return text.substr(begin);
-}
-
 bool any_space(std::string_view one) { return utf8_sequence(one) > 0 && is_space(utf8_first(one)); }
 
 // Characters of which Python makes several in capitals (SpecialCasing.txt of Unicode).
@@ -119,7 +112,7 @@ std::string_view strip(std::string_view text, Side side, const std::string* char
     text.remove_prefix(one.size());
   }
   while (side != Side::left && !text.empty()) {
-    std::string_view one = last_sequence(text);
+    std::string_view one = utf8_last(text);
     if (!gone(one)) break;
     text.remove_suffix(one.size());
   }

@@ -10,13 +10,6 @@ namespace {
 // Unicode's definition of a word character (technical standard 18, annex C).
 constexpr std::string_view word_character = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])";
 
-// The character that ends at `end`, which is not 0.
-std::string_view character_before(std::string_view text, size_t end) {
-  size_t begin = end - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
-  return text.substr(begin, end - begin);
-}
-
 std::string_view character_after(std::string_view text, size_t begin) {
   return text.substr(begin, utf8_sequence(text.substr(begin)));
 }
@@ -58,7 +51,7 @@ const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view tex
 }
 
 bool AddedTokenFinder::within_word(std::string_view text, Range match) const {
-  bool before = match.begin > 0 && matches(word_, character_before(text, match.begin));
+  bool before = match.begin > 0 && matches(word_, utf8_last(text.substr(0, match.begin)));
   bool after = match.end < text.size() && matches(word_, character_after(text, match.end));
   return before || after;
 }
@@ -68,7 +61,7 @@ Range AddedTokenFinder::widened(std::string_view text, Range match, const AddedT
   // Those that the token before has taken are no longer there, as in `tokenizers`.
   if (token.lstrip) match.begin = std::max(match.begin, done);
   while (token.lstrip && match.begin > done) {
-    std::string_view before = character_before(text, match.begin);
+    std::string_view before = utf8_last(text.substr(0, match.begin));
     if (!matches(space_, before)) break;
     match.begin -= before.size();
   }

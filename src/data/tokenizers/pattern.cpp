@@ -1,6 +1,7 @@
 #include "data/tokenizers/pattern.h"
 
 #include "core/base/json.h"
+#include "core/base/utf8.h"
 
 namespace ds {
 
@@ -21,10 +22,8 @@ TracedText replace_all(const Regex& pattern, const TracedText& text, std::string
   while (auto match = matches.next()) {
     out.copy(text, {done, match->begin});
     // As in `tokenizers`: what a match is replaced by comes from its last character.
-    size_t last = match->end;
-    while (last > 0 && (static_cast<unsigned char>(text.text[--last]) & 0xc0) == 0x80) {
-    }
-    out.write(by, text.source({last, match->end}));
+    const size_t size = match->end == 0 ? 0 : utf8_last(text.view({0, match->end})).size();
+    out.write(by, text.source({match->end - size, match->end}));
     done = match->end;
     if (out.text.size() > most) return out;
   }
