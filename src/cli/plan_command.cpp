@@ -90,7 +90,8 @@ std::string report_of(const ds_plan* plan, ds_format format) {
 
 int code_of(std::string_view report) { return report.starts_with("fits") ? 0 : kDoesNotFit; }
 
-// What is written beside a program, a picture or a certificate says nothing of memory: standard error does.
+// A program, a picture or a certificate does not show memory, so standard error says that the plan does not
+// fit.
 int warned(const ds_plan* plan) {
   const std::string report = report_of(plan, DS_FORMAT_TEXT);
   const int code = code_of(report);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostAdapter = 1 << 20;
 
-// What kind of file it is; "" where it cannot be read.
+// Names the kind of a file; "" where it cannot be read.
 std::string kind_of(const std::string& path, Wanted wanted) {
   try {
     return content_kind(head_of(path), wanted);

@@ -50,7 +50,7 @@ Socket copy_of(const Socket& socket) {
   return Socket(socket.open() ? fcntl(socket.fd(), F_DUPFD_CLOEXEC, kAboveStandard) : -1);
 }
 
-// All zero where there is none.
+// The kernel's record of a connection; all zero where there is none.
 tcp_info state_of(const Socket& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;

@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// What an error says. One of a thread or process that the system did not start says also whose limits those
-// may be: the system's own words, "Resource temporarily unavailable", name none.
+// The text of an error. If the system did not start a thread or process, it also says whose limits those may
+// be: the system's own words, "Resource temporarily unavailable", name none.
 inline std::string text_with_limits(const std::exception& error) {
   const auto* refused = dynamic_cast<const std::system_error*>(&error);
   if (refused == nullptr || refused->code() != std::errc::resource_unavailable_try_again) return error.what();

@@ -330,7 +330,7 @@ Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabular
     Json entry = whole_entry(spelt);
     if (names.contains(content)) entry.set("special", true);
     auto equal = [text = entry.dump()](const Json& other) { return other.dump() == text; };
-    // Of one content with several flags the last ones count.
+    // Where several keys spell a token with other flags, the last ones count.
     if (std::none_of(fresh.begin(), fresh.end(), equal)) fresh.push_back(std::move(entry));
   }
   for (Json& entry : fresh) all.add(std::move(entry));

@@ -27,7 +27,7 @@ struct Unit {
 
 int class_of(utf8proc_int32_t character) { return utf8proc_get_property(character)->combining_class; }
 
-// What two neighbours compose to; -1 if they do not.
+// Returns the character that two neighbours compose to, or -1 if they do not.
 utf8proc_int32_t composed(utf8proc_int32_t first, utf8proc_int32_t second) {
   if (second < 0x80) return -1;
   utf8proc_int32_t pair[2] = {first, second};
