@@ -83,7 +83,7 @@ void add_audit(CLI::App& app, int& code) {
   command->add_option("--config", args->config.file, "JSON configuration")->required();
   add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks, as threads of this process; without it, the launcher's")
-      ->check(integer_range(1, 64))
+      ->check(integer_range(1, 512))
       ->default_str("");
   command->add_option("--steps", args->steps, "Steps to train; the last one is audited")
       ->check(integer_range(1, 1000000));

@@ -51,7 +51,7 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
   size_t largest = exchange_->prepare(Round::seen, ceil_div(count, ranks) * widest);
   size_t most = std::min(largest, kCached / ranks) / widest * ranks, first = 0;
   std::vector<std::byte> scratch(kept ? 0 : ceil_div(std::min(most, count), ranks) * sum);
-  Part sends[kMaxRanks], receives[kMaxRanks];
+  Part *sends = exchange_->sends(), *receives = exchange_->receives();
   do {
     size_t n = std::min(most, count - first), share = ceil_div(n, ranks);
     auto begin_of = [&](size_t r) { return first + std::min(n, r * share); };

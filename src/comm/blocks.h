@@ -1,9 +1,9 @@
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
@@ -16,31 +16,29 @@ namespace ds {
 class Blocks {
  public:
   // All of one size.
-  Blocks(int ranks, size_t each) : ranks_(static_cast<size_t>(ranks)), most_(each) {
-    for (size_t r = 0; r <= ranks_; ++r) begins_[r] = r * each;
-  }
+  Blocks(int ranks, size_t each) : ranks_(static_cast<size_t>(ranks)), most_(each) {}
   Blocks(int ranks, std::span<const size_t> sizes, const char* name) : ranks_(static_cast<size_t>(ranks)) {
     require(sizes.size() == ranks_, "{} must be of {} ranks, got {}", name, ranks, sizes.size());
-    begins_[0] = 0;
-    for (size_t r = 0; r < ranks_; ++r) {
-      begins_[r + 1] = begins_[r] + sizes[r];
-      most_ = std::max(most_, sizes[r]);
+    begins_.push_back(0);
+    for (size_t size : sizes) {
+      begins_.push_back(begins_.back() + size);
+      most_ = std::max(most_, size);
     }
     hash_ = hash64({reinterpret_cast<const char*>(sizes.data()), sizes.size_bytes()});
   }
-  size_t begin(size_t rank) const { return begins_[rank]; }
-  size_t size(size_t rank) const { return begins_[rank + 1] - begins_[rank]; }
+  size_t begin(size_t rank) const { return begins_.empty() ? rank * most_ : begins_[rank]; }
+  size_t size(size_t rank) const { return begin(rank + 1) - begin(rank); }
   // Of the rank's block, what lies in its elements [first, first + most).
   size_t overlap(size_t rank, size_t first, size_t most) const {
     return std::min(size(rank) - std::min(first, size(rank)), most);
   }
-  size_t total() const { return begins_[ranks_]; }
+  size_t total() const { return begin(ranks_); }
   size_t most() const { return most_; }
   uint64_t hash() const { return hash_; }
 
  private:
   size_t ranks_, most_ = 0;
-  std::array<size_t, kMaxRanks + 1> begins_;  // of [0, ranks_]
+  std::vector<size_t> begins_;  // of [0, ranks_]; empty: all blocks have one size
   uint64_t hash_ = 0;
 };
 

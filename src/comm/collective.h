@@ -31,7 +31,7 @@ struct GiveTake {
 // gives rank r and takes from it. after(first, most): they have been taken.
 template <typename Swap, typename After>
 void in_rounds(Exchange& exchange, Round kind, size_t longest, size_t unit, Swap swap, After after) {
-  Part sends[kMaxRanks], receives[kMaxRanks];
+  Part *sends = exchange.sends(), *receives = exchange.receives();
   size_t most = exchange.prepare(kind, longest * unit) / unit, first = 0;
   do {
     size_t n = std::min(most, longest - first);

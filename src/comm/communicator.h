@@ -28,8 +28,6 @@ class FlightRecord;
 class Work;
 struct CommTime;
 
-inline constexpr int kMaxRanks = 64;  // of a group
-
 // How elements of several ranks become one. mean: the sum divided by the ranks, of floating types only.
 // A NaN of any rank is the maximum and the minimum.
 enum class ReduceOp { sum, mean, max, min };

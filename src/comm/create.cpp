@@ -58,8 +58,8 @@ std::string plugin_state(std::string_view name) {
 std::vector<std::pair<std::string, std::string>> communicator_forms() {
   std::vector<std::pair<std::string, std::string>> out{
       {"self", "one rank"},
-      {"threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks)},
-      {"shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks)}};
+      {"threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMostSharing)},
+      {"shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMostSharing)}};
   for (const auto& [name, description] : kPlugins)
     out.emplace_back(name, fmt::format("{}: {}", description, plugin_state(name)));
   out.emplace_back("env", "what the variables of libds launch, torchrun, mpirun or srun say");
@@ -72,7 +72,7 @@ std::vector<std::pair<std::string, std::string>> communicator_forms() {
 namespace {
 
 std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& options) {
-  require(options.size >= 1 && options.size <= kMaxRanks, "size must be 1 to {}, got {}", kMaxRanks,
+  require(options.size >= 1 && options.size <= kMostLinked, "size must be 1 to {}, got {}", kMostLinked,
           options.size);
   require(options.rank >= 0 && options.rank < options.size, "rank must be 0 to {}, got {}", options.size - 1,
           options.rank);
@@ -86,6 +86,8 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
   if (scheme == "threads" || scheme == "shm") {
     require(!name.empty() && name.size() <= 80,
             "comm url must be {}://NAME with 1 to 80 characters, got '{}'", scheme, url);
+    require(options.size <= kMostSharing, "size must be 1 to {} over {}, got {}", kMostSharing, scheme,
+            options.size);
     return make_shared(scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
                        options);
   }

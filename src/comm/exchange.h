@@ -41,13 +41,22 @@ struct Membership {
 // prepare and end may follow each other under one begin. One thread at a time, except abort.
 class Exchange {
  public:
-  explicit Exchange(Membership place) : place_(std::move(place)) {}
+  explicit Exchange(Membership place)
+      : place_(std::move(place)),
+        sends_(place_.world.size()),
+        receives_(place_.world.size()),
+        seen_(place_.world.size()) {}
   virtual ~Exchange() = default;
   int rank() const { return place_.rank; }
   int size() const { return static_cast<int>(place_.world.size()); }
   const Membership& place() const { return place_; }
   // The number of rank r in messages.
   int world(int r) const { return place_.world[static_cast<size_t>(r)]; }
+  // Room for what a round gives each rank and takes from it, and for what is seen of each: of the collective
+  // that runs, one after the other.
+  Part* sends() { return sends_.data(); }
+  Part* receives() { return receives_.data(); }
+  const void** seen() { return seen_.data(); }
   // Memory for a collective's own use, kept for the next one; what it held may be lost.
   std::byte* scratch(size_t bytes) {
     if (bytes > scratch_bytes_) {
@@ -115,6 +124,8 @@ class Exchange {
 
  private:
   const Membership place_;
+  std::vector<Part> sends_, receives_;
+  std::vector<const void*> seen_;
   std::unique_ptr<std::byte[]> scratch_;
   size_t scratch_bytes_ = 0;
 };

@@ -11,15 +11,16 @@
 //
 // Algorithm. begin() swaps intents with all ranks; each round is one swap of all its parts (round()), into
 // the memory where they are wanted. Parts of a sum, which are looked at piece by piece and have no place of
-// their own, come into a stage of 1 MiB for each rank; the sum itself is made by the collective, in the one
-// order of reduction.h, which is why a transport cannot change results. A meeting of two swaps with one peer
-// alone (pair()). Whoever waits polls; after 2000 polls it gives its core away in between, and every 20 ms
-// looks at each rank whose part has not come: one that has closed its link, or whose signs of life have
-// stood still for the time-out (patience.h), is lost, and the group ends. A rank sends signs at most every
-// 100 ms, when it begins a collective, when it says that it works (tick()) and while it waits.
+// their own, come into a stage of at most 1 MiB for each rank and 64 MiB for all; the sum itself is made by
+// the collective, in the one order of reduction.h, which is why a transport cannot change results. A meeting
+// of two swaps with one peer alone (pair()). Whoever waits polls; after 2000 polls, or 20 where ranks are
+// more than cores, it gives its core away in between, and every 20 ms looks at each rank whose part has not
+// come: one that has closed its link, or whose signs of life have stood still for the time-out (patience.h),
+// is lost, and the group ends. A rank sends signs at most every 100 ms, when it begins a collective, when it
+// says that it works (tick()) and while it waits.
 //
 // Cost, per collective and rank: W - 1 intents of sizeof(Intent) bytes each way more than its parts; memory,
-// the stage of W MiB. Parts for others are not copied here.
+// the stage, and some 300 bytes for each other rank. Parts for others are not copied here.
 //
 // Source. The division between collectives and transports is docs/adr/0010; the first round that compares is
 // the same as in shared memory.
@@ -27,6 +28,7 @@
 
 #include <fmt/core.h>
 #include <immintrin.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,11 +53,13 @@
 namespace ds {
 namespace {
 
-constexpr size_t kMost = size_t{256} << 20;     // bytes of one part
-constexpr size_t kStagePart = size_t{1} << 20;  // of one rank's part of a sum
-constexpr int64_t kBeatNs = 100'000'000;        // between signs of life
-constexpr int64_t kLookNs = 20'000'000;         // between looks at who is missing
-constexpr int kSpins = 2000;                    // polls before this thread gives its core away
+constexpr size_t kMost = size_t{256} << 20;  // bytes of one part
+// Of one rank's part of a sum, and of those of all ranks.
+constexpr size_t kMostStagePart = size_t{1} << 20, kMostStage = size_t{64} << 20;
+constexpr int64_t kBeatNs = 100'000'000;  // between signs of life
+constexpr int64_t kLookNs = 20'000'000;   // between looks at who is missing
+// Polls before this thread gives its core away: where each rank of the host has a core, and where not.
+constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
 
 // The same for all processes of a running host, and for no other host.
@@ -71,9 +75,9 @@ struct Greeting {
   uint64_t host;
 };
 
-// A sign crosses as 8 bytes: 1 + the rank waited for, 24 bits of the pulse, the work.
+// A sign crosses as 8 bytes: 1 + the rank waited for, 16 bits of the pulse, the work.
 uint64_t packed(const Sign& sign) {
-  return static_cast<uint64_t>(sign.waits_for + 1) << 56 | uint64_t{sign.pulse & 0xffffff} << 32 | sign.work;
+  return static_cast<uint64_t>(sign.waits_for + 1) << 48 | uint64_t{sign.pulse & 0xffff} << 32 | sign.work;
 }
 
 // A rank also works while bytes of its parts come and go: a part may take longer than the time-out.
@@ -84,9 +88,9 @@ class SignsOfLife final : public World {
   Sign sign(int rank) const override {
     if (rank == link_.rank) return link_.shown;
     uint64_t word = signs_[static_cast<size_t>(rank)];
-    int waits_for = static_cast<int>(word >> 56) - 1;
+    int waits_for = static_cast<int>(word >> 48) - 1;
     return {static_cast<uint32_t>(word + moved_[static_cast<size_t>(rank)]),
-            static_cast<uint32_t>(word >> 32) & 0xffffff, waits_for < link_.size ? waits_for : -1};
+            static_cast<uint32_t>(word >> 32) & 0xffff, waits_for < link_.size ? waits_for : -1};
   }
   std::string doing(int) const override { return ""; }
 
@@ -117,7 +121,8 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
     : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms) {
   auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
   intents_.resize(own);
-  stage_.resize(own * kStagePart);
+  stage_part_ = std::max<size_t>(std::min(kMostStagePart, kMostStage / own) / 64, 1) * 64;
+  stage_.resize(own * stage_part_);
   sends_.resize(ranks);
   receives_.resize(ranks);
   arrived_.resize(ranks);
@@ -146,6 +151,9 @@ void LinkedExchange::greet() {
     local_size_ += r != rank() && other.host == own.host ? 1 : 0;
     local_rank_ += r < rank() && other.host == own.host ? 1 : 0;
   }
+  cpu_set_t cores;
+  bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+  spins_ = known && local_size_ > CPU_COUNT(&cores) ? kCrowdedSpins : kSpins;
 }
 
 void LinkedExchange::begin(const Intent& intent) {
@@ -170,19 +178,19 @@ void LinkedExchange::agree(int only) {
   }
 }
 
-size_t LinkedExchange::prepare(Round kind, size_t) { return kind == Round::seen ? kStagePart : kMost; }
+size_t LinkedExchange::prepare(Round kind, size_t) { return kind == Round::seen ? stage_part_ : kMost; }
 
 void LinkedExchange::round(const Part* sends, const Part* receives) {
   std::vector<Part> places(receives, receives + size());
   for (size_t r = 0; r < places.size(); ++r) {
     bool own = static_cast<int>(r) == rank();
-    if (!places[r].data && !own) places[r].data = stage_.data() + r * kStagePart;
+    if (!places[r].data && !own) places[r].data = stage_.data() + r * stage_part_;
   }
   swap(sends, places.data(), -1);
 }
 
 const std::byte* LinkedExchange::see(int r, size_t offset, size_t) {
-  return stage_.data() + static_cast<size_t>(r) * kStagePart + offset;
+  return stage_.data() + static_cast<size_t>(r) * stage_part_ + offset;
 }
 
 void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
@@ -232,7 +240,7 @@ void LinkedExchange::wait() {
   int64_t looked_ns = 0;
   for (int turn = 0;; ++turn) {
     if (poll()) break;
-    if (turn < kSpins) {
+    if (turn < spins_) {
       _mm_pause();
       continue;
     }

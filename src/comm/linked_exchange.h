@@ -80,10 +80,12 @@ class LinkedExchange final : public Exchange {
 
   std::shared_ptr<Link> link_;
   int local_rank_ = 0, local_size_ = 1;
+  int spins_ = 0;  // polls before this rank gives its core away
   int64_t timeout_ms_;
   Intent intent_;
   std::vector<Intent> intents_;         // of each rank here
-  std::vector<std::byte> stage_;        // kStagePart of each
+  size_t stage_part_;                   // bytes of one rank's part of a sum
+  std::vector<std::byte> stage_;        // so many of each
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_, moved_;

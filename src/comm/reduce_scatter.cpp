@@ -46,7 +46,7 @@ void Communicator::scatter_sums(const void* in, void* out, const Blocks& blocks,
 
 void Communicator::sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op) {
   size_t unit = unit_of(wire), most = exchange_->piece_bytes() / unit;
-  const void* src[kMaxRanks];
+  const void** src = exchange_->seen();
   for (size_t first = 0; first < count; first += std::min(most, count)) {
     size_t n = std::min(most, count - first);
     for (int r = 0; r < size_; ++r) {

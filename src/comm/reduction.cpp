@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,18 +53,6 @@ Joiner<T> joiner(ReduceOp op) {
   return join<T, add<T>>;
 }
 
-// Joins the rows of whole blocks; rows[r] holds rank r.
-template <typename T>
-void join_rows(T (*rows)[kBlock], int ranks, Joiner<T> pairwise) {
-  for (int left = ranks; left > 1; left = (left + 1) / 2) {
-    for (int pair = 0; 2 * pair < left; ++pair) {
-      bool odd = 2 * pair + 1 == left;
-      if (!odd) pairwise(rows[2 * pair], rows[2 * pair + 1], rows[pair]);
-      if (odd && pair != 2 * pair) std::memcpy(rows[pair], rows[2 * pair], sizeof rows[0]);
-    }
-  }
-}
-
 template <typename T>
 void load(DType wire, const void* from, size_t first, size_t count, T* to) {
   size_t unit = unit_of(wire);
@@ -75,18 +64,29 @@ void load(DType wire, const void* from, size_t first, size_t count, T* to) {
   }
 }
 
-// Blocks of all ranks are widened, then joined pairwise: (0+1)+(2+3); an odd last one is carried up. dst may
-// be one of src: a block is written after it has been read.
+// Blocks of all ranks are widened, then joined pairwise: (0+1)+(2+3); an odd last one is carried up. Ranks
+// come one after the other, and rows hold what is joined so far: one for each bit of their number, the
+// highest first. A new rank is joined once for each trailing one bit of its number, as a carry runs through a
+// counter. dst may be one of src: a block is written after it has been read.
 template <typename T>
 void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T* dst, size_t count) {
-  T rows[kMaxRanks][kBlock];
+  constexpr int kBits = 31;
+  T rows[kBits + 1][kBlock];
+  const Joiner<T> pairwise = joiner<T>(op);
   for (size_t first = 0; first < count; first += kBlock) {
     size_t block = std::min(kBlock, count - first);
+    int held = 0;
+    auto join_last = [&] {
+      --held;
+      pairwise(rows[held - 1], rows[held], rows[held - 1]);
+    };
     for (int r = 0; r < ranks; ++r) {
-      load(wire, src[r], first, block, rows[r]);
-      if (block < kBlock) std::fill(rows[r] + block, rows[r] + kBlock, T{0});
+      T* row = rows[held++];
+      load(wire, src[r], first, block, row);
+      if (block < kBlock) std::fill(row + block, row + kBlock, T{0});
+      for (int carries = std::countr_one(static_cast<unsigned>(r)); carries > 0; --carries) join_last();
     }
-    join_rows(rows, ranks, joiner<T>(op));
+    while (held > 1) join_last();
     if constexpr (std::is_floating_point_v<T>) {
       for (size_t i = 0; op == ReduceOp::mean && i < block; ++i) rows[0][i] /= static_cast<T>(ranks);
     }

@@ -210,19 +210,21 @@ void SharedExchange::give_back() noexcept {
 }
 
 void SharedExchange::offer(const Part* sends) {
-  Offer* offers = own_.offers[(phase_ + 1) & 1];
+  SharedSegment::Line* lines = segment_.table(size(), rank());
+  const uint32_t parity = (phase_ + 1) & 1;
   std::byte* stage = half(rank(), phase_ + 1);
   size_t used = 0;
   const Part* last = nullptr;
   for (int r = 0; r < size(); ++r) {
     if (r == rank()) continue;
     const Part& part = sends[r];
+    Offer& offer = lines[r].offers[parity];
     if (direct_) {
-      offers[r] = {reinterpret_cast<uint64_t>(part.data), part.size};
+      offer = {reinterpret_cast<uint64_t>(part.data), part.size};
     } else if (last && last->data == part.data && last->size == part.size) {
-      offers[r] = offers[last - sends];
+      offer = lines[last - sends].offers[parity];
     } else {
-      offers[r] = {used, part.size};
+      offer = {used, part.size};
       copy(stage + used, part.data, part.size);
       used += part.size;
     }
@@ -245,7 +247,7 @@ void SharedExchange::take(int peer, const Part& receive) {
   const RankBlock& block = segment_.ranks[peer];
   wait_for(peer, block.phase, phase_, false);
   if (first_) compare(peer, block.intents[phase_ & 1]);
-  const Offer& offer = block.offers[phase_ & 1][rank()];
+  const Offer& offer = offered(peer);
   if (offer.bytes != receive.size) {
     fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", world(peer),
                      world(rank()), offer.bytes, receive.size));
@@ -254,7 +256,7 @@ void SharedExchange::take(int peer, const Part& receive) {
 }
 
 const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
-  if (!direct_) return half(r, phase_) + segment_.ranks[r].offers[phase_ & 1][rank()].where + offset;
+  if (!direct_) return half(r, phase_) + offered(r).where + offset;
   // This rank's own half of the round is free: nothing is staged.
   std::byte* piece = half(rank(), phase_) + static_cast<size_t>(r) * piece_bytes();
   fetch(r, offset, piece, bytes);
@@ -262,7 +264,7 @@ const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
 }
 
 void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
-  const Offer& offer = segment_.ranks[peer].offers[phase_ & 1][rank()];
+  const Offer& offer = offered(peer);
   if (direct_) return read(peer, offer.where + offset, to, bytes);
   ds::copy(to, half(peer, phase_) + offer.where + offset, bytes, whole_);
 }

@@ -118,8 +118,8 @@ void SharedExchange::publish() {
 void SharedExchange::step_with(int peer) {
   uint32_t step = ++steps_[static_cast<size_t>(peer)];
   tick();
-  set(own_, own_.meetings[peer], step);
-  wait_for(peer, segment_.ranks[peer].meetings[rank()], step, true);
+  set(own_, segment_.table(size(), rank())[peer].meeting, step);
+  wait_for(peer, segment_.table(size(), peer)[rank()].meeting, step, true);
 }
 
 void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting) {

@@ -42,7 +42,7 @@ refused 2 "temperature: must be a number from 0 to 1000000, got -0.5" generate s
 refused 2 "n: must be an integer from 1 to 4096, got -2" launch -n -2 true
 refused 2 "n: must be an integer from 1 to 2147483647, got -1" plan --config "$here/tiny.json" -n -1
 refused 2 "config is required" audit
-refused 2 "n: must be an integer from 1 to 64, got 65" audit --config "$here/tiny.json" -n 65
+refused 2 "n: must be an integer from 1 to 512, got 513" audit --config "$here/tiny.json" -n 513
 refused 2 "steps: must be an integer from 1 to 1000000, got 0" audit --config "$here/tiny.json" --steps 0
 refused 2 "top: must be an integer from 0 to 1000000, got -1" audit --config "$here/tiny.json" --top -1
 refused 1 "'nowhere.json': No such file" audit --config nowhere.json

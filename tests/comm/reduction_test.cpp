@@ -47,10 +47,11 @@ T drawn(size_t rank, size_t i) {
 // `store` turns a value into an element of `wire`, `load` gives back what it became.
 template <typename T, typename Element, typename Store, typename Load>
 void check(DType wire, ReduceOp op, Store store, Load load) {
-  for (size_t ranks = 1; ranks <= 9; ++ranks) {
+  for (size_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 65, 127, 600}) {
     size_t span = 1;
     while (span < ranks) span *= 2;
-    for (size_t count : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{700}}) {
+    for (size_t count : {0, 1, 255, 256, 700}) {
+      if (ranks > 9 && count > 1 && count != 256) continue;
       std::vector<std::vector<Element>> data(ranks, std::vector<Element>(count));
       std::vector<std::vector<T>> values(ranks, std::vector<T>(count));
       std::vector<const void*> src;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -171,7 +172,7 @@ class SameBits : public testing::Test {
     if (bits.empty()) bits = train_threads(odd_base(world), kFewSteps).bits();
     return bits;
   }
-  static std::string bits_of(const Point& p) { return outcome_of(p).bits(); }
+  static std::string bits_of(const Point& p, int steps = kSteps) { return outcome_of(p, steps).bits(); }
   static void expect_processes(const Point& p, const std::string& bits) {
     expect_reports("processes", p, bits, train_processes(p, kSteps));
   }
@@ -324,6 +325,50 @@ TEST_P(SameBitsOver, Boundary) {
   expect_reports(transport.c_str(), p, expected,
                  transport == "gloo" ? train_processes(p, kFewSteps, "gloo://" + folder / "meet")
                                      : train_processes(p, kFewSteps));
+}
+
+// Far more ranks than cores, with the leaves of four.
+constexpr int kManySteps = 2;
+Point of_many(int world, int leaves, int stage) {
+  Point p{.stage = stage, .world = world, .reproducible = true, .leaves = leaves};
+  p.compute = DS_DTYPE_F32;
+  return p;
+}
+
+TEST_F(SameBits, ManyThreads) {
+  const int world = want_full() ? 512 : 128;
+  for (int stage : {0, 3}) {
+    EXPECT_EQ(bits_of(of_many(world, world, stage), kManySteps), bits_of(of_many(4, world, 0), kManySteps))
+        << stage;
+  }
+  const Point odd = of_many(96, 96, 3);
+  EXPECT_EQ(bits_of(odd, kManySteps), bits_of(odd, kManySteps));
+}
+
+TEST_P(SameBitsOver, ManyRanks) {
+  const std::string& transport = GetParam();
+  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  std::unique_ptr<Communicator> mpi;
+  if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
+  const int most = want_full() ? 128 : 16;
+  const int world = mpi ? mpi->size() : transport == "shm" ? 2 * most : most;
+  TempFolder folder;
+  for (int stage : {0, 3}) {
+    const Point p = of_many(world, world, stage);
+    const bool first = !mpi || mpi->rank() == 0;
+    // Sums of leaves are one tree where the ranks are a power of two.
+    const int few = world % 4 == 0 && std::has_single_bit(static_cast<unsigned>(world)) ? 4 : world;
+    const std::string expected = first ? train_threads(of_many(few, world, 0), kManySteps).bits() : "";
+    if (mpi) {
+      const std::string bits = train_rank(p, kManySteps, *mpi).bits();
+      agree_equal(*mpi, "the bits", bits);
+      if (first) expect_reports("mpi", p, expected, {{true, bits, 0}});
+    } else {
+      expect_reports(transport.c_str(), p, expected,
+                     transport == "gloo" ? train_processes(p, kManySteps, "gloo://" + folder / "meet")
+                                         : train_processes(p, kManySteps));
+    }
+  }
 }
 
 // 0/1 Adam's ranks differ between synchronisations: they agree behind so many steps.

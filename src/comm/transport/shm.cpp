@@ -163,7 +163,7 @@ class Host {
         raise(DS_ERROR_COMM, "shm://{}: another group of this name is forming on this host", name_);
       system_error(name_, "no socket");
     }
-    if (listen(listener.get(), kMaxRanks) != 0) system_error(name_, "no socket");
+    if (listen(listener.get(), SOMAXCONN) != 0) system_error(name_, "no socket");
     int64_t deadline = deadline_after(options_.join_ms);
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
@@ -224,12 +224,13 @@ Fd join(const std::string& name, const CommOptions& options) {
   Address address(name);
   int64_t deadline = deadline_after(options.join_ms);
   Fd socket_fd;
-  for (;;) {
+  for (int tries = 1;; ++tries) {
     socket_fd = Fd(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     if (connect(socket_fd.get(), address.get(), address.length) == 0) break;
     if (now_ns() > deadline)
       raise(DS_ERROR_COMM, "shm://{}: rank 0 has not come within {} ms", name, options.join_ms);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    // Who comes long before rank 0 leaves it the processor: hundreds may wait.
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(tries / 10 + 2, 20)));
   }
   if (!same_user(socket_fd.get())) raise(DS_ERROR_COMM, "shm://{}: another user holds this name", name);
   Hello hello;

@@ -21,11 +21,15 @@ namespace ds {
 namespace {
 
 struct Meeting {
-  explicit Meeting(int ranks) : size(ranks), taken(static_cast<size_t>(ranks), false) {
+  explicit Meeting(int ranks)
+      : size(ranks),
+        taken(static_cast<size_t>(ranks), false),
+        readers(static_cast<size_t>(ranks)),
+        withdrawn(static_cast<size_t>(ranks)) {
     size_t bytes = round_up(SharedSegment::bytes(ranks), 4096);
     memory.reset(std::aligned_alloc(4096, bytes));
     if (!memory) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes of staging", bytes);
-    std::memset(memory.get(), 0, sizeof(SharedSegment) + static_cast<size_t>(ranks - 1) * sizeof(RankBlock));
+    std::memset(memory.get(), 0, SharedSegment::head_bytes(ranks));
   }
   int size;
   int joined = 0;
@@ -33,8 +37,8 @@ struct Meeting {
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
   // Who reads a rank's memory now. A reader counts itself, then looks whether it may; the owner forbids, then
   // looks who is reading (all seq_cst).
-  std::atomic<int> readers[kMaxRanks] = {};
-  std::atomic<bool> withdrawn[kMaxRanks] = {};
+  std::vector<std::atomic<int>> readers;
+  std::vector<std::atomic<bool>> withdrawn;
 };
 
 // Groups that are forming, by name. Ranks of one process can only find each other through the process. It
@@ -62,19 +66,19 @@ class ThreadSharing final : public Sharing {
     return true;
   }
   void withdraw(int rank) override {
-    meeting_->withdrawn[rank].store(true);
+    meeting_->withdrawn[static_cast<size_t>(rank)].store(true);
     await_returns(rank);
   }
   bool one_process() const override { return true; }
   bool borrow(int rank) override {
-    meeting_->readers[rank].fetch_add(1);
-    if (!meeting_->withdrawn[rank].load()) return true;
+    meeting_->readers[static_cast<size_t>(rank)].fetch_add(1);
+    if (!meeting_->withdrawn[static_cast<size_t>(rank)].load()) return true;
     give_back(rank);
     return false;
   }
-  void give_back(int rank) override { meeting_->readers[rank].fetch_sub(1); }
+  void give_back(int rank) override { meeting_->readers[static_cast<size_t>(rank)].fetch_sub(1); }
   void await_returns(int rank) const override {
-    while (meeting_->readers[rank].load() != 0) std::this_thread::yield();
+    while (meeting_->readers[static_cast<size_t>(rank)].load() != 0) std::this_thread::yield();
   }
   std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {
     return share_threads(name, options);

@@ -7,11 +7,17 @@
 
 #include "comm/communicator.h"
 #include "comm/intent.h"
+#include "core/base/round.h"
 #include "ds_plugin.h"
 
 namespace ds {
 
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
+// A half has at least a line of 64 bytes for each rank.
+inline constexpr int kMostSharing = static_cast<int>(kSlotBytes / 2 / 64);
+
+// A sign of life has 16 bits for a rank and for none.
+inline constexpr int kMostLinked = 65535;
 
 // What a rank gives another: an address of its process, or an offset in its half of the staging.
 struct Offer {
@@ -19,7 +25,7 @@ struct Offer {
   uint64_t bytes;
 };
 
-// One rank's part of the shared segment. phase counts the rounds it has published and is a word that others
+// What one rank shows all others. phase counts the rounds it has published and is a word that others
 // sleep on.
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
@@ -27,11 +33,9 @@ struct alignas(4096) RankBlock {
   std::atomic<uint32_t> left;      // the rank has destroyed its communicator
   std::atomic<int32_t> process;
   std::atomic<uint32_t> reads;  // 1 + whether it can read the memory of all others; 0: not known yet
-  std::atomic<uint64_t> cookie, cookie_at;    // a value and where its process has it
-  std::atomic<uint64_t> cores[16];            // that it may run on, a bit each; none: not known
-  Intent intents[2];                          // by parity of the exchange
-  Offer offers[2][kMaxRanks];                 // to each rank, the same
-  std::atomic<uint32_t> meetings[kMaxRanks];  // steps of the meetings with each rank; a word to sleep on
+  std::atomic<uint64_t> cookie, cookie_at;  // a value and where its process has it
+  std::atomic<uint64_t> cores[16];          // that it may run on, a bit each; none: not known
+  Intent intents[2];                        // by parity of the exchange
   Intent meeting;
   Offer met;
   // What this rank shows to its world, in the world's segment alone: Sign, and what it waits in, a text.
@@ -39,20 +43,34 @@ struct alignas(4096) RankBlock {
   std::atomic<uint64_t> doing[16];
 };
 
-// Memory shared by all ranks of a group; begins as zero bytes.
+// Memory shared by all ranks of a group; begins as zero bytes. Behind this head lie the blocks of all ranks,
+// for each rank a table of a line for each other one, and the staging of each rank.
 struct SharedSegment {
   std::atomic<uint32_t> aborted;  // 1 + rank of the world that aborted first
   std::atomic<uint32_t> reason_ready;
   char reason[496];
-  RankBlock ranks[1];  // size of them, then the slots
+  RankBlock ranks[1];  // `size` of them
 
-  static size_t bytes(int size) {
+  // What a rank has for each other one.
+  struct Line {
+    Offer offers[2];                // by parity of the exchange
+    std::atomic<uint32_t> meeting;  // steps of the meetings with it; a word to sleep on
+  };
+
+  static size_t table_bytes(int size) { return round_up(static_cast<size_t>(size) * sizeof(Line), 4096); }
+  // Without the staging.
+  static size_t head_bytes(int size) {
     return sizeof(SharedSegment) + static_cast<size_t>(size - 1) * sizeof(RankBlock) +
-           static_cast<size_t>(size) * kSlotBytes;
+           static_cast<size_t>(size) * table_bytes(size);
+  }
+  static size_t bytes(int size) { return head_bytes(size) + static_cast<size_t>(size) * kSlotBytes; }
+
+  Line* table(int size, int rank) {
+    std::byte* tables = reinterpret_cast<std::byte*>(ranks + size);
+    return reinterpret_cast<Line*>(tables + static_cast<size_t>(rank) * table_bytes(size));
   }
   std::byte* slot(int size, int rank) {
-    return reinterpret_cast<std::byte*>(this) + sizeof(SharedSegment) +
-           static_cast<size_t>(size - 1) * sizeof(RankBlock) + static_cast<size_t>(rank) * kSlotBytes;
+    return reinterpret_cast<std::byte*>(this) + head_bytes(size) + static_cast<size_t>(rank) * kSlotBytes;
   }
 };
 
