@@ -1,5 +1,5 @@
 // The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank, f32.
-//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or gloo; lists: shm, other measurements
+//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or tcp; lists: shm, other measurements
 // Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of a rank.
 // KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in every rank at once.
 // lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16 MiB beside a loop that takes
@@ -150,7 +150,7 @@ void bench_processes(const std::string& scheme, int size) {
   bool lists = scheme == "lists";
   auto bench = lists ? bench_other : bench_rank;
   std::string name = fmt::format("bench-{}", getpid());
-  if (scheme == "gloo") name = std::filesystem::temp_directory_path() / name;
+  if (scheme == "tcp") name = std::filesystem::temp_directory_path() / name;
   std::string url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
   for (int r = 1; r < size; ++r) {
     if (fork() != 0) continue;

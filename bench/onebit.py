@@ -1,6 +1,6 @@
 """Fewer bytes on the wire beside exact training: ./run bench onebit [wire|loss] [STEPS].
 
-wire: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train a small GPT in bf16 over gloo. A
+wire: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train a small GPT in bf16 over tcp. A
 step behind the freeze takes at most 0.7 of the time of Adam's, and receives at most 1/14 of the bytes of an all-reduce
 of bf16 gradients; a run whose freeze is at 20 % receives at most 1/3.5 of Adam's bytes, whose sums travel back in f32 (stage
 0; stage 1, where parameters are gathered in any case, is printed without a bar). A step of ZeRO-3 with ZeRO++'s codes (int8
@@ -33,7 +33,7 @@ def measure(stage, steps):
         ranks = []
         for rank, name in enumerate(overlap.NAMES):
             named = ["unshare", "--uts", "sh", "-c", f'echo {name} > /proc/sys/kernel/hostname; exec "$@"', "sh"]
-            command = ["ip", "netns", "exec", name, *named, BENCH, str(rank), "2", f"gloo://{folder}/meet", str(stage),
+            command = ["ip", "netns", "exec", name, *named, BENCH, str(rank), "2", f"tcp://{folder}/meet", str(stage),
                        str(steps)]
             environment = dict(os.environ) | {"GLOO_SOCKET_IFNAME": "v0", "DS_JOB_KEY": "of the onebit bench"}
             ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))

@@ -2,7 +2,7 @@
 
 Part one: two ranks on the separate device, 5 ms of sleep in each kernel and collective: a step takes at most 0.7 of
 their sum. Part two: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train GPT-2 under
-ZeRO-3 over gloo, each on one sequence of its 1,024 positions: a step takes at most 1.25 of the larger of compute alone
+ZeRO-3 over tcp, each on one sequence of its 1,024 positions: a step takes at most 1.25 of the larger of compute alone
 (ranks without the slow link, over shared memory) and communication alone (kernels that do nothing), each the best step
 of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a bar: the
 link then has nothing to do from the last gather to the first gradient. It needs the right to make namespaces, else it
@@ -58,7 +58,7 @@ def seconds(url, part, steps, tokens, apart):
 
 def of_the_larger(tokens, steps):
     with tempfile.TemporaryDirectory() as folder:
-        meet = f"gloo://{folder}/meet"
+        meet = f"tcp://{folder}/meet"
         compute = comm = both = float("inf")
         for turn in range(TURNS):
             compute = min(compute, seconds(f"shm://overlap-{os.getpid()}-{turn}", "both", steps, tokens, False))

@@ -1,5 +1,5 @@
 # Debian packages: `cpack -B OUT` in the build folder, or `sh tools/deb.sh OUT`. libds has library, headers, command,
-# documentation and examples; the transports whose libraries are large, libds-mpi and libds-gloo, are packages of their own.
+# documentation and examples; the transports, which need further libraries, are packages of their own, libds-mpi and libds-tcp.
 if(NOT TARGET ds OR NOT TARGET libds OR SKBUILD)
   return()
 endif()
@@ -21,7 +21,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY
 set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME libds)
 set(CPACK_COMPONENT_UNSPECIFIED_DESCRIPTION "libds trains large models behind one C header. This package has the library, its header files,
 the command libds, the documentation and examples.")
-foreach(name IN ITEMS mpi gloo)
+foreach(name IN ITEMS mpi tcp)
   if(TARGET ds_${name})
     string(TOUPPER ds_${name} component)
     list(APPEND CPACK_COMPONENTS_ALL ds_${name})

@@ -25,7 +25,7 @@
  * other thread of the parent was inside a ds_ call at the time of the fork. {forks.own}
  *
  * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
- * if the program has closed its standard descriptors; gloo and MPI open descriptors of their own.
+ * if the program has closed its standard descriptors; MPI opens descriptors of its own.
  * {descriptors.numbers}
  *
  * Names. Names of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8 without control
@@ -195,10 +195,10 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
 /** Joins a group of ranks. Collective.
  * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes
  * of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the job's own rank and size),
- * "gloo://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks of that job meet, on any
- * hosts), "gloo:///PATH" (a file in a folder that all ranks see tells the address), "gloo" (MASTER_ADDR and
+ * "tcp://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks of that job meet, on any
+ * hosts), "tcp:///PATH" (a file in a folder that all ranks see tells the address), "tcp" (MASTER_ADDR and
  * MASTER_PORT tell it), "env" (what `libds launch`, torchrun, mpirun or srun put into the environment; one
- * rank if they did not), "env:URL" (rank and size from the environment, over URL). mpi and gloo are plugins,
+ * rank if they did not), "env:URL" (rank and size from the environment, over URL). mpi and tcp are plugins,
  * libds_NAME.so; any other NAME or "NAME://ADDRESS" is looked for in the same way (ds_plugin.h)
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if ranks

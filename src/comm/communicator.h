@@ -268,7 +268,7 @@ struct CommOptions {
 
 // url: "self" (one rank), "threads://name" (ranks are threads of this process), "shm://name" (processes of
 // one host), "NAME" or "NAME://ADDRESS" of a plugin: "mpi" (the job that mpirun or srun started, on any
-// hosts), "gloo" (comm/gloo/meeting_point.h has its addresses); "env" (environment.h), "env:URL" (rank and
+// hosts), "tcp" (comm/tcp/meeting_point.h has its addresses); "env" (environment.h), "env:URL" (rank and
 // size of the environment, over URL). Collective: returns when all ranks have joined. Throws
 // DS_ERROR_INVALID_ARGUMENT, _UNSUPPORTED or _COMM.
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options);

@@ -23,7 +23,7 @@ struct KnownPlugin {
 // Those that this tree builds; any other NAME is looked for, too.
 constexpr KnownPlugin kPlugins[] = {
     {"mpi", "ranks that mpirun or srun started, on any hosts"},
-    {"gloo", "ranks that meet at gloo://HOST:PORT, on any hosts"},
+    {"tcp", "ranks that meet at tcp://HOST:PORT, on any hosts"},
 };
 
 // NAME of a file libds_NAME.so.
@@ -82,6 +82,7 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
   }
   size_t colon = url.find("://");
   std::string_view scheme = url.substr(0, colon);
+  if (scheme == "gloo") scheme = "tcp";  // what torchrun's users call it
   std::string name(colon == std::string_view::npos ? std::string_view() : url.substr(colon + 3));
   if (scheme == "threads" || scheme == "shm") {
     require(!name.empty() && name.size() <= 80,

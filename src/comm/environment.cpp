@@ -78,7 +78,7 @@ Place under_torchrun(const Environment& env) {
   }
   int port = env.number("MASTER_PORT");
   if (env.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
-  place.url = fmt::format("gloo://{}:{}/torchrun-{}", env.needed("MASTER_ADDR"), port, job);
+  place.url = fmt::format("tcp://{}:{}/torchrun-{}", env.needed("MASTER_ADDR"), port, job);
   return place;
 }
 
@@ -105,7 +105,7 @@ Place place_of_environment(const Lookup& variable) {
     if (!env.has("DS_COMM_URL") && env.has("LOCAL_WORLD_SIZE")) return under_torchrun(env);
     if (!env.has("DS_COMM_URL") && env.has("MASTER_ADDR") && env.has("MASTER_PORT")) {
       return {env.number("RANK"), env.number("WORLD_SIZE"),
-              fmt::format("gloo://{}:{}", env.text("MASTER_ADDR"), env.number("MASTER_PORT"))};
+              fmt::format("tcp://{}:{}", env.text("MASTER_ADDR"), env.number("MASTER_PORT"))};
     }
     if (!env.has("DS_COMM_URL")) {
       raise(DS_ERROR_UNSUPPORTED,

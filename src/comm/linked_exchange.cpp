@@ -56,8 +56,9 @@ namespace {
 constexpr size_t kMost = size_t{256} << 20;  // bytes of one part
 // Of one rank's part of a sum, and of those of all ranks.
 constexpr size_t kMostStagePart = size_t{1} << 20, kMostStage = size_t{64} << 20;
-constexpr int64_t kBeatNs = 100'000'000;  // between signs of life
-constexpr int64_t kLookNs = 20'000'000;   // between looks at who is missing
+constexpr int64_t kBeatNs = 100'000'000;  // between signs of life to so many ranks
+constexpr int kBeatenAtOnce = 16;
+constexpr int64_t kLookNs = 20'000'000;  // between looks at who is missing
 // Polls before this thread gives its core away: where each rank of the host has a core, and where not.
 constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
@@ -122,7 +123,8 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
   auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
   intents_.resize(own);
   stage_part_ = std::max<size_t>(std::min(kMostStagePart, kMostStage / own) / 64, 1) * 64;
-  stage_.resize(own * stage_part_);
+  stage_bytes_ = own * stage_part_;
+  stage_ = std::make_unique_for_overwrite<std::byte[]>(stage_bytes_);  // pages are taken when they are used
   sends_.resize(ranks);
   receives_.resize(ranks);
   arrived_.resize(ranks);
@@ -184,13 +186,13 @@ void LinkedExchange::round(const Part* sends, const Part* receives) {
   std::vector<Part> places(receives, receives + size());
   for (size_t r = 0; r < places.size(); ++r) {
     bool own = static_cast<int>(r) == rank();
-    if (!places[r].data && !own) places[r].data = stage_.data() + r * stage_part_;
+    if (!places[r].data && !own) places[r].data = stage_.get() + r * stage_part_;
   }
   swap(sends, places.data(), -1);
 }
 
 const std::byte* LinkedExchange::see(int r, size_t offset, size_t) {
-  return stage_.data() + static_cast<size_t>(r) * stage_part_ + offset;
+  return stage_.get() + static_cast<size_t>(r) * stage_part_ + offset;
 }
 
 void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
@@ -330,7 +332,9 @@ void LinkedExchange::tick() {
 }
 
 void LinkedExchange::beat(int64_t now) {
-  if (now - link_->beaten_ns < kBeatNs) return;
+  // Signs of hundreds of ranks to each other leave time for their work.
+  const int64_t between = kBeatNs * std::max(1, link_->size / kBeatenAtOnce);
+  if (now - link_->beaten_ns < between) return;
   link_->beaten_ns = now;
   link_->transport.beat(link_->link, packed(link_->shown));
 }

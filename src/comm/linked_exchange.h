@@ -53,7 +53,7 @@ class LinkedExchange final : public Exchange {
   void abort(std::string_view reason) override;
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
-  int64_t overhead_bytes() const override { return static_cast<int64_t>(stage_.size()); }
+  int64_t overhead_bytes() const override { return static_cast<int64_t>(stage_bytes_); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;
 
@@ -83,9 +83,9 @@ class LinkedExchange final : public Exchange {
   int spins_ = 0;  // polls before this rank gives its core away
   int64_t timeout_ms_;
   Intent intent_;
-  std::vector<Intent> intents_;         // of each rank here
-  size_t stage_part_;                   // bytes of one rank's part of a sum
-  std::vector<std::byte> stage_;        // so many of each
+  std::vector<Intent> intents_;      // of each rank here
+  size_t stage_part_, stage_bytes_;  // of one rank's part of a sum, and of all
+  std::unique_ptr<std::byte[]> stage_;
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_, moved_;

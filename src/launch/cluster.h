@@ -7,7 +7,7 @@
 namespace ds {
 
 // Runs the command once per slot of the hosts, over mpirun (which starts its daemons by ssh) or srun, where
-// url mpi carries the data, or over ssh alone, where gloo does. As launch() does: returns 0, or the code of
+// url mpi carries the data, or over ssh alone, where tcp does. As launch() does: returns 0, or the code of
 // the rank that failed first, which one line on stderr names with its host; the first SIGINT or SIGTERM
 // reaches the ranks as SIGINT, a first SIGHUP as SIGTERM, a later one ends the job. When the launcher dies,
 // so do the ranks on all hosts. Throws std::invalid_argument: no slot, a name of a host that is none, a host

@@ -122,7 +122,7 @@ class SshJob {
 
   void start(const ClusterOptions& options, const Variables& variables, const std::string& token,
              const std::vector<std::string>& command) {
-    std::string url = fmt::format("gloo://{}:{}", options.hosts[0].name, options.master_port);
+    std::string url = fmt::format("tcp://{}:{}", options.hosts[0].name, options.master_port);
     for (size_t host = 0; host < options.hosts.size(); ++host) {
       agents_.push_back(std::make_unique<Agent>(options.hosts[host].name, token));
       agents_.back()->start(ssh_agent_words(options, host, url, command), variables, signals_);

@@ -315,7 +315,7 @@ class Site:
         return [self.libds, "train", "--config", config, "--dir", folder, "--quiet"]
 
     def pair(self, words, hosts="ab", variables=None, before=()):
-        """Rank 0 and rank 1 by the environment, over Gloo."""
+        """Rank 0 and rank 1 by the environment, over TCP."""
         both = []
         for rank, host in enumerate(hosts):
             own = {"DS_JOB_KEY": KEY, "MASTER_ADDR": "a", "MASTER_PORT": 29611, "WORLD_SIZE": 2, "RANK": rank, **(variables or {})}
@@ -510,7 +510,7 @@ def many_addresses(site, draw):
 
 def wrong_name(site, draw):
     """The name of rank 0's host is nobody's, or another's."""
-    addresses, text = draw.choice([([], "host 'a'"), (["fd00::1"], "host 'a' has no IPv4 address"),
+    addresses, text = draw.choice([([], "host 'a'"), (["fd00::1"], "fd00::1"),
                                    (["127.0.1.1"], r"127\.0\.1\.1:29611"), (["10.77.0.99"], r"10\.77\.0\.99:29611"),
                                    ([ADDRESSES["c"]], r"10\.77\.0\.3:29611")])
     yield f"{addresses}"
@@ -561,7 +561,7 @@ def interfaces(site, draw):
     else:
         name = "eth7" if "not there" in kind else "eth1"
         ranks = site.pair(site.train("run"), variables={"GLOO_SOCKET_IFNAME": name})
-        site.fails(ranks, JOIN_S, f"GLOO_SOCKET_IFNAME: this host has no interface '{name}' with an IPv4 address")
+        site.fails(ranks, JOIN_S, f"GLOO_SOCKET_IFNAME: this host has no interface '{name}' with an address")
         site.nothing_left()
 
 
@@ -600,14 +600,14 @@ def refused(site, draw, names=None):
 
 
 def no_proc(site, draw):
-    """/proc is empty: shared memory needs it and says so, Gloo does not."""
-    way, over = draw.choice([("launcher", ""), ("launcher", "env:gloo"), ("environment", "")])
+    """/proc is empty: shared memory needs it and says so, TCP does not."""
+    way, over = draw.choice([("launcher", ""), ("launcher", "env:tcp"), ("environment", "")])
     yield f"{way} {over}"
     site.config(**({"communicator": over} if over else {}))
     before = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     ranks = site.launch(way, site.train("run"), before=before)
     if way == "launcher" and not over:
-        site.fails(ranks, 5, "by /proc .* over Gloo")
+        site.fails(ranks, 5, "by /proc .* over TCP")
         site.nothing_left()
         return
     site.ends_well(ranks, "run", 60)
@@ -760,7 +760,7 @@ def impossible(build):
     for tool in ("ip", "tc", "ssh", "ssh-keygen", "nsenter", "unshare", "/usr/sbin/sshd"):
         if not shutil.which(tool):
             return f"{tool} is not installed"
-    for transport in ("gloo", "mpi"):
+    for transport in ("tcp", "mpi"):
         if not os.path.exists(f"{build}/lib/libds_{transport}.so"):
             return f"the transport {transport} is not built"
     probe = ("ip link add br0 type bridge && ip link add eth0 type veth peer name to_a && mount -t tmpfs none /dev/shm && "

@@ -4,7 +4,7 @@
 usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 8)
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
-stage and any tier and by either launcher (`libds launch` over Gloo, or mpirun over MPI where it is there), until all steps
+stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI where it is there), until all steps
 are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
 frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
 disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than

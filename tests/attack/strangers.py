@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mistreats the ports of training runs over Gloo as a stranger would, who does not hold the key of the job.
+"""Mistreats the ports of training runs over TCP as a stranger would, who does not hold the key of the job.
 
 usage: strangers.py BUILD [TRIES] [--short] [--seed N]
 
@@ -33,7 +33,7 @@ import time
 
 RANKS = 3
 JOB_LIMIT_S = 90  # ranks wait a minute for each other
-HELLO = struct.Struct("<8sIiii88s32s")  # src/comm/gloo/proof.h
+HELLO = struct.Struct("<8sIiii88s32s")  # src/comm/tcp/proof.h
 MEETING, PARTS, NOTES = 1, 2, 3
 NOBODY = 65534
 CONFIG = """{"train_micro_batch_size_per_gpu": 2,
@@ -57,12 +57,12 @@ def key_of_text(text):
     return code(bytes(32), "libds job key", text.encode())
 
 
-def hello(purpose=MEETING, source=1, to=0, size=RANKS, job=b"", magic=b"dsgloo2\0"):
+def hello(purpose=MEETING, source=1, to=0, size=RANKS, job=b"", magic=b"dstcp01\0"):
     return HELLO.pack(magic, purpose, source, to, size, job, secrets.token_bytes(32))
 
 
 def callers_proof(key, greeting, draw):
-    return code(key, "libds gloo proof of the caller", greeting + draw)
+    return code(key, "libds tcp proof of the caller", greeting + draw)
 
 
 def exactly(connection, size):
@@ -190,7 +190,7 @@ class Strangers:
         r = self.random
         greeting = hello(r.choice([0, MEETING, PARTS, NOTES, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
                      r.choice([-1, 0, 0, 1, 2]), r.choice([-1, 0, 2, 3, 1 << 30]),
-                     r.choice([b"", b"night-7", b"\xff" * 88]), r.choice([b"dsgloo1\0", b"dsgloo2\0"]))
+                     r.choice([b"", b"night-7", b"\xff" * 88]), r.choice([b"dstcp00\0", b"dstcp01\0"]))
         with self.connect(place) as c:
             c.sendall(greeting)
             draw = exactly(c, 32)
@@ -236,15 +236,15 @@ class Strangers:
             c.connect_ex(place)
             self.open.append(c)
 
-    def gloo_preamble(self, place):
-        """What Gloo's own ports would take for a message: a length, an operation, a slot, and so on."""
+    def tcp_preamble(self, place):
+        """What TCP's own ports would take for a message: a length, an operation, a slot, and so on."""
         with self.connect(place) as c:
             c.sendall(struct.pack("<6Q", 4144, self.random.randrange(5), self.random.randrange(4), 0, 4096, 0))
             c.sendall(bytes(4096))
             self.answer(c)
 
     KINDS = [noise, cut_recording, changed_recording, replay, wrong_place, reflection, seat_and_leave, reset, half_open,
-             slow, flood, gloo_preamble]
+             slow, flood, tcp_preamble]
 
 
 # -------------------------------------------------------------------------------------------------------------- jobs
@@ -260,7 +260,7 @@ class Job:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.meet = folder / f"{name}.meet"
-        self.url = f"gloo://{self.meet}" if kind == "file" else f"gloo://127.0.0.1:{self.port}"
+        self.url = f"tcp://{self.meet}" if kind == "file" else f"tcp://127.0.0.1:{self.port}"
 
     def words(self):
         config = "chosen.json" if self.kind == "launch" else "config.json"
@@ -399,8 +399,8 @@ def record(build, folder):
         draw = exactly(c, 32)
         proof = callers_proof(key, greeting, draw)
         c.sendall(proof)
-        if exactly(c, 32) != code(key, "libds gloo proof of the door", greeting + draw):
-            fail("rank 0 does not prove the key: does this script speak the protocol of src/comm/gloo/proof.h?")
+        if exactly(c, 32) != code(key, "libds tcp proof of the door", greeting + draw):
+            fail("rank 0 does not prove the key: does this script speak the protocol of src/comm/tcp/proof.h?")
     job.kill()
     return greeting, proof
 
@@ -518,8 +518,8 @@ def main():
     args = parser.parse_args()
     tries = 150 if args.short else args.tries
     build = args.build.resolve()
-    if not (build / "lib/libds_gloo.so").exists():
-        print("skipped: the transport gloo is not built")
+    if not (build / "lib/libds_tcp.so").exists():
+        print("skipped: the transport tcp is not built")
         return 77
     print(f"strangers: {tries} connections, --seed {args.seed}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strangers-"))
@@ -527,7 +527,7 @@ def main():
     for page in (pathlib.Path(__file__).parents[2] / "docs").rglob("*.md"):
         shutil.copy(page, folder / "text")
     (folder / "config.json").write_text(CONFIG)
-    (folder / "chosen.json").write_text(CONFIG.replace("{", '{"communicator": "env:gloo", ', 1))
+    (folder / "chosen.json").write_text(CONFIG.replace("{", '{"communicator": "env:tcp", ', 1))
     quiet = Job(build, folder, "quiet", "launch")
     quiet.start_launcher()
     quiet.finish()

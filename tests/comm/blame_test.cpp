@@ -20,7 +20,7 @@ namespace {
 class Blames : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (over_gloo() && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+    if (over_tcp() && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
     struct stat status {};
     ASSERT_EQ(fstat(ends_[0], &status), 0);
@@ -31,11 +31,11 @@ class Blames : public testing::TestWithParam<const char*> {
     for (const char* name : {"DS_LAUNCHER_PIPE", "WORLD_SIZE"}) unsetenv(name);
     for (int end : ends_) close(end);
   }
-  bool over_gloo() const { return std::string(GetParam()) == "gloo"; }
+  bool over_tcp() const { return std::string(GetParam()) == "tcp"; }
 
   // The words of three ranks of which the last ends the group in this way.
   std::set<std::string> heard(const std::function<void(Communicator&)>& end) {
-    std::string url = over_gloo() ? "gloo://" + folder_ / "meet" : fmt::format("shm://blames-{}", getpid());
+    std::string url = over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://blames-{}", getpid());
     test::spawn_processes(3, [&](int rank) {
       setenv("RANK", std::to_string(rank).c_str(), 1);
       auto comm = create_communicator(url, {.rank = rank, .size = 3});
@@ -65,7 +65,7 @@ TEST_P(Blames, WhoEndsTheGroupIsNamedAndNamesNobody) {
   EXPECT_EQ(words, (std::set<std::string>{"0 2", "1 2"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Blames, testing::Values("shm", "gloo"),
+INSTANTIATE_TEST_SUITE_P(All, Blames, testing::Values("shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

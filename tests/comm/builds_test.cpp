@@ -29,16 +29,16 @@ struct Ended {
 class Builds : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (gloo() && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+    if (tcp() && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   }
-  bool gloo() const { return std::string(GetParam()) == "gloo"; }
+  bool tcp() const { return std::string(GetParam()) == "tcp"; }
 
   // Rank r of the group is of the build programs[r]. Rank 0 is started last: the others wait for it.
   std::vector<Ended> meet(const std::vector<const char*>& programs) {
-    std::string url = gloo() ? "gloo://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
+    std::string url = tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
     std::vector<pid_t> processes(programs.size());
     for (size_t r = programs.size(); r-- > 0;) {
-      bool waits_in_vain = r == 0 && !gloo();  // over shm for the rank that it has refused
+      bool waits_in_vain = r == 0 && !tcp();  // over shm for the rank that it has refused
       std::string out = out_of(r);
       processes[r] =
           start_process({std::string(DS_BINARY_DIR) + "/bin/" + programs[r], url, std::to_string(r),
@@ -79,7 +79,7 @@ TEST_P(Builds, TheSameOneJoins) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Builds, testing::Values("shm", "gloo"),
+INSTANTIATE_TEST_SUITE_P(All, Builds, testing::Values("shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -66,14 +66,14 @@ TEST(Environment, Torchrun) {
   Variables long_id = torchrun("4");
   long_id["TORCHELASTIC_RUN_ID"] = std::string(200, 'r');
   EXPECT_LE(place_of(long_id).url.size(), 80u);
-  expect_place(torchrun("2"), 1, 4, "gloo://127.0.0.1:40001/torchrun-2-0a1b");
+  expect_place(torchrun("2"), 1, 4, "tcp://127.0.0.1:40001/torchrun-2-0a1b");
   Variables own_store = torchrun("2");
   own_store["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  expect_place(own_store, 1, 4, "gloo://127.0.0.1:40002/torchrun-2-0a1b");
+  expect_place(own_store, 1, 4, "tcp://127.0.0.1:40002/torchrun-2-0a1b");
   own_store.erase("MASTER_ADDR");
   EXPECT_EQ(refusal(own_store), "comm url 'env' needs MASTER_ADDR in the environment, got none");
   expect_place({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}}, 1, 4,
-               "gloo://a:9");
+               "tcp://a:9");
 }
 
 TEST(Environment, Mpi) {
@@ -119,7 +119,7 @@ TEST(Environment, AWorldSizeThatWasLeftBehind) {
     Variables given{{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}};
     for (const char* fitting : {"1", "2", "4"}) {
       given[size] = fitting;
-      expect_place(given, 1, 4, "gloo://a:9");
+      expect_place(given, 1, 4, "tcp://a:9");
     }
     for (const char* other : {"3", "8"}) {
       given[size] = other;

@@ -53,12 +53,12 @@ class Count {
 class Levels : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (gloo() && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+    if (tcp() && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   }
-  bool gloo() const { return std::string(GetParam()) == "gloo"; }
+  bool tcp() const { return std::string(GetParam()) == "tcp"; }
   // Runs body(communicator) on every rank, which must end well.
   void on_ranks(int ranks, int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
-    std::string name = gloo() ? folder_ / "meet" : fmt::format("levels-{}", getpid());
+    std::string name = tcp() ? folder_ / "meet" : fmt::format("levels-{}", getpid());
     auto one = [&](int rank) {
       auto comm = create_communicator(fmt::format("{}://{}", GetParam(), name),
                                       {.rank = rank, .size = ranks, .timeout_ms = timeout_ms});
@@ -111,7 +111,7 @@ TEST_P(Levels, ACircleOverGroupsIsAnError) {
     expect_names(message, {fmt::format("rank {} in barrier 'turn' of group 'without {} 0'", me, without)});
     if (message.find("ranks wait for each other") != std::string::npos) named.add();
     failed.add();
-    failed.wait_for(gloo() ? 3 : 1);
+    failed.wait_for(tcp() ? 3 : 1);
   });
   EXPECT_GE(named.value(), 1);
 }
@@ -122,7 +122,7 @@ TEST_P(Levels, MessagesNameRanksAsTheWorldDoes) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
     auto pair = half->split(0, 0, "pairs");
     ready.add();
-    ready.wait_for(4);  // an error over gloo ends all groups of the link
+    ready.wait_for(4);  // an error over tcp ends all groups of the link
     if (comm.rank() == 2) {
       expect_names(message_of([&] { pair->barrier("x"); }),
                    {"rank 2 in barrier 'x' of group 'pairs 0': rank 3 has left the group"});
@@ -150,7 +150,7 @@ TEST_P(Levels, DifferentCallsInAPartAreThoseOfRanksOfTheWorld) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Levels, testing::Values("threads", "shm", "gloo"),
+INSTANTIATE_TEST_SUITE_P(All, Levels, testing::Values("threads", "shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

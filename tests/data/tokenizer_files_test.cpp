@@ -152,6 +152,14 @@ TEST_F(TokenizerFiles, NamesOfTheModelsOwnTokens) {
   write("tokenizer.json", letters(R"(,"normalizer":{"type":"Lowercase"})"));
   EXPECT_EQ(encode("<x><Y><y>"), (Ids{5, 6}));
   EXPECT_TRUE(open()->is_special(5));
+  // So it stays where tokenizer_config.json gives the token as an object; special_tokens_map.json is read in
+  // time.
+  write("tokenizer_config.json", R"({"eos_token": {"__type": "AddedToken", "content": "<Y>"}})");
+  write("added_tokens.json", R"({"<Y>": 9})");
+  EXPECT_EQ(encode("<y>"), Ids{5});
+  EXPECT_TRUE(open()->is_special(5));
+  write("special_tokens_map.json", R"({"eos_token": {"content": "<Y>"}})");
+  EXPECT_EQ(encode("<Y><y>"), Ids{5});
 }
 
 // A token takes no spaces that the one before has taken.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What docs/guides/hosts.md shows, on two hosts, a and b.
 # usage: guide.sh BUILD SCRATCH
-transport=gloo
+transport=tcp
 . "$(dirname "$0")/namespaces.sh"
 host a 10.77.0.1 yes
 host b 10.77.0.2 yes

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Jobs over two hosts, a and b, by ssh alone and Gloo: places, bits, how they end, bad input. No MPI.
+# Jobs over two hosts, a and b, by ssh alone and TCP: places, bits, how they end, bad input. No MPI.
 # usage: ssh.sh BUILD SCRATCH
-transport=gloo
+transport=tcp
 . "$(dirname "$0")/namespaces.sh"
 host a 10.77.0.1 yes
 host b 10.77.0.2 yes

@@ -23,9 +23,9 @@ TEST(SshStarter, RunsAnAgentOnEachHost) {
   options.extra = "-4  -C";
   std::vector<std::string> agent = {
       "/opt/libds", "agent", "--world", "localhost:1,b:2", "--folder", "/work dir", "--master-port", "29500",
-      "--host",     "0",     "--url",   "gloo://x",        "--",       "prog",      "it's"};
-  EXPECT_EQ(ssh_agent_words(options, 0, "gloo://x", {"prog", "it's"}), agent);
-  std::vector<std::string> words = ssh_agent_words(options, 1, "gloo://x", {"prog", "it's"});
+      "--host",     "0",     "--url",   "tcp://x",        "--",       "prog",      "it's"};
+  EXPECT_EQ(ssh_agent_words(options, 0, "tcp://x", {"prog", "it's"}), agent);
+  std::vector<std::string> words = ssh_agent_words(options, 1, "tcp://x", {"prog", "it's"});
   ASSERT_GT(words.size(), 4u);
   EXPECT_EQ(words[0], "ssh");
   EXPECT_EQ(words[words.size() - 4], "-4");
@@ -53,8 +53,8 @@ TEST(SshAgent, VariablesArriveAsTheyAre) {
 }
 
 TEST(SshAgent, ItsRanksAreThoseOfItsHost) {
-  RankPlace place = place_of_rank(parse_world("a:1,b:2"), 2, 4711, "gloo://a:4711/x");
-  EXPECT_EQ(place.url, "gloo://a:4711/x");
+  RankPlace place = place_of_rank(parse_world("a:1,b:2"), 2, 4711, "tcp://a:4711/x");
+  EXPECT_EQ(place.url, "tcp://a:4711/x");
   EXPECT_EQ(place.cross_rank, 1);
   EXPECT_EQ(place.local_rank, 1);
 }

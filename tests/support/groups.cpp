@@ -25,7 +25,7 @@ std::vector<GroupCase> all_cases() {
     for (int ranks : {2, 3}) out.push_back({transport, ranks, false, 0});
     out.push_back({transport, 3, true, 2});
   }
-  for (int ranks : {1, 2, 4}) out.push_back({"gloo", ranks});
+  for (int ranks : {1, 2, 4}) out.push_back({"tcp", ranks});
   return out;
 }
 
@@ -57,16 +57,16 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
     ASSERT_EQ(comm->size(), group.ranks);
     return body(*comm);
   }
-  bool post = group.transport == "post", gloo = group.transport == "gloo";
-  if (gloo && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  bool post = group.transport == "post", tcp = group.transport == "tcp";
+  if (tcp && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   TempFolder folder;
-  std::string name = gloo ? folder / "meet" : fmt::format("group-{}", getpid());
+  std::string name = tcp ? folder / "meet" : fmt::format("group-{}", getpid());
   std::string url = fmt::format("{}://{}", group.transport, name);
   auto one = [&](int rank) {
     CommOptions options{
         .rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct, .cores = group.cores};
     auto comm = post ? make_linked(post_transport(), "", options) : create_communicator(url, options);
-    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !gloo);
+    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !tcp);
     body(*comm);
   };
   Office office;

@@ -11,7 +11,7 @@
 namespace ds::test {
 
 struct GroupCase {
-  std::string transport;  // threads, shm, post (a plugin's, between threads), gloo, or mpi
+  std::string transport;  // threads, shm, post (a plugin's, between threads), tcp, or mpi
   int ranks = 1;
   bool direct = true;  // large payloads are read where they lie, over threads and shm
   int cores = 64;      // CommOptions

@@ -291,22 +291,22 @@ class SameBitsOver : public SameBits, public testing::WithParamInterface<std::st
 TEST_P(SameBitsOver, OddNumbersOfRanks) {
   const std::string& transport = GetParam();
   if (transport == "mpi") return train_mpi();
-  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   TempFolder folder;
-  bool gloo = transport == "gloo";
+  bool tcp = transport == "tcp";
   for (int world : kOddWorlds) {
     for (const Point& p : odd_process_points(
-             world, gloo ? std::vector<int>{0, 3} : std::vector<int>{0, 1, 2, 3}, want_full())) {
+             world, tcp ? std::vector<int>{0, 3} : std::vector<int>{0, 1, 2, 3}, want_full())) {
       expect_reports(
           transport.c_str(), p, expected_of(world),
-          gloo ? train_processes(p, kFewSteps, "gloo://" + folder / "meet") : train_processes(p, kFewSteps));
+          tcp ? train_processes(p, kFewSteps, "tcp://" + folder / "meet") : train_processes(p, kFewSteps));
     }
   }
 }
 
 TEST_P(SameBitsOver, Boundary) {
   const std::string& transport = GetParam();
-  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   const int world = mpi ? mpi->size() : 3;
@@ -323,8 +323,8 @@ TEST_P(SameBitsOver, Boundary) {
     return;
   }
   expect_reports(transport.c_str(), p, expected,
-                 transport == "gloo" ? train_processes(p, kFewSteps, "gloo://" + folder / "meet")
-                                     : train_processes(p, kFewSteps));
+                 transport == "tcp" ? train_processes(p, kFewSteps, "tcp://" + folder / "meet")
+                                    : train_processes(p, kFewSteps));
 }
 
 // Far more ranks than cores, with the leaves of four.
@@ -347,7 +347,7 @@ TEST_F(SameBits, ManyThreads) {
 
 TEST_P(SameBitsOver, ManyRanks) {
   const std::string& transport = GetParam();
-  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   const int most = want_full() ? 128 : 16;
@@ -365,8 +365,8 @@ TEST_P(SameBitsOver, ManyRanks) {
       if (first) expect_reports("mpi", p, expected, {{true, bits, 0}});
     } else {
       expect_reports(transport.c_str(), p, expected,
-                     transport == "gloo" ? train_processes(p, kManySteps, "gloo://" + folder / "meet")
-                                         : train_processes(p, kManySteps));
+                     transport == "tcp" ? train_processes(p, kManySteps, "tcp://" + folder / "meet")
+                                        : train_processes(p, kManySteps));
     }
   }
 }
@@ -376,7 +376,7 @@ constexpr int kOneBitSteps = 11;
 
 TEST_P(SameBitsOver, OneBitOptimizers) {
   const std::string& transport = GetParam();
-  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   TempFolder folder;
@@ -396,7 +396,7 @@ TEST_P(SameBitsOver, OneBitOptimizers) {
         if (first) expect_reports("mpi", p, expected, {{true, bits, 0}});
         continue;
       }
-      const std::string url = transport == "gloo" ? "gloo://" + folder / "meet" + std::to_string(number) : "";
+      const std::string url = transport == "tcp" ? "tcp://" + folder / "meet" + std::to_string(number) : "";
       expect_reports(transport.c_str(), p, expected,
                      url.empty() ? train_processes(p, kOneBitSteps) : train_processes(p, kOneBitSteps, url));
     }
@@ -405,7 +405,7 @@ TEST_P(SameBitsOver, OneBitOptimizers) {
 
 std::vector<std::string> transports() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) return {"mpi"};
-  return {"shm", "gloo"};
+  return {"shm", "tcp"};
 }
 INSTANTIATE_TEST_SUITE_P(All, SameBitsOver, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param; });

@@ -80,7 +80,7 @@ def _joined(url: str, options: Any) -> Any:
 
     A thread that is left behind leaves the group as soon as it has joined it, or gives up after the time to join.
     """
-    waits = isinstance(url, str) and url.partition("://")[0] in ("threads", "shm", "gloo", "env") and not any(
+    waits = isinstance(url, str) and url.partition("://")[0] in ("threads", "shm", "tcp", "env") and not any(
         name.startswith(("OMPI_", "PMI_", "PMIX_")) for name in os.environ)  # MPI wants its calls from one thread
     if not waits or threading.current_thread() is not threading.main_thread():
         return lowlevel.comm_create(url, options)
@@ -115,7 +115,7 @@ class Comm(Handle):
     Args:
         url: "env" (as `libds launch`, torchrun, mpirun or srun set the environment; one rank without any), "self" (one rank),
             "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes of one host), "mpi",
-            "gloo://HOST:PORT" and further ones, see `help(libds.lowlevel.comm_create)`.
+            "tcp://HOST:PORT" and further ones, see `help(libds.lowlevel.comm_create)`.
         rank, size: this rank and the number of ranks; "self" and "env" know them.
         timeout: seconds without progress after which a peer is taken for dead.
         join_timeout: seconds to wait until all ranks have joined.

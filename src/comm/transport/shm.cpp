@@ -206,9 +206,21 @@ class Host {
     return true;
   }
 
+  // "ranks 3, 7", at most so many as a line can hold.
+  static std::string names_of(const std::vector<Fd>& peers, int missing) {
+    constexpr int kMostNamed = 8;
+    std::string names;
+    int count = 0;
+    for (size_t r = 1; r < peers.size() && count < kMostNamed; ++r) {
+      if (peers[r].get() < 0) names += fmt::format("{}{}", count++ == 0 ? "" : ", ", r);
+    }
+    return fmt::format("{} {}{}", missing == 1 ? "rank" : "ranks", names,
+                       missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "");
+  }
   [[noreturn]] void refuse_all(const std::vector<Fd>& peers, int missing) {
-    std::string reason = fmt::format("{} of {} ranks have not joined within {} ms{}", missing, options_.size,
-                                     options_.join_ms, last_refusal_);
+    std::string reason =
+        fmt::format("{} of {} ranks have not joined within {} ms: {}{}", missing, options_.size,
+                    options_.join_ms, names_of(peers, missing), last_refusal_);
     for (const Fd& peer : peers) {
       if (peer.get() >= 0) answer(peer.get(), reason, -1);
     }
@@ -267,7 +279,7 @@ class ShmSharing final : public Sharing {
       system_error(
           name,
           "the memory file cannot be opened again by /proc (where none is mounted, ranks can meet over "
-          "Gloo: \"communicator\": \"env:gloo\")");
+          "TCP: \"communicator\": \"env:tcp\")");
     }
     struct flock lock = lock_of(options.rank, F_WRLCK);
     if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");

@@ -70,12 +70,26 @@ struct Arguments {
     return nullptr;
   }
   const Json::Array& listed() const { return extra ? *extra : earlier; }
+  // The spellings of the usual names and of the list `extra` by which added_tokens.json knows its special
+  // tokens: without those that tokenizer_config.json gives as objects, which Transformers has not read yet at
+  // that place.
+  std::set<std::string> told() const {
+    std::set<std::string> out;
+    for (const auto& [key, value] : values) {
+      if (is_usual(key) && !as_objects_.contains(key)) out.insert(spelling(value));
+    }
+    for (size_t i = 0; extra && i < extra->size(); ++i) {
+      if (i >= extra_of_config_ || !(*extra)[i].is_object()) out.insert(spelling((*extra)[i]));
+    }
+    return out;
+  }
 
   void take_config(const Json& json) {
     take(json, true);
     const Json *list = json.find("extra_special_tokens"), *old = json.find("additional_special_tokens");
     if (old && is_nothing(list)) std::swap(list, old);
     take_lists(list, old);
+    extra_of_config_ = extra ? extra->size() : 0;
   }
   void take_map(const Json& json) {
     take(json, false);
@@ -83,6 +97,9 @@ struct Arguments {
   }
 
  private:
+  std::set<std::string> as_objects_;  // keys whose value is an object of tokenizer_config.json
+  size_t extra_of_config_ = 0;        // of `extra`
+
   static bool is_nothing(const Json* list) {
     return !list || list->is_null() || (list->is_array() && list->array().empty()) ||
            (list->is_object() && list->object().empty());
@@ -92,6 +109,8 @@ struct Arguments {
       if (key == "extra_special_tokens" || key == "additional_special_tokens") continue;
       bool own = key.ends_with("_token") && !is_usual(key);
       set_key(config && own && value.is_string() ? specific : values, key, value);
+      if (config && value.is_object()) as_objects_.insert(key);
+      if (!config) as_objects_.erase(key);
     }
   }
   void take_lists(const Json* list, const Json* old) {
@@ -150,11 +169,7 @@ void read_decoder(const Json& given, const std::string& file,
 // special.
 void read_legacy(const std::string& file, const Arguments& named,
                  std::map<int64_t, SpecialTokens::Numbered>& tokens) {
-  std::set<std::string> special;
-  for (const char* key : kNames) {
-    if (const Json* value = named.find(key)) special.insert(spelling(*value));
-  }
-  for (const Json& value : named.extra.value_or(Json::Array())) special.insert(spelling(value));
+  const std::set<std::string> special = named.told();
   Json json = read_object(file);
   for (const auto& [content, id] : json.object()) {
     Json entry;

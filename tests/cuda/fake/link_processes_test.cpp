@@ -101,9 +101,9 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
     std::exit(0);
   };
   const std::string ended = "the group was ended by rank 1: the disk is full",
-                    shared = "shm://waits-" + std::to_string(getpid()), linked = "gloo://" + folder / "waits";
+                    shared = "shm://waits-" + std::to_string(getpid()), linked = "tcp://" + folder / "waits";
   std::vector<std::pair<std::string, std::string>> cases{{shared, "rank 1 is dead"}, {shared + "e", ended}};
-  if (load_transport("gloo")) {
+  if (load_transport("tcp")) {
     cases.emplace_back(linked, "rank 1 has left the group");
     cases.emplace_back(linked + "e", ended);
   }
@@ -118,16 +118,16 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
 }
 
 // Where the control plane sends messages.
-TEST_F(FakeLinksDeathTest, OverGlooRanksHaveTheSameBitsAndAKilledOneIsNamed) {
-  if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+TEST_F(FakeLinksDeathTest, OverTcpRanksHaveTheSameBitsAndAKilledOneIsNamed) {
+  if (!load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   const TempFolder folder;
   const Point p = of_processes(3, 3);
   const std::vector<RankReport> shared = train_processes(p, 1);
-  for (const RankReport& report : train_processes(p, 1, "gloo://" + folder / "bits"))
+  for (const RankReport& report : train_processes(p, 1, "tcp://" + folder / "bits"))
     EXPECT_EQ(report.text, shared[0].text);
   for (size_t at : {60, 300}) {
     const std::vector<RankReport> ranks =
-        train_processes(p, 3, "gloo://" + folder / ("killed" + std::to_string(at)), 1, at);
+        train_processes(p, 3, "tcp://" + folder / ("killed" + std::to_string(at)), 1, at);
     for (size_t r : {size_t{0}, size_t{2}}) {
       EXPECT_FALSE(ranks[r].ok) << at;
       EXPECT_LT(ranks[r].seconds, 60) << at;

@@ -370,11 +370,11 @@ extern "C" {
     ///
     /// - `url`: "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME"
     ///   (processes of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the job's
-    ///   own rank and size), "gloo://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks
-    ///   of that job meet, on any hosts), "gloo:///PATH" (a file in a folder that all ranks see tells the
-    ///   address), "gloo" (MASTER_ADDR and MASTER_PORT tell it), "env" (what `libds launch`, torchrun, mpirun
+    ///   own rank and size), "tcp://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks
+    ///   of that job meet, on any hosts), "tcp:///PATH" (a file in a folder that all ranks see tells the
+    ///   address), "tcp" (MASTER_ADDR and MASTER_PORT tell it), "env" (what `libds launch`, torchrun, mpirun
     ///   or srun put into the environment; one rank if they did not), "env:URL" (rank and size from the
-    ///   environment, over URL). mpi and gloo are plugins, libds_NAME.so; any other NAME or "NAME://ADDRESS"
+    ///   environment, over URL). mpi and tcp are plugins, libds_NAME.so; any other NAME or "NAME://ADDRESS"
     ///   is looked for in the same way (ds_plugin.h)
     ///
     /// - `options`: \[nullable\]

@@ -1,33 +1,38 @@
-// The transport plugin libds_gloo.so: ranks connect over TCP, by Gloo, without a launcher of their own kind.
-// Everything that Gloo throws ends here.
-#include <gloo/common/error.h>
+// The transport plugin libds_tcp.so: ranks connect over TCP, whoever started them. Everything that is thrown
+// ends here.
+#include <sys/epoll.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/gloo/deadline.h"
-#include "comm/gloo/meeting_point.h"
-#include "comm/gloo/mesh.h"
-#include "comm/gloo/peer.h"
-#include "comm/gloo/rendezvous.h"
 #include "comm/plugin_entry.h"
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/meeting_point.h"
+#include "comm/tcp/mesh.h"
+#include "comm/tcp/peer.h"
+#include "comm/tcp/rendezvous.h"
 #include "core/base/descriptor.h"
-#include "core/base/signals.h"
 #include "core/base/start_error.h"
 
 struct ds_plugin_link {
   std::mutex mutex;
   size_t rank = 0;
-  std::unique_ptr<ds::PeerMesh> mesh;
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
+  std::vector<uint32_t> watched;                 // what the kernel is asked about each peer's connection
+  ds::Socket ready;                              // an epoll of all connections
   bool ended = false;                            // no part moves any more
   ds::End end;                                   // by another rank
   std::map<size_t, std::string> stalls;          // of parts on their way, by rank, as last seen
@@ -36,31 +41,61 @@ struct ds_plugin_link {
 
 namespace ds::transport {
 
-const char* const kName = "gloo";
+const char* const kName = "tcp";
 
 namespace {
 
-constexpr std::chrono::milliseconds kLastWords(500);
+constexpr std::chrono::milliseconds kLastWords(500), kNap(1);
 constexpr std::chrono::milliseconds kMore(5000);  // to connect, after the last rank has come in time
 
 thread_local std::string open_error;
 
+// Asks the kernel about what may move between this rank and that one.
+void watch(ds_plugin_link& link, size_t rank) {
+  const Peer& peer = *link.peers[rank];
+  uint32_t events = EPOLLIN;
+  if (peer.blocked()) events |= EPOLLOUT;
+  if (peer.ended()) events = 0;
+  if (link.watched[rank] == events) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = rank;
+  const int action = link.watched[rank] == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+  if (epoll_ctl(link.ready.fd(), action, peer.descriptor(), &event) == 0) link.watched[rank] = events;
+}
+
+// Moves what can be moved, to and from all.
+void go_on(ds_plugin_link& link) {
+  constexpr int kAtOnce = 64;
+  epoll_event events[kAtOnce];
+  // Who is ahead of this rank stays ready: each is looked at once.
+  for (size_t looked = 0; looked < link.peers.size(); looked += kAtOnce) {
+    const int count = epoll_wait(link.ready.fd(), events, kAtOnce, 0);
+    for (int i = 0; i < count; ++i) {
+      const size_t rank = events[i].data.u64;
+      link.peers[rank]->go_on();
+      watch(link, rank);
+    }
+    if (count < kAtOnce) return;
+  }
+}
+
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
   Deadline deadline = Clock::now() + patience_of(join_ms);
   Rendezvous meeting(parse_meeting_point(address), rank, size, join_ms);
-  link->mesh = std::make_unique<PeerMesh>(meeting.own_address(), rank, size);
-  std::vector<std::string> entries = meeting.gather(link->mesh->entry());
-  link->mesh->connect(entries, meeting.meeting_trust(), deadline + kMore);
-  for (const std::string* strangers : {&meeting.strangers(), &link->mesh->strangers()}) {
+  Mesh mesh(meeting.own_address(), rank, size);
+  std::vector<std::string> entries = meeting.gather(mesh.entry());
+  std::vector<Socket> sockets = mesh.connect(entries, meeting.meeting_trust(), deadline + kMore);
+  for (const std::string* strangers : {&meeting.strangers(), &mesh.strangers()}) {
     if (!strangers->empty()) link->error += (link->error.empty() ? "" : "; ") + *strangers;
   }
-  for (int r = 0; r < size; ++r) {
-    if (r == rank) continue;
-    try {
-      link->peers[static_cast<size_t>(r)] = std::make_unique<Peer>(*link->mesh, r);
-    } catch (const gloo::Exception&) {  // it would name an address within this host
-      throw std::runtime_error("rank " + std::to_string(r) + " left while the ranks met");
-    }
+  link->ready = Socket(above_standard(epoll_create1(EPOLL_CLOEXEC)));
+  if (!link->ready.open()) throw std::runtime_error(std::string("epoll_create1: ") + std::strerror(errno));
+  link->watched.resize(sockets.size());
+  for (size_t r = 0; r < sockets.size(); ++r) {
+    if (!sockets[r].open()) continue;
+    link->peers[r] = std::make_unique<Peer>(std::move(sockets[r]));
+    watch(*link, r);
   }
 }
 
@@ -72,7 +107,6 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
     auto link = std::make_unique<ds_plugin_link>();
     link->rank = static_cast<size_t>(rank);
     link->peers.resize(static_cast<size_t>(size));
-    StandardFilled filled;  // Gloo keeps sockets and an epoll of its own
     if (size > 1) connect(link.get(), rank, size, address, join_ms);
     *out = link.release();
     return 0;
@@ -86,10 +120,15 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
 // there before any rank that knew it has left.
 static void end_group(ds_plugin_link* link, const End& end) {
   if (std::exchange(link->ended, true)) return;
-  SignalsBlocked blocked(SignalsBlocked::Which::all);
-  for (auto& peer : link->peers) {
-    if (peer) peer->tell(end);
+  for (size_t r = 0; r < link->peers.size(); ++r) {
+    if (!link->peers[r]) continue;
+    link->peers[r]->give_up();
+    link->peers[r]->tell(end);
+    watch(*link, r);
   }
+}
+
+static void end_parts(ds_plugin_link* link) {
   for (auto& peer : link->peers) {
     if (peer) peer->give_up();
   }
@@ -97,12 +136,12 @@ static void end_group(ds_plugin_link* link, const End& end) {
 
 int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
   std::lock_guard lock(link->mutex);
-  SignalsBlocked blocked(SignalsBlocked::Which::all);
   size_t ranks = link->peers.size();
   link->stalls.clear();
   for (size_t step = 1; step < ranks; ++step) {
     size_t r = (link->rank + step) % ranks;
     link->peers[r]->start(sends[r], receives[r]);
+    watch(*link, r);
   }
   return 0;
 }
@@ -113,10 +152,11 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
     link->error = "the group has ended";
     return 1;
   }
+  go_on(*link);
   bool done = true;
   for (size_t r = 0; r < link->peers.size(); ++r) {
     const Peer* peer = link->peers[r].get();
-    arrived[r] = peer == nullptr || (peer->arrived() && peer->gone());
+    arrived[r] = peer == nullptr || peer->done();
     signs[r] = peer == nullptr ? 0 : peer->sign();
     done = done && arrived[r] != 0;
   }
@@ -126,23 +166,16 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
 
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
-  SignalsBlocked blocked(SignalsBlocked::Which::all);
-  for (auto& peer : link->peers) {
-    if (peer) peer->beat(sign);
+  for (size_t r = 0; r < link->peers.size(); ++r) {
+    if (!link->peers[r]) continue;
+    link->peers[r]->beat(sign);
+    watch(*link, r);
   }
 }
 
 void abort_group(ds_plugin_link* link, const char* reason) {
   std::lock_guard lock(link->mutex);
   end_group(link, {static_cast<int>(link->rank), *reason != '\0' ? reason : "no reason given"});
-}
-
-static std::string stall_of(const ds_plugin_link& link, int rank) {
-  try {
-    return link.mesh->stall(rank);
-  } catch (const std::exception&) {  // the connection has ended
-    return "";
-  }
 }
 
 static std::string first_stall(const ds_plugin_link& link) {
@@ -154,9 +187,10 @@ static std::string first_stall(const ds_plugin_link& link) {
 
 int32_t aborted_by(ds_plugin_link* link) {
   std::lock_guard lock(link->mutex);
+  go_on(*link);
   for (size_t r = 0; r < link->peers.size() && link->end.rank < 0; ++r) {
-    const End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
-    if (end == nullptr || end->rank == static_cast<int>(link->rank)) continue;
+    const std::optional<End> end = link->peers[r] ? link->peers[r]->told() : std::nullopt;
+    if (!end || end->rank == static_cast<int>(link->rank)) continue;
     link->end = *end;
     // Who gave up may be the one that waits for what this rank sends.
     link->end.reason += first_stall(*link);
@@ -168,14 +202,15 @@ int32_t aborted_by(ds_plugin_link* link) {
 int32_t has_left(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(link->mutex);
   auto& peer = link->peers[static_cast<size_t>(rank)];
-  return peer != nullptr && peer->lost();
+  return peer != nullptr && peer->ended();
 }
 
 uint64_t moved(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(link->mutex);
-  if (!link->mesh || static_cast<size_t>(rank) == link->rank) return 0;
-  link->stalls[static_cast<size_t>(rank)] = stall_of(*link, rank);
-  return link->mesh->moved(rank);
+  auto& peer = link->peers[static_cast<size_t>(rank)];
+  if (!peer) return 0;
+  link->stalls[static_cast<size_t>(rank)] = peer->stall();
+  return peer->moved();
 }
 
 const char* stall(ds_plugin_link* link, int32_t rank) {
@@ -188,17 +223,20 @@ const char* message(ds_plugin_link* link) {
   return link->end.rank >= 0 ? link->end.reason.c_str() : link->error.c_str();
 }
 
+// A connection that is closed while the other host still sends is reset, and what has not arrived there is
+// lost. So this rank takes what comes until all that it has sent is there.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
-  {
-    SignalsBlocked blocked(SignalsBlocked::Which::all);
-    Deadline deadline = Clock::now() + kLastWords;
+  const Deadline deadline = Clock::now() + kLastWords;
+  auto all_delivered = [&] {
     for (auto& peer : link->peers) {
-      if (peer) peer->linger(deadline);
+      if (peer && !peer->delivered()) return false;
     }
-    link->peers.clear();
-    link->mesh.reset();
-  }
+    return true;
+  };
+  end_parts(link);
+  for (go_on(*link); !all_delivered() && Clock::now() < deadline; go_on(*link))
+    std::this_thread::sleep_for(kNap);
   delete link;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/gloo/key.h"
+#include "comm/tcp/key.h"
 
 namespace ds {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/gloo/deadline.h"
-#include "comm/gloo/key.h"
-#include "comm/gloo/wire.h"
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/key.h"
+#include "comm/tcp/wire.h"
 
 namespace ds {
 
@@ -24,10 +24,10 @@ namespace ds {
 // alone: it cannot be replayed, nor be used for another rank, size, job or purpose. A caller's code never
 // equals a door's, so nothing can be reflected. Who has not proved the key learns 32 random bytes.
 
-enum class Purpose : uint32_t { meeting = 1, parts, notes };
+enum class Purpose : uint32_t { meeting = 1, mesh };
 
 constexpr size_t kMostJob = 87;
-constexpr char kMagic[8] = "dsgloo2";
+constexpr char kMagic[8] = "dstcp01";
 
 struct Hello {
   char magic[sizeof kMagic] = {};

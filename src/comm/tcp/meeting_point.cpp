@@ -1,4 +1,4 @@
-#include "comm/gloo/meeting_point.h"
+#include "comm/tcp/meeting_point.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -15,14 +15,13 @@
 #include <system_error>
 #include <vector>
 
-#include "comm/gloo/wire.h"
+#include "comm/tcp/wire.h"
 #include "core/base/ascii.h"
 #include "core/base/descriptor.h"
 
 namespace ds {
 namespace {
 
-constexpr const char* kEverywhere = "0.0.0.0";
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoKey = "-";
 
@@ -35,7 +34,7 @@ std::string own_host() {
 const char* required_variable(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0')
-    throw std::runtime_error(std::string("comm url 'gloo' without an address needs ") + name +
+    throw std::runtime_error(std::string("comm url 'tcp' without an address needs ") + name +
                              " in the environment, got none");
   return text;
 }
@@ -71,12 +70,12 @@ std::string outer_address(const std::string& host) {
   } catch (const std::runtime_error&) {  // nobody here resolves the name
   }
   std::string interface = chosen_interface();
-  return interface.empty() ? kEverywhere : address_of_interface(interface);
+  return interface.empty() ? everywhere() : address_of_interface(interface);
 }
 
-bool is_dotted(const std::string& host) {
-  in_addr address{};
-  return inet_pton(AF_INET, host.c_str(), &address) == 1;
+bool is_address(const std::string& host) {
+  unsigned char address[sizeof(in6_addr)];
+  return inet_pton(AF_INET, host.c_str(), address) == 1 || inet_pton(AF_INET6, host.c_str(), address) == 1;
 }
 
 }  // namespace
@@ -99,12 +98,14 @@ MeetingPoint parse_meeting_point(const std::string& address) {
   if (colon == std::string::npos || colon == 0)
     throw std::runtime_error("the address must be HOST:PORT, HOST:PORT/JOB or /PATH, got '" + address + "'");
   point.host = place.substr(0, colon);
+  if (point.host.size() > 2 && point.host.front() == '[' && point.host.back() == ']')
+    point.host = point.host.substr(1, point.host.size() - 2);
   point.port = port_of(place.substr(colon + 1), "address '" + address + "'");
   return point;
 }
 
 std::string text_of(const MeetingPoint& point) {
-  return point.file.empty() ? point.host + ":" + std::to_string(point.port) : point.file;
+  return point.file.empty() ? place_text(point.host, point.port) : point.file;
 }
 
 std::string elsewhere(const MeetingPoint& point) {
@@ -136,7 +137,7 @@ std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
                                ", as torchrun --node-rank 0 --rdzv-backend static does");
   }
   if (point.host == "localhost") return kLoopback;
-  if (is_dotted(point.host) && is_local(point.host)) return point.host;
+  if (is_address(point.host) && is_local(point.host)) return point.host;
   return outer_address(point.host);
 }
 
@@ -145,7 +146,7 @@ Publication::Publication(const MeetingPoint& point, const std::string& address, 
     : file_(point.file) {
   if (file_.empty()) return;
   std::string fresh = file_ + "." + hex_of(drawn()).substr(0, 16);
-  std::string text = (address == kEverywhere ? own_host() : address) + " " + std::to_string(port) + " " +
+  std::string text = (address == everywhere() ? own_host() : address) + " " + std::to_string(port) + " " +
                      key_text.value_or(kNoKey) + "\n";
   int fd = above_standard(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   struct stat status {};

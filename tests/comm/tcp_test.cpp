@@ -36,17 +36,17 @@ using test::pause_ms;
 constexpr int64_t kJoin = 700;  // ms
 constexpr const char* kKey = "the key of these tests";
 
-class Gloo : public testing::Test {
+class TCP : public testing::Test {
  protected:
   void SetUp() override {
-    if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+    if (!load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
     setenv("DS_JOB_KEY", kKey, 1);
   }
   void TearDown() override {
     unsetenv("DS_JOB_KEY");
     unsetenv("DS_JOB_KEY_FILE");
   }
-  std::string url() const { return "gloo://" + folder_ / "meet"; }
+  std::string url() const { return "tcp://" + folder_ / "meet"; }
 
   // Runs body(communicator) in processes, each a rank.
   std::vector<int> on_ranks(int ranks, int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
@@ -71,14 +71,13 @@ class Gloo : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(Gloo, AMissingRankIsNamed) {
-  EXPECT_EQ(alone(url(), 0, 2), fmt::format("rank 0 cannot join over gloo: rank 1 of 2 did not come to {} "
+TEST_F(TCP, AMissingRankIsNamed) {
+  EXPECT_EQ(alone(url(), 0, 2), fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} "
                                             "within {} ms",
                                             folder_ / "meet", kJoin));
-  EXPECT_EQ(alone(url(), 1, 2),
-            fmt::format("rank 1 cannot join over gloo: rank 0 was not at {} within {} ms: "
-                        "no such file yet",
-                        folder_ / "meet", kJoin));
+  EXPECT_EQ(alone(url(), 1, 2), fmt::format("rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: "
+                                            "no such file yet",
+                                            folder_ / "meet", kJoin));
   std::vector<std::string> messages(4);
   test::spawn_threads(4, [&](int rank) {
     if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
@@ -87,26 +86,26 @@ TEST_F(Gloo, AMissingRankIsNamed) {
 }
 
 // The name of a host may come later than its ranks, and an address may be reached later.
-TEST_F(Gloo, NamesAndAddressesAreTriedUntilTheTimeOut) {
+TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
   const auto begin = std::chrono::steady_clock::now();
-  expect_names(alone("gloo://no..such.host:29999", 1, 2),
-               {"host 'no..such.host' has no IPv4 address", fmt::format("for {} ms", kJoin)});
+  expect_names(alone("tcp://no..such.host:29999", 1, 2),
+               {"host 'no..such.host' has no address", fmt::format("for {} ms", kJoin)});
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(kJoin));
-  expect_names(alone("gloo://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
+  expect_names(alone("tcp://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
 }
 
-TEST_F(Gloo, ARankZeroThatIsElsewhereIsTold) {
+TEST_F(TCP, ARankZeroThatIsElsewhereIsTold) {
   const std::string reason = "rank 0 is on this host, and '192.0.2.1' is none of its addresses";
-  expect_names(alone("gloo://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});
+  expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});
   // There nobody can come: torchrun's own store is at that address.
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   const auto begin = std::chrono::steady_clock::now();
-  expect_names(alone("gloo://192.0.2.1:29557", 0, 2), {reason});
+  expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {reason});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(kJoin));
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 
-TEST_F(Gloo, SizesThatDifferAreNamed) {
+TEST_F(TCP, SizesThatDifferAreNamed) {
   std::vector<std::string> messages(2);
   test::spawn_threads(
       2, [&](int rank) { messages[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3); });
@@ -114,7 +113,7 @@ TEST_F(Gloo, SizesThatDifferAreNamed) {
     expect_names(message, {"rank 1 is one of 3 ranks, rank 0 one of 2"});
 }
 
-TEST_F(Gloo, ATakenPortIsNamed) {
+TEST_F(TCP, ATakenPortIsNamed) {
   int door = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -124,18 +123,18 @@ TEST_F(Gloo, ATakenPortIsNamed) {
   ASSERT_EQ(listen(door, 1), 0);
   ASSERT_EQ(getsockname(door, reinterpret_cast<sockaddr*>(&address), &size), 0);
   int port = ntohs(address.sin_port);
-  EXPECT_EQ(alone(fmt::format("gloo://127.0.0.1:{}", port), 0, 2),
-            fmt::format("rank 0 cannot join over gloo: port {} of this host is taken: another job or program "
+  EXPECT_EQ(alone(fmt::format("tcp://127.0.0.1:{}", port), 0, 2),
+            fmt::format("rank 0 cannot join over tcp: port {} of this host is taken: another job or program "
                         "listens there",
                         port));
   close(door);
 }
 
 // Ranks of another job, and a second rank of one number, are told so; the job that was there goes on.
-TEST_F(Gloo, StrangersAreTurnedAway) {
+TEST_F(TCP, StrangersAreTurnedAway) {
   std::thread group([&] {
     test::spawn_threads(2, [&](int rank) {
-      std::string at = rank == 0 ? url() : "gloo://" + waiting_at();
+      std::string at = rank == 0 ? url() : "tcp://" + waiting_at();
       if (rank == 1) {
         std::string other = alone(at + "/night-7", 1, 2);
         expect_names(other, {"job '' meets, this is a rank of job 'night-7'"});
@@ -147,7 +146,7 @@ TEST_F(Gloo, StrangersAreTurnedAway) {
   std::atomic<int> refused{0}, met{0};
   test::spawn_threads(4, [&](int thread) {
     int rank = std::min(thread, 2);  // rank 2 comes twice, then rank 1
-    std::string at = rank == 0 ? url() : "gloo://" + waiting_at();
+    std::string at = rank == 0 ? url() : "tcp://" + waiting_at();
     for (; rank == 1 && refused == 0; pause_ms(5)) continue;
     try {
       create_communicator(at, {.rank = rank, .size = 3})->barrier("met");
@@ -163,7 +162,7 @@ TEST_F(Gloo, StrangersAreTurnedAway) {
 
 // What proof.h says, written down a second time: a stranger's view of it.
 struct WrittenHello {
-  char magic[8] = "dsgloo2";
+  char magic[8] = "dstcp01";
   uint32_t purpose = 1;
   int32_t from = 1, to = 0, size = 2;
   char job[88] = {};
@@ -191,7 +190,7 @@ std::string all_from(int guest) {
 }
 
 // Whoever does not hold the key gets a draw at most, and never the seat it asks for.
-TEST_F(Gloo, AStrangerLearnsNothingAndTakesNoSeat) {
+TEST_F(TCP, AStrangerLearnsNothingAndTakesNoSeat) {
   std::atomic<bool> refused{false};
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -223,10 +222,10 @@ TEST_F(Gloo, AStrangerLearnsNothingAndTakesNoSeat) {
   set_log_sink({});
   ASSERT_EQ(lines.size(), 1u);
   expect_names(lines[0],
-               {"rank 0 over gloo: ", " connections did not prove the key", "the first, from 127.0.0.1, "});
+               {"rank 0 over tcp: ", " connections did not prove the key", "the first, from 127.0.0.1, "});
 }
 
-TEST_F(Gloo, AnotherKeyIsNamed) {
+TEST_F(TCP, AnotherKeyIsNamed) {
   auto codes = test::spawn_processes(3, [&](int rank) {
     if (rank == 1) setenv("DS_JOB_KEY", "a key of another job", 1);
     if (rank == 2) unsetenv("DS_JOB_KEY");
@@ -241,10 +240,10 @@ TEST_F(Gloo, AnotherKeyIsNamed) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }
 
-TEST_F(Gloo, WithoutAKeyRanksMeetOnThisHostAlone) {
+TEST_F(TCP, WithoutAKeyRanksMeetOnThisHostAlone) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     unsetenv("DS_JOB_KEY");
-    expect_names(alone("gloo://192.0.2.222:4711", rank, 2),
+    expect_names(alone("tcp://192.0.2.222:4711", rank, 2),
                  {"'192.0.2.222' is another host", "DS_JOB_KEY", "DS_JOB_KEY=none"});
     create_communicator(url(), {.rank = rank, .size = 2})->barrier("by the key in the file");
     setenv("DS_JOB_KEY", "none", 1);
@@ -253,7 +252,7 @@ TEST_F(Gloo, WithoutAKeyRanksMeetOnThisHostAlone) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-TEST_F(Gloo, AKeyThatIsNotSecretIsRefused) {
+TEST_F(TCP, AKeyThatIsNotSecretIsRefused) {
   setenv("DS_JOB_KEY", "too short", 1);
   expect_names(alone(url(), 0, 2), {"DS_JOB_KEY must have at least 16 characters", "got 9"});
   unsetenv("DS_JOB_KEY");
@@ -279,7 +278,7 @@ TEST_F(Gloo, AKeyThatIsNotSecretIsRefused) {
 }
 
 // The file of a meeting belongs to this user alone, and what others put in its place is not believed.
-TEST_F(Gloo, AMeetingFileIsPrivate) {
+TEST_F(TCP, AMeetingFileIsPrivate) {
   std::string meet = folder_ / "meet", victim = folder_ / "victim";
   std::thread host([&] { alone(url(), 0, 2); });
   waiting_at();
@@ -304,7 +303,7 @@ TEST_F(Gloo, AMeetingFileIsPrivate) {
   expect_names(alone(url(), 1, 2), {about + "it belongs to user 65534, not to this user 0"});
 }
 
-TEST_F(Gloo, ARankThatLeavesTheMeetingMayComeAgain) {
+TEST_F(TCP, ARankThatLeavesTheMeetingMayComeAgain) {
   auto codes = test::spawn_processes(4, [&](int process) {
     std::string left = folder_ / "left";
     if (process == 3) {  // starts a rank 1 that is killed while it waits for rank 2
@@ -324,15 +323,15 @@ TEST_F(Gloo, ARankThatLeavesTheMeetingMayComeAgain) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 0, 0}));
 }
 
-TEST_F(Gloo, AddressesAreChecked) {
-  expect_names(alone("gloo://worker-0", 0, 2), {"HOST:PORT", "'worker-0'"});
-  expect_names(alone("gloo://worker-0:70000", 0, 2), {"1 to 65535", "'70000'"});
-  expect_names(alone("gloo://no.such.host.:4000", 1, 2), {"host 'no.such.host.' has no IPv4 address"});
+TEST_F(TCP, AddressesAreChecked) {
+  expect_names(alone("tcp://worker-0", 0, 2), {"HOST:PORT", "'worker-0'"});
+  expect_names(alone("tcp://worker-0:70000", 0, 2), {"1 to 65535", "'70000'"});
+  expect_names(alone("tcp://no.such.host.:4000", 1, 2), {"host 'no.such.host.' has no address"});
   unsetenv("MASTER_ADDR");
-  expect_names(alone("gloo", 0, 2), {"MASTER_ADDR", "got none"});
+  expect_names(alone("tcp", 0, 2), {"MASTER_ADDR", "got none"});
 }
 
-TEST_F(Gloo, AKilledRankIsNamed) {
+TEST_F(TCP, AKilledRankIsNamed) {
   auto codes = on_ranks(3, 60000, [](Communicator& comm) {
     comm.barrier("first");
     if (comm.rank() == 2) ::raise(SIGKILL);
@@ -343,7 +342,7 @@ TEST_F(Gloo, AKilledRankIsNamed) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 128 + SIGKILL}));
 }
 
-TEST_F(Gloo, AStoppedRankIsNamed) {
+TEST_F(TCP, AStoppedRankIsNamed) {
   auto codes = on_ranks(2, 500, [](Communicator& comm) {
     pid_t pid = getpid();
     comm.broadcast(&pid, sizeof pid, 1, "pid");
@@ -355,7 +354,7 @@ TEST_F(Gloo, AStoppedRankIsNamed) {
   EXPECT_EQ(codes, (std::vector<int>{0, 128 + SIGKILL}));
 }
 
-TEST_F(Gloo, ASlowRankThatWorksIsWaitedFor) {
+TEST_F(TCP, ASlowRankThatWorksIsWaitedFor) {
   auto codes = on_ranks(2, 400, [](Communicator& comm) {
     for (int i = 0; comm.rank() == 1 && i < 60; ++i) {
       pause_ms(20);
@@ -366,7 +365,7 @@ TEST_F(Gloo, ASlowRankThatWorksIsWaitedFor) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-TEST_F(Gloo, AReasonArrivesEvenFromARankThatEndsAtOnce) {
+TEST_F(TCP, AReasonArrivesEvenFromARankThatEndsAtOnce) {
   for (int i = 0; i < 10; ++i) {
     auto codes = on_ranks(3, 60000, [](Communicator& comm) {
       if (comm.rank() == 1) {
@@ -385,7 +384,7 @@ TEST_F(Gloo, AReasonArrivesEvenFromARankThatEndsAtOnce) {
 }
 
 // The memory of a part that is on its way belongs to its owner again once the call has failed.
-TEST_F(Gloo, AnAbortEndsAPartOnItsWay) {
+TEST_F(TCP, AnAbortEndsAPartOnItsWay) {
   for (int ms : {0, 5, 20}) {
     auto codes = on_ranks(2, 60000, [ms](Communicator& comm) {
       std::vector<std::byte> data(size_t{96} << 20);
@@ -406,7 +405,7 @@ TEST_F(Gloo, AnAbortEndsAPartOnItsWay) {
 }
 
 // The threads behind a link stay with the parent.
-TEST_F(Gloo, AForkedChildTakesNoPart) {
+TEST_F(TCP, AForkedChildTakesNoPart) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url(), {.rank = rank, .size = 2});
     auto group = comm->split(0, 0, "all");
@@ -436,7 +435,7 @@ TEST_F(Gloo, AForkedChildTakesNoPart) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-TEST_F(Gloo, AnyPatienceIsTaken) {
+TEST_F(TCP, AnyPatienceIsTaken) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     create_communicator(url(), {.rank = rank, .size = 2, .join_ms = INT64_MAX})->barrier("met");
   });
@@ -448,7 +447,7 @@ size_t entries_of(const char* folder) {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-TEST_F(Gloo, NothingIsLeftOfAGroup) {
+TEST_F(TCP, NothingIsLeftOfAGroup) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     create_communicator(url(), {.rank = rank, .size = 2})->barrier("first");
     size_t files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
@@ -470,7 +469,7 @@ TEST(Plugins, ANameWithoutAPluginSaysWhatOneMustBe) {
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
   message_of([] { create_communicator("../ccl", {.size = 2}); }, DS_ERROR_INVALID_ARGUMENT);
-  for (const char* part : {"gloo", "mpi", "ccl, hccl"}) {
+  for (const char* part : {"tcp", "mpi", "ccl, hccl"}) {
     std::vector<std::pair<std::string, std::string>> forms = communicator_forms();
     auto of_part = [&](const auto& form) { return form.first.find(part) != std::string::npos; };
     EXPECT_TRUE(std::any_of(forms.begin(), forms.end(), of_part)) << part;

@@ -1,4 +1,4 @@
-#include "comm/gloo/key.h"
+#include "comm/tcp/key.h"
 
 #include <fcntl.h>
 #include <sodium.h>

@@ -1,4 +1,4 @@
-#include "comm/gloo/wire.h"
+#include "comm/tcp/wire.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -34,6 +34,7 @@ struct Header {
   uint32_t error = 0;
 };
 
+constexpr const char* kEverywhere = "::";
 constexpr size_t kMostError = 4096;
 constexpr int kErrorPatienceMs = 1000;
 
@@ -53,45 +54,66 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-std::string dotted(const sockaddr_in& address) {
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-  return text;
+// An address with its port, of either family.
+struct Name {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr_in& v4() const { return reinterpret_cast<const sockaddr_in&>(storage); }
+  const sockaddr_in6& v6() const { return reinterpret_cast<const sockaddr_in6&>(storage); }
+  bool is_v4() const { return storage.ss_family == AF_INET; }
+  // An IPv4 address as a socket of both families shows it.
+  bool is_mapped() const { return !is_v4() && IN6_IS_ADDR_V4MAPPED(&v6().sin6_addr); }
+  int port() const { return ntohs(is_v4() ? v4().sin_port : v6().sin6_port); }
+  std::string address() const {
+    char text[INET6_ADDRSTRLEN] = {};
+    const void* bytes = is_v4()       ? static_cast<const void*>(&v4().sin_addr)
+                        : is_mapped() ? static_cast<const void*>(v6().sin6_addr.s6_addr + 12)
+                                      : static_cast<const void*>(&v6().sin6_addr);
+    inet_ntop(is_v4() || is_mapped() ? AF_INET : AF_INET6, bytes, text, sizeof text);
+    return text;
+  }
+};
+
+Name name_of(const sockaddr* address) {
+  Name name;
+  name.size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&name.storage, address, name.size);
+  return name;
 }
 
-sockaddr_in socket_address(const std::string& text, int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, text.c_str(), &address.sin_addr) != 1)
-    throw std::runtime_error("'" + text + "' is not an IPv4 address");
-  return address;
+Name socket_name(const std::string& text, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &list) != 0)
+    throw std::runtime_error("'" + text + "' is not an address");
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  return name_of(list->ai_addr);
 }
 
-Socket stream() {
-  Socket socket(above_standard(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+Socket stream(int family) {
+  Socket socket(above_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket.open()) throw std::runtime_error(std::string("socket: ") + std::strerror(errno));
   return socket;
 }
 
-bool bound(const Socket& socket, const std::string& address, int port) {
-  sockaddr_in name = socket_address(address, port);
-  return bind(socket.fd(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0;
-}
+bool bound(const Socket& socket, Name name) { return bind(socket.fd(), name.get(), name.size) == 0; }
 
-template <typename Name>
-sockaddr_in end_of(const Socket& socket, Name name) {
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
-  if (name(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+template <typename Ask>
+Name end_of(const Socket& socket, Ask ask) {
+  Name name;
+  if (ask(socket.fd(), name.get(), &name.size) != 0)
     throw std::runtime_error(std::string("a connection has no address: ") + std::strerror(errno));
-  return address;
+  return name;
 }
 
 std::string bytes_of(const Header& header) { return {reinterpret_cast<const char*>(&header), sizeof header}; }
 
 Bytes32 code_of(const Bytes32& key, const Header& header, const std::string& text) {
-  return derived(key, "libds gloo message", bytes_of(header) + text);
+  return derived(key, "libds tcp message", bytes_of(header) + text);
 }
 
 }  // namespace
@@ -101,23 +123,26 @@ Socket::~Socket() {
 }
 
 Socket listen_at(const std::string& address, int port) {
-  Socket socket = stream();
-  int one = 1;  // connections of an earlier job that are closing down do not hold the port
+  Name name = socket_name(address, port);
+  Socket socket = stream(name.storage.ss_family);
+  int one = 1, none = 0;  // connections of an earlier job that are closing down do not hold the port
   // A free port is chosen for this socket alone only without it.
   if (port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bound(socket, address, port) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
+  if (address == kEverywhere)  // of both families
+    setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
+  if (bound(socket, name) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
   std::string reason = errno == EADDRINUSE
                            ? "is taken: another job or program listens there"
                            : "cannot be used at address " + address + ": " + std::strerror(errno);
   throw std::runtime_error("port " + std::to_string(port) + " of this host " + reason);
 }
 
-int port_of(const Socket& socket) { return ntohs(end_of(socket, getsockname).sin_port); }
+int port_of(const Socket& socket) { return end_of(socket, getsockname).port(); }
 
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& reason) {
-  sockaddr_in name = socket_address(address, port);
-  Socket socket = stream();
-  int code = connect(socket.fd(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0 ? 0 : errno;
+  Name name = socket_name(address, port);
+  Socket socket = stream(name.storage.ss_family);
+  int code = connect(socket.fd(), name.get(), name.size) == 0 ? 0 : errno;
   if (code == EINPROGRESS) {
     socklen_t size = sizeof code;
     code = ETIMEDOUT;
@@ -128,27 +153,41 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
   return {};
 }
 
-std::string own_end(const Socket& socket) { return dotted(end_of(socket, getsockname)); }
-std::string other_end(const Socket& socket) { return dotted(end_of(socket, getpeername)); }
+std::string own_end(const Socket& socket) { return end_of(socket, getsockname).address(); }
+std::string other_end(const Socket& socket) { return end_of(socket, getpeername).address(); }
 std::string both_ends(const Socket& socket) {
-  auto text = [](const sockaddr_in& end) { return dotted(end) + ":" + std::to_string(ntohs(end.sin_port)); };
+  auto text = [](const Name& end) { return place_text(end.address(), end.port()); };
   return text(end_of(socket, getsockname)) + " to " + text(end_of(socket, getpeername));
+}
+
+std::string place_text(const std::string& address, int port) {
+  const bool v6 = address.find(':') != std::string::npos;
+  return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
 constexpr std::string_view kEstablished = "01";
 
 // A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user, a time-out,
-// an inode. A socket that its owner has closed, or that is not accepted yet, has no inode and counts as
-// root's.
+// an inode; /proc/net/tcp6 has the same with longer addresses. A socket that its owner has closed, or that is
+// not accepted yet, has no inode and counts as root's.
 bool is_of_this_user(const Socket& socket) {
-  sockaddr_in own = end_of(socket, getsockname), other = end_of(socket, getpeername);
-  auto text = [](const sockaddr_in& address) {
-    char hex[16];
-    std::snprintf(hex, sizeof hex, "%08X:%04X", address.sin_addr.s_addr, ntohs(address.sin_port));
-    return std::string(hex);
+  const Name own = end_of(socket, getsockname), other = end_of(socket, getpeername);
+  auto text = [](const Name& name) {
+    uint32_t words[4] = {};
+    const size_t count = name.is_v4() ? 1 : 4;
+    if (name.is_v4()) words[0] = name.v4().sin_addr.s_addr;
+    if (!name.is_v4()) std::memcpy(words, &name.v6().sin6_addr, sizeof words);
+    std::string hex;
+    char digits[16];
+    for (size_t i = 0; i < count; ++i) {
+      std::snprintf(digits, sizeof digits, "%08X", words[i]);
+      hex += digits;
+    }
+    std::snprintf(digits, sizeof digits, ":%04X", static_cast<unsigned>(name.port()));
+    return hex + digits;
   };
   std::string ends = text(other) + " " + text(own);
-  InputFile table("/proc/net/tcp");
+  InputFile table(own.is_v4() ? "/proc/net/tcp" : "/proc/net/tcp6");
   for (std::string line; std::getline(table, line);) {
     size_t at = line.find(ends);
     if (at == std::string::npos) continue;
@@ -162,32 +201,47 @@ bool is_of_this_user(const Socket& socket) {
 
 std::vector<std::string> addresses_of(const std::string& host) {
   addrinfo hints{};
-  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (code != 0) throw UnknownHost("host '" + host + "' has no IPv4 address: " + gai_strerror(code));
+  if (code != 0) throw UnknownHost("host '" + host + "' has no address: " + gai_strerror(code));
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   std::vector<std::string> addresses;
-  for (const addrinfo* one = list; one != nullptr; one = one->ai_next)
-    addresses.push_back(dotted(*reinterpret_cast<const sockaddr_in*>(one->ai_addr)));
+  for (int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+      if (one->ai_family == family) addresses.push_back(name_of(one->ai_addr).address());
+    }
+  }
   return addresses;
 }
 
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0; }
+bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
 
-bool is_local(const std::string& address) { return bound(stream(), address, 0); }
+bool is_local(const std::string& address) {
+  try {
+    Name name = socket_name(address, 0);
+    return bound(stream(name.storage.ss_family), name);
+  } catch (const std::runtime_error&) {  // this host has no sockets of that family
+    return false;
+  }
+}
+
+std::string everywhere() { return is_local(kEverywhere) ? kEverywhere : "0.0.0.0"; }
 
 std::string address_of_interface(const std::string& name) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) throw std::runtime_error(std::string("getifaddrs: ") + std::strerror(errno));
   std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET && name == one->ifa_name)
-      return dotted(*reinterpret_cast<const sockaddr_in*>(one->ifa_addr));
+  for (int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name) continue;
+      const Name found = name_of(one->ifa_addr);
+      // Such an address needs a name of the interface, which each host has its own of.
+      const bool of_link = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&found.v6().sin6_addr);
+      if (!of_link) return found.address();
+    }
   }
-  throw std::runtime_error("GLOO_SOCKET_IFNAME: this host has no interface '" + name +
-                           "' with an IPv4 address");
+  throw std::runtime_error("GLOO_SOCKET_IFNAME: this host has no interface '" + name + "' with an address");
 }
 
 void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline) {

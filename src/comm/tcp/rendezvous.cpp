@@ -1,4 +1,4 @@
-#include "comm/gloo/rendezvous.h"
+#include "comm/tcp/rendezvous.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "comm/gloo/deadline.h"
-#include "comm/gloo/key.h"
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/key.h"
 
 namespace ds {
 namespace {
@@ -182,7 +182,7 @@ std::vector<std::string> Rendezvous::gather(const std::string& entry) {
     ranks_[0].send_text(entry, deadline);
     table = ranks_[0].receive_text(kMostEntries, deadline + kLonger, "rank 0");
   }
-  meeting_trust_ = {derived(trust_.key, "libds gloo meeting", table), trust_.same_user};
+  meeting_trust_ = {derived(trust_.key, "libds tcp meeting", table), trust_.same_user};
   for (size_t r = 0; r < static_cast<size_t>(size_); ++r)
     entries.push_back(table.substr(sizeof(Bytes32) + r * entry.size(), entry.size()));
   return entries;

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/gloo/deadline.h"
-#include "comm/gloo/key.h"
-#include "comm/gloo/meeting_point.h"
-#include "comm/gloo/proof.h"
-#include "comm/gloo/wire.h"
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/key.h"
+#include "comm/tcp/meeting_point.h"
+#include "comm/tcp/proof.h"
+#include "comm/tcp/wire.h"
 
 namespace ds {
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A run over gloo: processes that nobody but the shell starts, the bits of one over shared memory.
-# usage: gloo.sh BUILD SCRATCH
+# A run over tcp: processes that nobody but the shell starts, the bits of one over shared memory.
+# usage: tcp.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -8,7 +8,7 @@ rm -rf "$2"
 mkdir -p "$2"
 cd "$2"
 libds=$build/bin/libds
-die() { echo "gloo: $*" >&2; exit 1; }
+die() { echo "tcp: $*" >&2; exit 1; }
 
 . "$source/tests/support/training.sh"
 make_training
@@ -19,12 +19,12 @@ for ranks in 2 4; do
   started=
   for rank in $(seq 0 $((ranks - 1))); do
     # shellcheck disable=SC2086
-    RANK=$rank WORLD_SIZE=$ranks DS_COMM_URL="gloo://$PWD/meet" timeout 120 $train --dir gloo$ranks > $rank.log 2>&1 &
+    RANK=$rank WORLD_SIZE=$ranks DS_COMM_URL="tcp://$PWD/meet" timeout 120 $train --dir tcp$ranks > $rank.log 2>&1 &
     started="$started $!"
   done
-  for process in $started; do wait $process || { cat ./[0-9].log; die "$ranks ranks over gloo"; }; done
+  for process in $started; do wait $process || { cat ./[0-9].log; die "$ranks ranks over tcp"; }; done
   one=$(hash_of shm$ranks)
-  [ -n "$one" ] && [ "$one" = "$(hash_of gloo$ranks)" ] || die "payload hashes of $ranks ranks differ"
+  [ -n "$one" ] && [ "$one" = "$(hash_of tcp$ranks)" ] || die "payload hashes of $ranks ranks differ"
   [ ! -e meet ] || die "the meeting point is left"
 done
 
@@ -32,17 +32,17 @@ done
 sed 's/"stage": 3/"stage": 3, "stage3_param_persistence_threshold": 100, "zero_hpz_partition_size": 2/; s/^{/{"topology": {"nodes": 2}, /' config.json > groups.json
 started=
 for rank in 0 1 2 3; do
-  RANK=$rank WORLD_SIZE=4 DS_COMM_URL="gloo://$PWD/meet" timeout 120 "$libds" train --config groups.json \
+  RANK=$rank WORLD_SIZE=4 DS_COMM_URL="tcp://$PWD/meet" timeout 120 "$libds" train --config groups.json \
     --data text --quiet --dir groups > $rank.log 2>&1 &
   started="$started $!"
 done
-for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in groups over gloo"; }; done
+for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in groups over tcp"; }; done
 [ "$(hash_of groups)" = "$(hash_of shm4)" ] || die "payload hashes of 4 ranks in groups differ"
 
 # The configuration chooses; the launcher's ranks, its address and port.
-sed 's/^{/{"communicator": "env:gloo", "comms_logger": {"enabled": true}, /' config.json > chosen.json
+sed 's/^{/{"communicator": "env:tcp", "comms_logger": {"enabled": true}, /' config.json > chosen.json
 "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
-  { cat log; die "a run whose configuration names gloo"; }
+  { cat log; die "a run whose configuration names tcp"; }
 [ "$(hash_of chosen)" = "$(hash_of shm2)" ] || die "payload hashes differ by the communicator"
 [ -s chosen/communication.csv ] && grep -q ">Communication log<" chosen/report.html &&
   grep -q "<td>all_gather</td>" chosen/report.html ||
@@ -52,4 +52,4 @@ if "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet 
   die "a run over a transport that is not there"
 fi
 grep -q "comm url 'ccl' needs a plugin: a libds_ccl.so" log || { cat log; die "what ccl lacks is not said"; }
-echo "gloo: 2 and 4 ranks, bits $one"
+echo "tcp: 2 and 4 ranks, bits $one"

@@ -1,4 +1,4 @@
-#include "comm/gloo/proof.h"
+#include "comm/tcp/proof.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/gloo/deadline.h"
+#include "comm/tcp/deadline.h"
 #include "core/base/descriptor.h"
 
 namespace ds {
@@ -31,10 +31,10 @@ struct Session {
   std::string seen;
 
   Bytes32 code(const char* purpose) const { return derived(key, purpose, seen); }
-  Bytes32 callers_proof() const { return code("libds gloo proof of the caller"); }
-  Bytes32 doors_proof() const { return code("libds gloo proof of the door"); }
-  Bytes32 key_to_door() const { return code("libds gloo session to the door"); }
-  Bytes32 key_to_caller() const { return code("libds gloo session to the caller"); }
+  Bytes32 callers_proof() const { return code("libds tcp proof of the caller"); }
+  Bytes32 doors_proof() const { return code("libds tcp proof of the door"); }
+  Bytes32 key_to_door() const { return code("libds tcp session to the door"); }
+  Bytes32 key_to_caller() const { return code("libds tcp session to the caller"); }
 };
 
 Session session_of(const Bytes32& key, const Hello& hello, const Bytes32& draw) {
@@ -52,7 +52,7 @@ Bytes32 bytes_of(const std::string& text) {
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure) {
   deadline = std::min(deadline, Clock::now() + kCallPatience);
-  const std::string called = address + ":" + std::to_string(port);
+  const std::string called = place_text(address, port);
   std::string reason;
   Socket socket = connect_to(address, port, deadline, reason);
   if (!socket.open()) {

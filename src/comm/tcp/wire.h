@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/gloo/deadline.h"
-#include "comm/gloo/key.h"
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/key.h"
 
 namespace ds {
 
@@ -29,7 +29,8 @@ class Socket {
   int fd_ = -1;
 };
 
-// All below throw std::runtime_error with a line of text. Addresses are IPv4, dotted.
+// All below throw std::runtime_error with a line of text. Addresses are texts of IPv4 or IPv6; where a host
+// has both, IPv4 comes first.
 
 // Listens at the port (0: any) of one address of this host.
 Socket listen_at(const std::string& address, int port);
@@ -40,6 +41,8 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 // Addresses of both ends of a connection.
 std::string own_end(const Socket& socket);
 std::string other_end(const Socket& socket);
+// "ADDRESS:PORT", "[ADDRESS]:PORT".
+std::string place_text(const std::string& address, int port);
 // "ADDRESS:PORT to ADDRESS:PORT"
 std::string both_ends(const Socket& socket);
 
@@ -54,6 +57,8 @@ struct UnknownHost : std::runtime_error {
 // The addresses of a host's name. Throws UnknownHost.
 std::vector<std::string> addresses_of(const std::string& host);
 bool is_loopback(const std::string& address);
+// What listens at it listens at all addresses of this host.
+std::string everywhere();
 // Whether this host has the address.
 bool is_local(const std::string& address);
 // The first address of an interface of this host.

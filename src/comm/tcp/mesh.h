@@ -1,0 +1,37 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/tcp/deadline.h"
+#include "comm/tcp/key.h"
+#include "comm/tcp/proof.h"
+#include "comm/tcp/wire.h"
+
+namespace ds {
+
+// How each rank gets a connection to each other one. Both ends of each have proved the key.
+class Mesh {
+ public:
+  // Listens at the address, or at the interface that GLOO_SOCKET_IFNAME names.
+  Mesh(const std::string& address, int rank, int size);
+
+  // Where this rank listens; of one size everywhere.
+  std::string entry() const;
+  // Connects to all others, of whom these are the entries: calls the ranks below and awaits those above. The
+  // connections by rank; this one's own is none. Throws std::runtime_error naming a rank.
+  std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline);
+
+  // "" or a clause about strangers who came to this rank's port.
+  const std::string& strangers() const { return strangers_; }
+
+ private:
+  Socket called(int peer, const std::string& entry, const Trust& trust, Deadline deadline);
+  void await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline);
+
+  const int rank_, size_;
+  Socket listener_;
+  std::string strangers_;
+};
+
+}  // namespace ds

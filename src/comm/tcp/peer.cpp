@@ -1,0 +1,243 @@
+#include "comm/tcp/peer.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ds {
+namespace {
+
+constexpr uint32_t kMostFrame = 256 << 10;  // bytes of a part in one frame
+constexpr uint32_t kMostSmall = 512;        // of a part that goes at once
+constexpr uint32_t kMostReason = 2032;
+// Small parts ahead of this rank: before the next ones, the peer waits for its answer.
+constexpr size_t kMostEarly = 8;
+// Signs for a peer that gives none: it may compute for hours, and its kernel keeps what it does not take.
+constexpr uint32_t kMostUnanswered = 64;
+
+// The kernel's record of a connection; all zero where there is none.
+tcp_info state_of(const Socket& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return info;
+}
+
+// What the other host has not acknowledged.
+int unsent_bytes(const Socket& socket) {
+  int bytes = 0;
+  return ioctl(socket.fd(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+void advance(ds_plugin_part& part, size_t bytes) {
+  part.data = static_cast<std::byte*>(part.data) + bytes;
+  part.size -= bytes;
+}
+
+}  // namespace
+
+void Peer::start(const ds_plugin_part& send, const ds_plugin_part& receive) {
+  if (given_up_) return;
+  send_ = send;
+  receive_ = receive;
+  to_say_ready_ = receive_.size > kMostSmall;
+  if (!early_.empty() && place(early_.front())) early_.pop_front();
+  go_on();
+}
+
+bool Peer::place(const std::string& part) {
+  if (receive_.size == 0 || receive_.size > kMostSmall) return false;
+  if (part.size() != receive_.size) {
+    ended_ = true;
+    return true;
+  }
+  std::memcpy(receive_.data, part.data(), part.size());
+  receive_ = {};
+  return true;
+}
+
+void Peer::go_on() {
+  send();
+  receive();
+}
+
+void Peer::beat(uint64_t sign) {
+  if (unanswered_ >= kMostUnanswered) return;
+  next_sign_ = sign;
+  send();
+}
+
+void Peer::tell(const End& end) {
+  if (word_) return;
+  word_ = {end.rank, end.reason.substr(0, kMostReason)};
+  send();
+}
+
+// The other end counts on the rest of a frame that it has seen the beginning of.
+void Peer::give_up() {
+  given_up_ = true;
+  if (sending_ && (out_.kind == Kind::part || out_.kind == Kind::small)) {
+    kept_.assign(static_cast<const char*>(out_data_), out_.size);
+    out_data_ = kept_.data();
+  }
+  send_ = receive_ = {};
+}
+
+bool Peer::choose() {
+  if (word_ && word_->rank >= 0) {
+    out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()), static_cast<uint64_t>(word_->rank)};
+    out_data_ = word_->reason.data();
+    word_->rank = -1;  // it is the last frame
+  } else if (word_) {
+    return false;
+  } else if (next_sign_) {
+    out_ = {Kind::sign, 0, *next_sign_};
+    next_sign_.reset();
+    ++unanswered_;
+  } else if (to_say_ready_) {
+    out_ = {Kind::ready, 0, 0};
+    to_say_ready_ = false;
+  } else if (send_.size != 0 && sent_ == 0 && send_.size <= kMostSmall) {
+    out_ = {Kind::small, static_cast<uint32_t>(send_.size), 0};
+    out_data_ = send_.data;
+  } else if (send_.size != 0 && (sent_ != 0 || ready_ != 0)) {
+    if (sent_ == 0) --ready_;
+    out_ = {Kind::part, static_cast<uint32_t>(std::min<size_t>(send_.size, kMostFrame)), 0};
+    out_data_ = send_.data;
+  } else {
+    return false;
+  }
+  out_sent_ = 0;
+  return true;
+}
+
+void Peer::send() {
+  blocked_ = false;
+  while (!ended_ && (sending_ || choose())) {
+    sending_ = true;
+    const size_t head = std::min(out_sent_, sizeof out_), data = out_sent_ - head;
+    iovec bytes[2] = {{reinterpret_cast<std::byte*>(&out_) + head, sizeof out_ - head},
+                      {static_cast<std::byte*>(const_cast<void*>(out_data_)) + data, out_.size - data}};
+    msghdr message{};
+    message.msg_iov = bytes;
+    message.msg_iovlen = out_.size != 0 ? 2 : 1;
+    const size_t sent = moved_by(sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+    blocked_ = sent == 0 && !ended_;
+    if (sent == 0) return;
+    out_sent_ += sent;
+    if (out_sent_ < sizeof out_ + out_.size) continue;
+    sending_ = false;
+    if ((out_.kind != Kind::part && out_.kind != Kind::small) || given_up_) continue;
+    advance(send_, out_.size);
+    sent_ = send_.size == 0 ? 0 : sent_ + out_.size;
+  }
+}
+
+// What follows the parts that are awaited is taken by another call: mostly there is nothing.
+void Peer::receive() {
+  const bool awaited = receive_.size != 0;
+  while (!ended_ && take() && !(awaited && receive_.size == 0)) {
+  }
+}
+
+// A connection over which anything else comes has ended.
+bool Peer::is_possible(uint32_t size) const {
+  switch (in_.kind) {
+    case Kind::part:
+      return size != 0 && size <= kMostFrame;
+    case Kind::small:
+      return size != 0 && size <= kMostSmall && early_.size() < kMostEarly;
+    case Kind::word:
+      return size <= kMostReason;
+    case Kind::ready:
+    case Kind::sign:
+      return size == 0;
+  }
+  return false;
+}
+
+bool Peer::take() {
+  static thread_local char nowhere[1 << 16];
+  size_t got = 0;
+  if (in_had_ < sizeof in_) {
+    std::byte* to = reinterpret_cast<std::byte*>(&in_) + in_had_;
+    got = moved_by(recv(socket_.fd(), to, sizeof in_ - in_had_, MSG_DONTWAIT));
+    in_had_ += got;
+    if (in_had_ < sizeof in_) return got != 0;
+    if (!is_possible(in_.size)) ended_ = true;
+    heard_.clear();
+  } else if (in_.kind == Kind::part) {
+    const size_t left = in_.size - (in_had_ - sizeof in_);
+    if (!given_up_ && left > receive_.size) ended_ = true;
+    if (ended_) return false;
+    void* to = given_up_ ? nowhere : receive_.data;
+    got = moved_by(recv(socket_.fd(), to, given_up_ ? std::min(left, sizeof nowhere) : left, MSG_DONTWAIT));
+    if (!given_up_) advance(receive_, got);
+    part_bytes_ += got;
+    in_had_ += got;
+  } else {
+    got = moved_by(recv(socket_.fd(), nowhere, in_.size - heard_.size(), MSG_DONTWAIT));
+    heard_.append(nowhere, got);
+    in_had_ += got;
+  }
+  if (!ended_ && in_had_ == sizeof in_ + in_.size) {
+    took();
+    return true;
+  }
+  return got != 0;
+}
+
+void Peer::took() {
+  in_had_ = 0;
+  if (in_.kind == Kind::small && !given_up_) {
+    if (!early_.empty() || !place(heard_)) early_.push_back(heard_);
+  } else if (in_.kind == Kind::ready) {
+    ++ready_;
+    send();
+  } else if (in_.kind == Kind::sign) {
+    sign_ = in_.value;
+    unanswered_ = 0;
+  } else if (in_.kind == Kind::word && !told_) {
+    told_ = End{static_cast<int>(in_.value), heard_};
+  }
+}
+
+size_t Peer::moved_by(int64_t result) {
+  if (result > 0) return static_cast<size_t>(result);
+  ended_ = ended_ || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  return 0;
+}
+
+bool Peer::delivered() const { return ended_ || (!sending_ && unsent_bytes(socket_) == 0); }
+
+// Signs of life are acknowledged by the host of a rank that stands still, so only what moves while a part
+// does counts. Where one packet of many was lost, the others still do.
+uint64_t Peer::moved() {
+  const tcp_info info = state_of(socket_);
+  if (send_.size != 0) acked_ = info.tcpi_bytes_acked + info.tcpi_delivered;
+  return part_bytes_ + acked_ + (receive_.size != 0 ? info.tcpi_rcv_ooopack : 0);
+}
+
+// A host that is there acknowledges what comes, whatever its rank does.
+std::string Peer::stall() const {
+  constexpr uint32_t kWhileMs = 500;
+  const tcp_info info = state_of(socket_);
+  if (info.tcpi_retransmits == 0 || info.tcpi_last_ack_recv <= kWhileMs) return "";
+  const std::string text = "of " + std::to_string(unsent_bytes(socket_)) + " bytes from " +
+                           both_ends(socket_) + " none arrive, though they are sent again and again: ";
+  const std::string large =
+      "something between has a smaller MTU than both ends, so that small messages pass and large ones do not "
+      "(ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
+  if (info.tcpi_last_data_recv <= kWhileMs) return text + large;
+  return text + "the way between these addresses is cut" +
+         (unsent_bytes(socket_) > static_cast<int>(info.tcpi_snd_mss) ? ", or " + large : "");
+}
+
+}  // namespace ds
