@@ -29,7 +29,7 @@ PARTS = {
         "comm/gather", "comm/loan", "comm/reduce_scatter", "comm/scatter", "comm/send", "comm/split", "comm/start",
         "comm/timing", "comm/create",
     ],
-    "a transport, found by its url": ["comm/transport/*", "comm/mpi/mpi"],
+    "a transport, found by its url": ["comm/transport/*", "comm/mpi/mpi", "comm/tcp/tcp"],
     "a noun of ds.h": ["api/*_api"],
     "a command of libds, declared in commands.h": ["cli/*_command", "cli/help", "cli/main", "cli/support"],
     "rows of a table that its header collects": ["core/graph/ops/*", "core/config/foreign", "nn/models/*"],

@@ -23,7 +23,7 @@ TEST(SshStarter, RunsAnAgentOnEachHost) {
   options.extra = "-4  -C";
   std::vector<std::string> agent = {
       "/opt/libds", "agent", "--world", "localhost:1,b:2", "--folder", "/work dir", "--master-port", "29500",
-      "--host",     "0",     "--url",   "tcp://x",        "--",       "prog",      "it's"};
+      "--host",     "0",     "--url",   "tcp://x",         "--",       "prog",      "it's"};
   EXPECT_EQ(ssh_agent_words(options, 0, "tcp://x", {"prog", "it's"}), agent);
   std::vector<std::string> words = ssh_agent_words(options, 1, "tcp://x", {"prog", "it's"});
   ASSERT_GT(words.size(), 4u);

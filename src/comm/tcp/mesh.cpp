@@ -57,12 +57,12 @@ void set_options(const Socket& socket) {
 }  // namespace
 
 // Without a key the ranks have met over the loopback, which GLOO_SOCKET_IFNAME does not change.
-Mesh::Mesh(const std::string& address, int rank, int size) : rank_(rank), size_(size) {
+PeerMesh::PeerMesh(const std::string& address, int rank, int size) : rank_(rank), size_(size) {
   std::string interface = is_loopback(address) ? "" : chosen_interface();
   listener_ = listen_at(interface.empty() ? address : address_of_interface(interface), 0);
 }
 
-std::string Mesh::entry() const {
+std::string PeerMesh::entry() const {
   Place place;
   std::string address = own_end(listener_);
   std::memcpy(place.address, address.data(), std::min(address.size(), sizeof place.address - 1));
@@ -70,7 +70,7 @@ std::string Mesh::entry() const {
   return {reinterpret_cast<const char*>(&place), sizeof place};
 }
 
-Socket Mesh::called(int peer, const std::string& entry, const Trust& trust, Deadline deadline) {
+Socket PeerMesh::called(int peer, const std::string& entry, const Trust& trust, Deadline deadline) {
   Place place = place_of(entry);
   Hello hello;
   hello.purpose = Purpose::mesh;
@@ -87,7 +87,7 @@ Socket Mesh::called(int peer, const std::string& entry, const Trust& trust, Dead
 }
 
 // The last one counts where a rank calls again: it has given up the one before.
-void Mesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline) {
+void PeerMesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline) {
   Door door(std::move(listener_), trust, rank_);
   auto missing = [&] {
     for (int r = rank_ + 1; r < size_; ++r) {
@@ -110,8 +110,8 @@ void Mesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline
   strangers_ = door.about_strangers();
 }
 
-std::vector<Socket> Mesh::connect(const std::vector<std::string>& entries, const Trust& trust,
-                                  Deadline deadline) {
+std::vector<Socket> PeerMesh::connect(const std::vector<std::string>& entries, const Trust& trust,
+                                      Deadline deadline) {
   std::vector<Socket> proved(static_cast<size_t>(size_));
   for (int r = 0; r < rank_; ++r) {
     auto peer = static_cast<size_t>(r);

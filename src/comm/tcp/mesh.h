@@ -11,10 +11,10 @@
 namespace ds {
 
 // How each rank gets a connection to each other one. Both ends of each have proved the key.
-class Mesh {
+class PeerMesh {
  public:
   // Listens at the address, or at the interface that GLOO_SOCKET_IFNAME names.
-  Mesh(const std::string& address, int rank, int size);
+  PeerMesh(const std::string& address, int rank, int size);
 
   // Where this rank listens; of one size everywhere.
   std::string entry() const;

@@ -24,6 +24,7 @@
 #include "comm/tcp/mesh.h"
 #include "comm/tcp/peer.h"
 #include "comm/tcp/rendezvous.h"
+#include "comm/tcp/wire.h"
 #include "core/base/descriptor.h"
 #include "core/base/start_error.h"
 
@@ -83,7 +84,7 @@ void go_on(ds_plugin_link& link) {
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
   Deadline deadline = Clock::now() + patience_of(join_ms);
   Rendezvous meeting(parse_meeting_point(address), rank, size, join_ms);
-  Mesh mesh(meeting.own_address(), rank, size);
+  PeerMesh mesh(meeting.own_address(), rank, size);
   std::vector<std::string> entries = meeting.gather(mesh.entry());
   std::vector<Socket> sockets = mesh.connect(entries, meeting.meeting_trust(), deadline + kMore);
   for (const std::string* strangers : {&meeting.strangers(), &mesh.strangers()}) {
