@@ -1,11 +1,23 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/base/plugin.h"
+#include "core/base/trace.h"
+#include "support/errors.h"
 #include "support/groups.h"
+#include "support/spawn.h"
+#include "support/temp_folder.h"
 
 // More ranks than a machine has cores, and than one had room for once: every shape of collective, with blocks
 // of unequal sizes, among them empty ones.
@@ -73,8 +85,77 @@ TEST_P(Many, CollectivesGiveEveryRankItsOwn) {
 INSTANTIATE_TEST_SUITE_P(All, Many,
                          testing::Values(test::GroupCase{"threads", 130},
                                          test::GroupCase{"threads", 67, false}, test::GroupCase{"shm", 96},
-                                         test::GroupCase{"post", 32}),
+                                         test::GroupCase{"post", 24}, test::GroupCase{"tcp", 66}),
                          test::group_name);
+
+// How many ranks meet, and how they end. DS_LONG: as many as the promises say.
+class Meeting : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (over_tcp() && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
+    setenv("DS_JOB_KEY", "the key of many ranks", 1);
+  }
+  void TearDown() override { unsetenv("DS_JOB_KEY"); }
+  bool over_tcp() const { return std::string(GetParam()) == "tcp"; }
+  int ranks() const {
+    const bool all = std::getenv("DS_LONG") != nullptr;
+    return over_tcp() ? (all ? 128 : 24) : (all ? 256 : 66);
+  }
+  // Runs body(rank, join) in processes; join(ms) makes that rank's communicator.
+  using Join = std::function<std::unique_ptr<Communicator>(int64_t)>;
+  std::vector<int> on_ranks(const std::function<void(int, const Join&)>& body) {
+    const std::string url =
+        over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://meeting-{}", getpid());
+    return test::spawn_processes(ranks(), [&](int rank) {
+      body(rank, [&](int64_t ms) {
+        return create_communicator(url, {.rank = rank, .size = ranks(), .join_ms = ms});
+      });
+    });
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_P(Meeting, IsInTime) {
+  const int64_t begin = now_ns(), bound = over_tcp() ? 30 : 10;  // s
+  const std::vector<int> codes = on_ranks([&](int, const Join& join) {
+    auto comm = join(bound * 1000);
+    comm->barrier("met");
+    EXPECT_LT(now_ns() - begin, bound * 1'000'000'000);
+  });
+  EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
+}
+
+TEST_P(Meeting, NamesTheRankThatIsMissing) {
+  const int missing = ranks() / 2;
+  const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
+    if (rank == missing) return;
+    const std::string message = test::message_of([&] { join(ranks() > 100 ? 8000 : 1500); });
+    if (rank < 2) test::expect_names(message, {fmt::format("rank {}", missing)});
+  });
+  EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
+}
+
+TEST_P(Meeting, NamesTheRankThatIsKilled) {
+  const auto killed = static_cast<size_t>(ranks() / 3);
+  std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
+    auto comm = join(30000);
+    comm->barrier("met");
+    if (rank == static_cast<int>(killed)) kill(getpid(), SIGKILL);
+    const int64_t begin = now_ns();
+    const std::string message = test::message_of([&] {
+      for (int i = 0; i < 2; ++i) comm->barrier("after");
+    });
+    EXPECT_LT(now_ns() - begin, 5'000'000'000);
+    test::expect_names(message, {fmt::format("rank {}", killed)});
+  });
+  EXPECT_EQ(codes[killed], 128 + SIGKILL);
+  codes[killed] = 0;
+  EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Meeting, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace ds

@@ -115,6 +115,7 @@ UNREAD = [
     (r"deepspeed/losses.json", r"\w+ \.config\.(bf16|zero_optimization)\b", "each kind of checkpoint has its own"),
     (r"deepspeed/losses.json", r"value \.(config\.optimizer|muon)\.params\.lr$", "the schedule sets the rate"),
     (r"deepspeed/losses.json", r"value .*\.warmup_num_steps$", "the warm-up is over when the recording begins"),
+    (r"deepspeed/losses.json", r"value \.muon\.params\.eps$", "moves no loss by its tolerance: gradients are far above it"),
     (r".*/optimizers.json", r"field \.cases\[\d+\]$", "a case that libds refuses is not read further", lambda r, path: r["params"].get("amsgrad")),
     (r".*/partition.json", r".* \.topology\b", "libds has no axes of ranks"),
     (r".*/flops_profile.json", r".* \.modules\[\d+\]\.kwargs\b", "no module of libds", lambda r, path: r["module"] in OTHER_MODULES),
@@ -129,6 +130,7 @@ UNREAD = [
     (r"chat_templates/tokens.json", r"(name|value) \.chats\[4\]\[\d+\]\.(content|tool_calls\[0\]\.type|name)$", "templates look at what they want"),
     (r"chat_templates/(renders|tokens).json", r"field \.(chats|tools|special|cases\[\d+\]\.special)\b|name .*\.special\.\w+$",
      "templates look at what they want"),
+    (r"chat_templates/renders.json", r"(name|value) \.(chats\[4\]\[\d+\]\.name|special\.unk_token)$", "templates look at what they want"),
     (rf"tokenizers/({'|'.join(sorted(FRAMELESS))})/expected.json", r"value .*\.special$", "it puts no tokens around a text"),
     (r"hf_defaults.json", r"value .*\.keys\.(vocab_size|num_hidden_layers|num_attention_heads|hidden_size|intermediate_size|n_layer|n_head|n_embd|"
      r"ffn_dim)$", "sizes that libds wants to be given (kNeeded of hf_keys_test.cpp)"),
