@@ -68,6 +68,7 @@ CONDITIONS = {
     "no_root": lambda build: os.geteuid() != 0,
     "no_debootstrap": lambda build: not shutil.which("debootstrap"),
     "no_direct": lambda build: not takes_direct(build),
+    "no_ipv6": lambda build: not os.path.exists("/proc/net/if_inet6"),
     "no_tcp": lambda build: not os.path.exists("/usr/include/sodium.h"),
     "no_mpi": lambda build: not shutil.which("mpirun") or not shutil.which("mpicxx"),
     "no_nvcc": lambda build: not toolkits(),

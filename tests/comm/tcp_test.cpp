@@ -94,6 +94,29 @@ TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
   expect_names(alone("tcp://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
 }
 
+// With a key and without one, where both ends ask whose socket the other is.
+TEST_F(TCP, RanksMeetOverIpv6) {
+  const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 place{};
+  place.sin6_family = AF_INET6;
+  place.sin6_addr = in6addr_loopback;
+  socklen_t size = sizeof place;
+  const bool has = probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&place), size) == 0 &&
+                   getsockname(probe, reinterpret_cast<sockaddr*>(&place), &size) == 0;
+  if (probe >= 0) close(probe);
+  if (!has) GTEST_SKIP() << "this machine has no IPv6";
+  const std::string at = fmt::format("tcp://[::1]:{}", ntohs(place.sin6_port));
+  for (bool keyed : {true, false}) {
+    if (!keyed) unsetenv("DS_JOB_KEY");
+    const std::vector<int> codes = test::spawn_processes(3, [&](int rank) {
+      auto comm = create_communicator(at, {.rank = rank, .size = 3, .timeout_ms = 10000});
+      comm->barrier("met");
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 0, 0})) << keyed;
+  }
+  expect_names(alone(at, 1, 2), {"rank 0 was not at [::1]:"});
+}
+
 TEST_F(TCP, ARankZeroThatIsElsewhereIsTold) {
   const std::string reason = "rank 0 is on this host, and '192.0.2.1' is none of its addresses";
   expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});

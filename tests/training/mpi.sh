@@ -14,7 +14,7 @@ for count in "$@"; do
     mpirun --oversubscribe --bind-to none --mca btl self,vader,tcp -n "$count" "$build/bin/test_training" \
     --gtest_color=no --gtest_filter='All/SameBitsOver.*/mpi' > "$scratch/$count.log" 2>&1 ||
     { cat "$scratch/$count.log"; echo "mpi: $count ranks" >&2; exit 1; }
-  [ "$(grep -c "PASSED.* 3 tests" "$scratch/$count.log")" = "$count" ] ||
-    { cat "$scratch/$count.log"; echo "mpi: three tests were to run on each of $count ranks" >&2; exit 1; }
+  [ "$(grep -c "PASSED.* 4 tests" "$scratch/$count.log")" = "$count" ] ||
+    { cat "$scratch/$count.log"; echo "mpi: four tests were to run on each of $count ranks" >&2; exit 1; }
 done
 echo "mpi: $* ranks"

@@ -221,7 +221,7 @@ bool Peer::delivered() const { return ended_ || (!sending_ && unsent_bytes(socke
 // does counts. Where one packet of many was lost, the others still do.
 uint64_t Peer::moved() {
   const tcp_info info = state_of(socket_);
-  if (send_.size != 0) acked_ = info.tcpi_bytes_acked + info.tcpi_delivered;
+  if (sent_ != 0) acked_ = info.tcpi_bytes_acked + info.tcpi_delivered;
   return part_bytes_ + acked_ + (receive_.size != 0 ? info.tcpi_rcv_ooopack : 0);
 }
 
