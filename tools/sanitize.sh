@@ -22,7 +22,7 @@ api"
 tsan="
 core -Json.*Texts*:Json.*Documents*:Config.*:DsConfigs.*:ProgramText.*
 io
-comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
+comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*:TCP.*:*/tcp*
 exec
 training SameBits.SgdStageTierChaos:SameBits.SeparateDevice:Skipped.ANanWrittenAsGradient*
 mutate --quick"

@@ -8,6 +8,7 @@
 
 #include "comm/device_group.h"
 #include "comm/link_group.h"
+#include "core/base/error.h"
 #include "core/device/device.h"
 
 namespace ds {
@@ -104,6 +105,12 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
                                   DeviceLink* link, int64_t staging) {
   if (device.shared()) return std::make_unique<HostGroup>(comm);
+  // A device's own sums take as many parts (ds_plugin.h).
+  constexpr int kMostParts = 64;
+  if (comm.size() > kMostParts && (link || !queue.runs_host_code())) {
+    raise(DS_ERROR_UNSUPPORTED, "devices sum over groups of at most {} ranks, got {}", kMostParts,
+          comm.size());
+  }
   if (link) return make_link_group(comm, queue, *link);
   if (!queue.runs_host_code()) return make_device_group(comm, queue);
   return std::make_unique<StagedGroup>(comm, device, staging);

@@ -113,7 +113,7 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address, c
     log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));
 }
 
-// Of a forked child neither the connections nor the threads behind them are its own.
+// Of a forked child the connections are not its own.
 Link::~Link() {
   if (getpid() == process) transport.close(link);
 }
@@ -240,7 +240,7 @@ bool LinkedExchange::poll() {
 
 void LinkedExchange::wait() {
   int64_t looked_ns = 0;
-  for (int turn = 0;; ++turn) {
+  for (int64_t turn = 0;; ++turn) {
     if (poll()) break;
     if (turn < spins_) {
       _mm_pause();
@@ -333,7 +333,9 @@ void LinkedExchange::tick() {
 
 void LinkedExchange::beat(int64_t now) {
   // Signs of hundreds of ranks to each other leave time for their work.
-  const int64_t between = kBeatNs * std::max(1, link_->size / kBeatenAtOnce);
+  const int64_t seldom = kBeatNs * std::max(1, link_->size / kBeatenAtOnce);
+  const int64_t between =
+      std::max(kBeatNs, std::min(seldom, std::min<int64_t>(timeout_ms_, 60000) * 1'000'000 / 4));
   if (now - link_->beaten_ns < between) return;
   link_->beaten_ns = now;
   link_->transport.beat(link_->link, packed(link_->shown));

@@ -34,7 +34,7 @@ import time
 RANKS = 3
 JOB_LIMIT_S = 90  # ranks wait a minute for each other
 HELLO = struct.Struct("<8sIiii88s32s")  # src/comm/tcp/proof.h
-MEETING, PARTS, NOTES = 1, 2, 3
+MEETING, MESH = 1, 2
 NOBODY = 65534
 CONFIG = """{"train_micro_batch_size_per_gpu": 2,
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
@@ -79,7 +79,7 @@ def exactly(connection, size):
 
 
 def sockets(pids, state):
-    """The lines of /proc/net/tcp, split, of the sockets of these processes in one state."""
+    """The lines of /proc/net/tcp and tcp6, split, of the sockets of these processes in one state."""
     inodes = set()
     for pid in pids:
         try:
@@ -89,7 +89,8 @@ def sockets(pids, state):
                     inodes.add(target[8:-1])
         except OSError:
             continue  # it has ended, or has closed that descriptor
-    lines = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    tables = [table for table in (pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")) if table.exists()]
+    lines = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
     return [line for line in lines if line[3] == state and line[9] in inodes]
 
 
@@ -98,7 +99,8 @@ def listeners(pids):
     found = set()
     for line in sockets(pids, "0A"):
         address, port = line[1].split(":")
-        found.add((socket.inet_ntoa(struct.pack("<I", int(address, 16))), int(port, 16)))
+        words = struct.pack(f"<{len(address) // 8}I", *(int(address[i:i + 8], 16) for i in range(0, len(address), 8)))
+        found.add((socket.inet_ntop(socket.AF_INET if len(words) == 4 else socket.AF_INET6, words), int(port, 16)))
     return found
 
 
@@ -108,7 +110,7 @@ def connected(pid, places):
 
 
 def reachable(place):
-    return ("127.0.0.1" if place[0] == "0.0.0.0" else place[0], place[1])
+    return ("127.0.0.1" if place[0] in ("0.0.0.0", "::") else place[0].removeprefix("::ffff:"), place[1])
 
 
 # --------------------------------------------------------------------------------------------------------- strangers
@@ -188,7 +190,7 @@ class Strangers:
     def wrong_place(self, place):
         """Ranks, sizes, jobs and purposes that cannot be, under a guessed key."""
         r = self.random
-        greeting = hello(r.choice([0, MEETING, PARTS, NOTES, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
+        greeting = hello(r.choice([0, MEETING, MESH, 3, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
                      r.choice([-1, 0, 0, 1, 2]), r.choice([-1, 0, 2, 3, 1 << 30]),
                      r.choice([b"", b"night-7", b"\xff" * 88]), r.choice([b"dstcp00\0", b"dstcp01\0"]))
         with self.connect(place) as c:
@@ -210,7 +212,7 @@ class Strangers:
 
     def seat_and_leave(self, place):
         with self.connect(place) as c:
-            c.sendall(hello(self.random.choice([MEETING, PARTS, NOTES]), self.random.choice([1, 2])))
+            c.sendall(hello(self.random.choice([MEETING, MESH]), self.random.choice([1, 2])))
             if self.random.random() < 0.5:
                 exactly(c, 32)
 
@@ -236,15 +238,16 @@ class Strangers:
             c.connect_ex(place)
             self.open.append(c)
 
-    def tcp_preamble(self, place):
-        """What TCP's own ports would take for a message: a length, an operation, a slot, and so on."""
+    def frames(self, place):
+        """What ranks say to each other once they have proved the key: kind, size and value, and so many bytes."""
         with self.connect(place) as c:
-            c.sendall(struct.pack("<6Q", 4144, self.random.randrange(5), self.random.randrange(4), 0, 4096, 0))
-            c.sendall(bytes(4096))
+            size = self.random.choice([0, 8, 4096, 2**32 - 1])
+            c.sendall(struct.pack("<IIQ", self.random.randrange(7), size, self.random.randrange(2**64)))
+            c.sendall(bytes(min(size, 4096)))
             self.answer(c)
 
     KINDS = [noise, cut_recording, changed_recording, replay, wrong_place, reflection, seat_and_leave, reset, half_open,
-             slow, flood, tcp_preamble]
+             slow, flood, frames]
 
 
 # -------------------------------------------------------------------------------------------------------------- jobs

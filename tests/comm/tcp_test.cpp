@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -92,6 +93,28 @@ TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
                {"host 'no..such.host' has no address", fmt::format("for {} ms", kJoin)});
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(kJoin));
   expect_names(alone("tcp://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
+}
+
+// A sign to a rank that has left comes back as an error; what that rank had said is there nevertheless.
+TEST_F(TCP, AReasonIsHeardAfterSignsThatCannotGo) {
+  const std::vector<int> codes = on_ranks(2, 20000, [](Communicator& comm) {
+    comm.barrier("met");
+    if (comm.rank() == 1) return comm.abort("the disk is full");
+    for (int i = 0; i < 4; ++i, pause_ms(150)) comm.tick();
+    expect_names(message_of([&] { comm.barrier("next"); }), {"rank 1", "the disk is full"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+// It gets more signs than it may leave unanswered. DS_LONG: as many as are sent at all.
+TEST_F(TCP, ARankThatOnlyShowsItsWorkIsWaitedFor) {
+  const int turns = std::getenv("DS_LONG") != nullptr ? 500 : 75;
+  const std::vector<int> codes = on_ranks(2, 1000, [&](Communicator& comm) {
+    comm.barrier("met");
+    for (int i = 0; comm.rank() == 1 && i < turns; ++i, pause_ms(20)) comm.tick();
+    comm.barrier("next");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 // With a key and without one, where both ends ask whose socket the other is.
@@ -427,7 +450,7 @@ TEST_F(TCP, AnAbortEndsAPartOnItsWay) {
   }
 }
 
-// The threads behind a link stay with the parent.
+// A link stays with the parent.
 TEST_F(TCP, AForkedChildTakesNoPart) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url(), {.rank = rank, .size = 2});

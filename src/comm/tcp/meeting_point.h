@@ -26,8 +26,8 @@ MeetingPoint parse_meeting_point(const std::string& address);
 std::string text_of(const MeetingPoint& point);
 
 // The address of this host at which rank 0 listens: the point's own; the loopback where the ranks have no
-// key, which throws std::runtime_error for a point of another host; all of this host's addresses ("0.0.0.0")
-// only where its name does not say by which of them other hosts reach it.
+// key, which throws std::runtime_error for a point of another host; all of this host's addresses
+// (everywhere()) only where its name does not say by which of them other hosts reach it.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
 // "; rank 0 is on this host, and ..." where the point's name is that of another one, to end an error of rank

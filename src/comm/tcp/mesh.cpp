@@ -23,7 +23,7 @@ constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kRetry{20};
 
 struct Place {
-  char address[INET6_ADDRSTRLEN] = {};
+  char address[48] = {};
   int32_t port = 0;
 };
 
@@ -88,7 +88,7 @@ Socket PeerMesh::called(int peer, const std::string& entry, const Trust& trust, 
 
 // The last one counts where a rank calls again: it has given up the one before.
 void PeerMesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline) {
-  Door door(std::move(listener_), trust, rank_);
+  Door door(std::move(listener_), trust, rank_, size_);
   auto missing = [&] {
     for (int r = rank_ + 1; r < size_; ++r) {
       if (!proved[static_cast<size_t>(r)].open()) return r;

@@ -120,7 +120,7 @@ bool Peer::choose() {
 
 void Peer::send() {
   blocked_ = false;
-  while (!ended_ && (sending_ || choose())) {
+  while (!ended_ && !mute_ && (sending_ || choose())) {
     sending_ = true;
     const size_t head = std::min(out_sent_, sizeof out_), data = out_sent_ - head;
     iovec bytes[2] = {{reinterpret_cast<std::byte*>(&out_) + head, sizeof out_ - head},
@@ -128,8 +128,8 @@ void Peer::send() {
     msghdr message{};
     message.msg_iov = bytes;
     message.msg_iovlen = out_.size != 0 ? 2 : 1;
-    const size_t sent = moved_by(sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT));
-    blocked_ = sent == 0 && !ended_;
+    const size_t sent = moved_by(sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT), mute_);
+    blocked_ = sent == 0 && !mute_;
     if (sent == 0) return;
     out_sent_ += sent;
     if (out_sent_ < sizeof out_ + out_.size) continue;
@@ -168,7 +168,7 @@ bool Peer::take() {
   size_t got = 0;
   if (in_had_ < sizeof in_) {
     std::byte* to = reinterpret_cast<std::byte*>(&in_) + in_had_;
-    got = moved_by(recv(socket_.fd(), to, sizeof in_ - in_had_, MSG_DONTWAIT));
+    got = moved_by(recv(socket_.fd(), to, sizeof in_ - in_had_, MSG_DONTWAIT), ended_);
     in_had_ += got;
     if (in_had_ < sizeof in_) return got != 0;
     if (!is_possible(in_.size)) ended_ = true;
@@ -178,12 +178,13 @@ bool Peer::take() {
     if (!given_up_ && left > receive_.size) ended_ = true;
     if (ended_) return false;
     void* to = given_up_ ? nowhere : receive_.data;
-    got = moved_by(recv(socket_.fd(), to, given_up_ ? std::min(left, sizeof nowhere) : left, MSG_DONTWAIT));
+    got = moved_by(recv(socket_.fd(), to, given_up_ ? std::min(left, sizeof nowhere) : left, MSG_DONTWAIT),
+                   ended_);
     if (!given_up_) advance(receive_, got);
     part_bytes_ += got;
     in_had_ += got;
   } else {
-    got = moved_by(recv(socket_.fd(), nowhere, in_.size - heard_.size(), MSG_DONTWAIT));
+    got = moved_by(recv(socket_.fd(), nowhere, in_.size - heard_.size(), MSG_DONTWAIT), ended_);
     heard_.append(nowhere, got);
     in_had_ += got;
   }
@@ -209,19 +210,24 @@ void Peer::took() {
   }
 }
 
-size_t Peer::moved_by(int64_t result) {
+// What the other end sent before it left can still be taken when nothing can be sent to it any more.
+size_t Peer::moved_by(int64_t result, bool& over) {
   if (result > 0) return static_cast<size_t>(result);
-  ended_ = ended_ || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  over = over || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
   return 0;
 }
 
-bool Peer::delivered() const { return ended_ || (!sending_ && unsent_bytes(socket_) == 0); }
+int Peer::undelivered() const {
+  if (ended_ || mute_) return 0;
+  return unsent_bytes(socket_) + (sending_ ? 1 : 0);
+}
 
 // Signs of life are acknowledged by the host of a rank that stands still, so only what moves while a part
 // does counts. Where one packet of many was lost, the others still do.
 uint64_t Peer::moved() {
   const tcp_info info = state_of(socket_);
-  if (sent_ != 0) acked_ = info.tcpi_bytes_acked + info.tcpi_delivered;
+  if (sent_ != 0 || (sending_ && out_.kind == Kind::part))
+    acked_ = info.tcpi_bytes_acked + info.tcpi_delivered;
   return part_bytes_ + acked_ + (receive_.size != 0 ? info.tcpi_rcv_ooopack : 0);
 }
 

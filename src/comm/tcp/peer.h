@@ -49,8 +49,8 @@ class Peer {
   bool blocked() const { return blocked_; }
   // Whether the connection has ended, and everything that came over it has been taken.
   bool ended() const { return ended_; }
-  // Whether the peer's host has all that was sent.
-  bool delivered() const;
+  // Bytes that the peer's host has not taken; one more for a frame that is on its way.
+  int undelivered() const;
 
   // Changes with the bytes of parts that this rank's host has taken from the other, and that one's from this.
   uint64_t moved();
@@ -79,8 +79,8 @@ class Peer {
   bool is_possible(uint32_t size) const;
   // Acts on a whole frame.
   void took();
-  // The bytes that a call without waiting has moved; 0: it has to wait, or the connection has ended.
-  size_t moved_by(int64_t result);
+  // The bytes that a call without waiting has moved; 0: it has to wait, or its direction is `over`.
+  size_t moved_by(int64_t result, bool& over);
 
   Socket socket_;
   ds_plugin_part send_{}, receive_{};  // what is left of both parts
@@ -88,10 +88,11 @@ class Peer {
   Header out_, in_;                    // of the frames that are on their way
   const void* out_data_ = nullptr;     // what follows the header
   size_t out_sent_ = 0, in_had_ = 0;   // bytes of header and data
-  bool sending_ = false, blocked_ = false, ended_ = false, given_up_ = false;
-  bool to_say_ready_ = false;      // for the part that is awaited
-  uint32_t ready_ = 0;             // the peer is, for so many parts of this rank
-  std::deque<std::string> early_;  // small parts that are not asked for yet
+  bool sending_ = false, blocked_ = false, given_up_ = false;
+  bool ended_ = false, mute_ = false;  // nothing more comes; nothing more can be sent
+  bool to_say_ready_ = false;          // for the part that is awaited
+  uint32_t ready_ = 0;                 // the peer is, for so many parts of this rank
+  std::deque<std::string> early_;      // small parts that are not asked for yet
   std::optional<uint64_t> next_sign_;
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
   uint32_t unanswered_ = 0;  // signs since the peer's last one

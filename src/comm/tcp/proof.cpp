@@ -17,8 +17,7 @@
 namespace ds {
 namespace {
 
-constexpr size_t kMostGuests = 128;  // who have not proved the key yet
-constexpr int kMostAtOnce = 64;      // accepted before those who are there are heard again
+constexpr int kMostAtOnce = 64;  // accepted before those who are there are heard again
 constexpr std::chrono::milliseconds kGuestPatience{3000}, kCallPatience{5000};
 
 static_assert(sizeof(Hello) == sizeof kMagic + 4 * sizeof(int32_t) + kMostJob + 1 + sizeof(Bytes32));
@@ -106,7 +105,7 @@ void Door::admit() {
   for (int i = 0; i < kMostAtOnce; ++i) {
     Socket socket(above_standard(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     bool too_many = !socket.open() && (errno == EMFILE || errno == ENFILE);
-    if (too_many || guests_.size() >= kMostGuests) make_room();
+    if (too_many || (socket.open() && guests_.size() >= most_guests_)) make_room();
     if (!socket.open()) return;
     guests_.push_back({std::move(socket), Clock::now() + kGuestPatience, "", std::nullopt, {}});
   }

@@ -61,8 +61,11 @@ class Door {
     Hello hello;
     Channel channel;
   };
-  Door(Socket listener, const Trust& trust, int own_rank)
-      : listener_(std::move(listener)), trust_(trust), own_rank_(own_rank) {}
+  Door(Socket listener, const Trust& trust, int own_rank, int ranks)
+      : listener_(std::move(listener)),
+        trust_(trust),
+        own_rank_(own_rank),
+        most_guests_(std::max(kLeastGuests, 2 * static_cast<size_t>(ranks))) {}
 
   // Serves whoever is there and waits at most that long for someone; those who have proved the key.
   std::vector<Arrival> serve(int milliseconds);
@@ -79,6 +82,8 @@ class Door {
   };
   enum class Answer { waits, stranger, proved };
 
+  static constexpr size_t kLeastGuests = 128;
+
   void admit();
   void make_room();
   Answer listen_to(Guest& guest);
@@ -90,6 +95,7 @@ class Door {
   Socket listener_;
   const Trust trust_;
   const int own_rank_;
+  const size_t most_guests_;  // who have not proved the key yet
   std::vector<Guest> guests_;
   std::vector<Arrival> arrivals_;
   const char* reason_ = "";  // of the last guest who was turned away

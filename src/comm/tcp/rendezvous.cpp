@@ -16,7 +16,7 @@ namespace ds {
 namespace {
 
 constexpr size_t kMostAddress = 64;
-constexpr size_t kMostEntries = size_t{1} << 20;
+constexpr size_t kMostEntries = size_t{4} << 20;
 constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kRetry{20}, kNameRetry{200};
 constexpr std::chrono::milliseconds kLonger{2000};  // the others wait longer than rank 0, which says why
@@ -80,7 +80,7 @@ void Rendezvous::receive_all() {
     trust_.key = key_of_text(*fresh);
   }
   Publication publication(point_, address, port_of(listener), fresh);
-  Door door(std::move(listener), trust_, rank_);
+  Door door(std::move(listener), trust_, rank_, size_);
   auto seated = [&] { return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); }); };
   while (seated() + 1 < size_) {
     strangers_ = door.about_strangers();

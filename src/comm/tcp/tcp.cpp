@@ -1,8 +1,10 @@
 // The transport plugin libds_tcp.so: ranks connect over TCP, whoever started them. Everything that is thrown
 // ends here.
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -47,7 +49,8 @@ const char* const kName = "tcp";
 namespace {
 
 constexpr std::chrono::milliseconds kLastWords(500), kNap(1);
-constexpr std::chrono::milliseconds kMore(5000);  // to connect, after the last rank has come in time
+constexpr std::chrono::milliseconds kLastParts(30000);  // at most, while they move
+constexpr std::chrono::milliseconds kMore(5000);        // to connect, after the last rank has come in time
 
 thread_local std::string open_error;
 
@@ -97,6 +100,7 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
     if (!sockets[r].open()) continue;
     link->peers[r] = std::make_unique<Peer>(std::move(sockets[r]));
     watch(*link, r);
+    if (link->watched[r] == 0) throw std::runtime_error(std::string("epoll_ctl: ") + std::strerror(errno));
   }
 }
 
@@ -149,11 +153,11 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
 
 int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs) {
   std::lock_guard lock(link->mutex);
+  go_on(*link);
   if (link->ended) {
     link->error = "the group has ended";
     return 1;
   }
-  go_on(*link);
   bool done = true;
   for (size_t r = 0; r < link->peers.size(); ++r) {
     const Peer* peer = link->peers[r].get();
@@ -165,8 +169,10 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   return 0;
 }
 
+// A rank that works and shows it has no other time to take the signs of the others.
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
+  go_on(*link);
   for (size_t r = 0; r < link->peers.size(); ++r) {
     if (!link->peers[r]) continue;
     link->peers[r]->beat(sign);
@@ -228,16 +234,20 @@ const char* message(ds_plugin_link* link) {
 // lost. So this rank takes what comes until all that it has sent is there.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
-  const Deadline deadline = Clock::now() + kLastWords;
-  auto all_delivered = [&] {
-    for (auto& peer : link->peers) {
-      if (peer && !peer->delivered()) return false;
-    }
-    return true;
-  };
   end_parts(link);
-  for (go_on(*link); !all_delivered() && Clock::now() < deadline; go_on(*link))
-    std::this_thread::sleep_for(kNap);
+  const Deadline last = Clock::now() + (link->ended ? kLastWords : kLastParts);
+  int64_t before = INT64_MAX;
+  for (Deadline deadline = last; Clock::now() < std::min(deadline, last); std::this_thread::sleep_for(kNap)) {
+    go_on(*link);
+    int64_t left = 0;
+    for (auto& peer : link->peers) left += peer ? peer->undelivered() : 0;
+    if (left == 0) break;
+    if (left < before) deadline = Clock::now() + kLastWords;
+    before = left;
+  }
+  for (auto& peer : link->peers) {  // a forked child may hold the same connection
+    if (peer) shutdown(peer->descriptor(), SHUT_WR);
+  }
   delete link;
 }
 
