@@ -54,7 +54,7 @@ namespace ds {
 namespace {
 
 constexpr size_t kMost = size_t{256} << 20;  // bytes of one part
-// Of one rank's part of a sum, and of those of all ranks.
+// The stage has so many bytes for one rank's part of a sum, and for all ranks.
 constexpr size_t kMostStagePart = size_t{1} << 20, kMostStage = size_t{64} << 20;
 constexpr int64_t kBeatNs = 100'000'000;  // between signs of life to so many ranks
 constexpr int kBeatenAtOnce = 16;
@@ -113,7 +113,7 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address, c
     log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));
 }
 
-// Of a forked child the connections are not its own.
+// A forked child does not own the connections.
 Link::~Link() {
   if (getpid() == process) transport.close(link);
 }

@@ -58,7 +58,7 @@ class SharedExchange final : public Exchange {
   void set_cores(int cores);
   void leave();
   void offer(const Part* sends);
-  // What a peer offers this rank in the last round.
+  // Returns the peer's offer to this rank in the last round.
   const Offer& offered(int peer) const { return segment_.table(size(), peer)[rank()].offers[phase_ & 1]; }
   void publish();
   void take(int peer, const Part& receive);

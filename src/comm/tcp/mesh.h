@@ -18,8 +18,8 @@ class PeerMesh {
 
   // Where this rank listens; of one size everywhere.
   std::string entry() const;
-  // Connects to all others, of whom these are the entries: calls the ranks below and awaits those above. The
-  // connections by rank; this one's own is none. Throws std::runtime_error naming a rank.
+  // Connects to all other ranks by these entries: it calls the ranks below and waits for the calls of those
+  // above. Returns the connections by rank, with none for this rank. Throws std::runtime_error naming a rank.
   std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline);
 
   // "" or a clause about strangers who came to this rank's port.

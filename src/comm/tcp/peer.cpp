@@ -22,7 +22,7 @@ constexpr size_t kMostEarly = 8;
 // Signs for a peer that gives none: it may compute for hours, and its kernel keeps what it does not take.
 constexpr uint32_t kMostUnanswered = 64;
 
-// The kernel's record of a connection; all zero where there is none.
+// Returns the kernel's record of a connection, or zeros where it has none.
 tcp_info state_of(const Socket& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -30,7 +30,7 @@ tcp_info state_of(const Socket& socket) {
   return info;
 }
 
-// What the other host has not acknowledged.
+// Counts the bytes that the other host has not acknowledged.
 int unsent_bytes(const Socket& socket) {
   int bytes = 0;
   return ioctl(socket.fd(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
@@ -140,7 +140,7 @@ void Peer::send() {
   }
 }
 
-// What follows the parts that are awaited is taken by another call: mostly there is nothing.
+// Stops when the awaited parts are there: mostly nothing follows them, and the next call takes it.
 void Peer::receive() {
   const bool awaited = receive_.size != 0;
   while (!ended_ && take() && !(awaited && receive_.size == 0)) {
@@ -210,7 +210,8 @@ void Peer::took() {
   }
 }
 
-// What the other end sent before it left can still be taken when nothing can be sent to it any more.
+// An error of sending does not end the connection: bytes that the other end sent before it left may still
+// come.
 size_t Peer::moved_by(int64_t result, bool& over) {
   if (result > 0) return static_cast<size_t>(result);
   over = over || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
