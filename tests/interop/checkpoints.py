@@ -21,7 +21,6 @@ import glob
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -29,6 +28,7 @@ import tempfile
 import zipfile
 import zlib
 
+import ranks
 from distance import largest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -329,22 +329,8 @@ def record(folder, kinds):
 
 def launch(words):
     """Runs this file with `words` on every rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = []
-    for rank in range(RANKS):
-        environment = os.environ | {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS),
-            "TORCH_COMPILE_DISABLE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1",
-            "DS_ACCELERATOR": "cpu",
-            "DS_COMM_URL": f"shm://interop-{os.getpid()}-{port}"}
-        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), *words], stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.PIPE, text=True, env=environment))
-    for rank in ranks:
-        errors = rank.communicate()[1]
-        if rank.returncode != 0:
-            sys.exit(f"{' '.join(words)}: a rank ended with {rank.returncode}\n{errors[-3000:]}")
+    ranks.launch(" ".join(words), lambda rank: [os.path.abspath(__file__), *words], RANKS, rival="theirs" in words,
+                 TORCH_COMPILE_DISABLE="1", DS_ACCELERATOR="cpu")
 
 
 def train(side, scratch, **job):

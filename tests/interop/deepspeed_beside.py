@@ -8,11 +8,10 @@ make full steps under Adam). Losses of every step, the mean over ranks: 1e-5 rel
 """
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 
+import ranks
 from distance import largest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -90,23 +89,10 @@ def ours(folder, case, stage, rank, out, _):
 
 def train(side, folder, case, stage, out, adam):
     """Losses [rank][step]; leaves the trained model in `out`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     os.makedirs(out)
-    ranks = []
-    for rank in range(RANKS):
-        environment = os.environ | {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1",
-            "DS_COMM_URL": f"shm://interop-{os.getpid()}-{port}"}
-        ranks.append(subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--rank", side, folder, case, str(stage), str(rank), out, adam],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment))
-    for rank in ranks:
-        errors = rank.communicate()[1]
-        if rank.returncode != 0:
-            sys.exit(f"{side} {case} stage {stage}: a rank ended with {rank.returncode}\n{errors[-2000:]}")
+    ranks.launch(f"{side} {case} stage {stage}",
+                 lambda rank: [os.path.abspath(__file__), "--rank", side, folder, case, str(stage), str(rank), out, adam],
+                 RANKS, rival=side == "theirs")
     losses = []
     for rank in range(RANKS):
         with open(os.path.join(out, f"losses-{rank}.json"), encoding="utf-8") as file:
