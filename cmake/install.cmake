@@ -1,5 +1,5 @@
-# cmake --install: header, library, command, CMake package (find_package(ds) gives ds::ds), pkg-config file, documentation
-# and examples.
+# cmake --install: header, library, command, Python package, CMake package (find_package(ds) gives ds::ds), pkg-config file,
+# documentation and examples. `ninja installed` builds what it takes; separate_debug.cmake, which is included last, strips.
 include(CMakePackageConfigHelpers)
 
 if(TARGET ds)
@@ -36,3 +36,9 @@ if(TARGET libds)
   set_target_properties(libds PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_of_bin}")
   install(TARGETS libds RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+add_custom_target(installed)
+foreach(part ds libds ds_mpi ds_tcp ds_cuda)
+  if(TARGET ${part})
+    add_dependencies(installed ${part})
+  endif()
+endforeach()

@@ -1,5 +1,6 @@
 # Debian packages: `cpack -B OUT` in the build folder, or `sh tools/deb.sh OUT`. libds has library, headers, command,
-# documentation and examples; the transports, which need further libraries, are packages of their own, libds-mpi and libds-tcp.
+# documentation and examples; the plugins are packages of their own, libds-mpi and libds-tcp, which need further libraries, and
+# libds-cuda. Debug information is in packages NAME-dbgsym.
 if(NOT TARGET ds OR NOT TARGET libds OR SKBUILD)
   return()
 endif()
@@ -8,7 +9,7 @@ set(CPACK_PACKAGE_NAME libds)
 set(CPACK_PACKAGE_VENDOR libds)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "training of large models: ZeRO, offload, collectives, checkpoints")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_DEBUGINFO_PACKAGE ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_COMPONENTS_ALL Unspecified)
@@ -21,13 +22,16 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY
 set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME libds)
 set(CPACK_COMPONENT_UNSPECIFIED_DESCRIPTION "libds trains large models behind one C header. This package has the library, its header files,
 the command libds, the documentation and examples.")
-foreach(name IN ITEMS mpi tcp)
+set(about_mpi "libds over MPI: ranks on many hosts")
+set(about_tcp "libds over TCP: ranks on many hosts")
+set(about_cuda "libds on NVIDIA GPUs. Needs a driver of CUDA 13, and for products of matrices libcublasLt.so.13 where it can be loaded.")
+foreach(name IN ITEMS mpi tcp cuda)
   if(TARGET ds_${name})
     string(TOUPPER ds_${name} component)
     list(APPEND CPACK_COMPONENTS_ALL ds_${name})
     set(CPACK_DEBIAN_${component}_PACKAGE_NAME libds-${name})
     set(CPACK_DEBIAN_${component}_PACKAGE_DEPENDS "libds (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
-    set(CPACK_DEBIAN_${component}_DESCRIPTION "libds over ${name}: ranks on many hosts")
+    set(CPACK_DEBIAN_${component}_DESCRIPTION ${about_${name}})
   endif()
 endforeach()
 include(CPack)

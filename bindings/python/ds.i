@@ -10,8 +10,10 @@
 %rename("%(regex:/^(ds_|DS_)(.*)/\\2/)s") "";
 
 %init %{
-  if (PyType_Ready(&ElementsType) < 0) return NULL;
-  PyModule_AddObject(m, "Elements", Py_NewRef((PyObject *)&ElementsType));
+  if (find_functions() < 0) return NULL;
+  elements_type = PyType_FromSpec(&elements_spec);
+  if (!elements_type) return NULL;
+  PyModule_AddObject(m, "Elements", Py_NewRef(elements_type));
 %}
 %pythoncode %{
 Elements = _lowlevel.Elements
@@ -139,12 +141,12 @@ struct type {};
 %typemap(in) (const ds_tensor *const *inputs, size_t inputs_count) (PyObject *items = NULL) {
   items = items_of($input, "tensors");
   if (!items) SWIG_fail;
-  $2 = (size_t)PyTuple_GET_SIZE(items);
+  $2 = (size_t)PyTuple_Size(items);
   const ds_tensor **array = malloc($2 * sizeof *array + 1);
   int good = array != NULL;
   for (size_t i = 0; good && i < $2; ++i) {
     void *tensor = NULL;
-    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GET_ITEM(items, (Py_ssize_t)i), &tensor, $descriptor(ds_tensor *), 0));
+    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GetItem(items, (Py_ssize_t)i), &tensor, $descriptor(ds_tensor *), 0));
     array[i] = tensor;
   }
   $1 = (ds_tensor **)array;
@@ -200,7 +202,7 @@ ds_tensor *tensor_from(PyObject *object, int writable, int dtype) {
 }
 PyObject *tensor_to_dlpack(ds_tensor *tensor, int versioned) { return capsule_of_tensor(tensor, versioned); }
 PyObject *bind_elements(PyObject *elements, ds_tensor *tensor) {
-  if (!PyObject_TypeCheck(elements, &ElementsType)) {
+  if (!PyObject_TypeCheck(elements, (PyTypeObject *)elements_type)) {
     PyErr_SetString(PyExc_TypeError, "an object of libds.lowlevel.Elements is needed");
     return NULL;
   }
@@ -401,12 +403,12 @@ only. These options must live until the engine has started.";
 %typemap(in) (const ds_plan *const *plans, size_t count) (PyObject *items = NULL) {
   items = items_of($input, "plans");
   if (!items) SWIG_fail;
-  $2 = (size_t)PyTuple_GET_SIZE(items);
+  $2 = (size_t)PyTuple_Size(items);
   const ds_plan **array = malloc($2 * sizeof *array + 1);
   int good = array != NULL;
   for (size_t i = 0; good && i < $2; ++i) {
     void *plan = NULL;
-    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GET_ITEM(items, (Py_ssize_t)i), &plan, $descriptor(ds_plan *), 0));
+    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GetItem(items, (Py_ssize_t)i), &plan, $descriptor(ds_plan *), 0));
     array[i] = plan;
   }
   $1 = (ds_plan **)array;

@@ -1,6 +1,8 @@
 /* The C side of libds.lowlevel: errors, tensors over the buffer protocol and DLPack, callbacks. Included by
  * ds.i alone. */
+#include <dlfcn.h>
 #include <ds.h>
+#include <errno.h> /* what SWIG writes uses it */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,12 +75,19 @@ static int raised(ds_status status) {
 
 /* ---------------------------------------------------------------- the way into Python */
 
-static int finalizing(void) {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing();
-#else
-  return _Py_IsFinalizing();
-#endif
+/* Two functions that every CPython has and the limited interface leaves out. The first is private before 3.13,
+ * where it got the name without an underscore. */
+static int (*finalizing)(void);
+static int (*holds_interpreter)(void);
+
+/* Looks them up; -1 with an exception set for a Python that has other names. */
+static int find_functions(void) {
+  *(void**)&finalizing = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+  if (!finalizing) *(void**)&finalizing = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
+  *(void**)&holds_interpreter = dlsym(RTLD_DEFAULT, "PyGILState_Check");
+  if (finalizing && holds_interpreter) return 0;
+  PyErr_SetString(PyExc_ImportError, "this Python has no Py_IsFinalizing or no PyGILState_Check");
+  return -1;
 }
 
 /* CPython up to 3.13 ends a thread that asks for the interpreter while it ends, by an unwinding that must not
@@ -93,7 +102,7 @@ static void stand_still(void* none) {
  * call when the interpreter has ended or is ending. An exception that an earlier callback of the call around
  * this one has raised stays the one that counts, and calls of the body do not see it. */
 static int in_python(void (*body)(void*), void* data) {
-  if (!Py_IsInitialized() || (finalizing() && !PyGILState_Check())) return 0;
+  if (!Py_IsInitialized() || (finalizing() && !holds_interpreter())) return 0;
   pthread_cleanup_push(stand_still, NULL);
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *type, *value, *trace, *first_type = raised_type, *first_value = raised_value,
@@ -120,7 +129,9 @@ static int in_python(void (*body)(void*), void* data) {
  * or has a NUL, where C would cut it. */
 static const char* text_argument(PyObject* object, const char* name) {
   if (!PyUnicode_Check(object)) {
-    PyErr_Format(PyExc_TypeError, "%s must be a str, got %s", name, Py_TYPE(object)->tp_name);
+    PyObject* type = PyType_GetName(Py_TYPE(object));
+    if (type) PyErr_Format(PyExc_TypeError, "%s must be a str, got %U", name, type);
+    Py_XDECREF(type);
     return NULL;
   }
   Py_ssize_t size = 0;
@@ -297,10 +308,13 @@ static ds_tensor* tensor_of_object(PyObject* object, int writable, ds_dtype dtyp
   if (PyObject_CheckBuffer(object)) return tensor_of_buffer(object, writable, dtype);
   if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
     return tensor_of_dlpack(object);
-  PyErr_Format(PyExc_TypeError,
-               "an array is needed: a libds.Tensor, a buffer such as a NumPy array, or an object with "
-               "__dlpack__ such as a torch tensor; got %s",
-               Py_TYPE(object)->tp_name);
+  PyObject* type = PyType_GetName(Py_TYPE(object));
+  if (type)
+    PyErr_Format(PyExc_TypeError,
+                 "an array is needed: a libds.Tensor, a buffer such as a NumPy array, or an object with "
+                 "__dlpack__ such as a torch tensor; got %U",
+                 type);
+  Py_XDECREF(type);
   return NULL;
 }
 
@@ -343,8 +357,11 @@ static void drop_elements(Elements* self) {
 }
 
 static void free_elements(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
   drop_elements((Elements*)self);
-  Py_TYPE(self)->tp_free(self);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type); /* an object holds its type, which is on the heap */
 }
 
 /* Sets the memory, in place of what was there. Returns -1 with an exception set, also where buffers show what
@@ -441,8 +458,6 @@ static void elements_release(PyObject* object, Py_buffer* view) {
   if (--self->exports == 0 && self->closing) drop_elements(self);
 }
 
-static PyBufferProcs elements_procs = {elements_buffer, elements_release};
-
 static PyObject* elements_close(PyObject* object, PyObject* none) {
   (void)none;
   Elements* self = (Elements*)object;
@@ -463,7 +478,7 @@ static PyObject* elements_get(PyObject* object, void* which) {
   if (which == (void*)5) return PyBool_FromLong(self->readonly);
   PyObject* out = PyTuple_New(self->ndim);
   for (int i = 0; out && i < self->ndim; ++i) {
-    PyTuple_SET_ITEM(
+    PyTuple_SetItem(
         out, i, PyLong_FromSsize_t(which ? self->strides[i] / kDtypes[self->dtype].size : self->shape[i]));
   }
   return out;
@@ -483,17 +498,20 @@ static PyMethodDef elements_methods[] = {
     {"close", elements_close, METH_NOARGS,
      "Gives the memory back; arrays that are made over it keep it. May be repeated."},
     {NULL, NULL, 0, NULL}};
-static PyTypeObject ElementsType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "libds.lowlevel.Elements",
-    .tp_basicsize = sizeof(Elements),
-    .tp_dealloc = free_elements,
-    .tp_as_buffer = &elements_procs,
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_methods = elements_methods,
-    .tp_getset = elements_attributes,
-    .tp_new = PyType_GenericNew,
-    .tp_doc = "Memory of a tensor's elements, for the buffer protocol.",
-};
+static PyType_Slot elements_slots[] = {
+    {Py_tp_doc, (void*)"Memory of a tensor's elements, for the buffer protocol."},
+    {Py_tp_new, (void*)PyType_GenericNew},
+    {Py_tp_dealloc, (void*)free_elements},
+    {Py_tp_methods, elements_methods},
+    {Py_tp_getset, elements_attributes},
+    {Py_bf_getbuffer, (void*)elements_buffer},
+    {Py_bf_releasebuffer, (void*)elements_release},
+    {0, NULL}};
+static PyType_Spec elements_spec = {.name = "libds.lowlevel.Elements",
+                                    .basicsize = sizeof(Elements),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                                    .slots = elements_slots};
+static PyObject* elements_type; /* made with the module */
 
 /* The address of a tensor of the host whose elements lie one behind the other; -1 with an exception set for
  * others. */
@@ -515,7 +533,7 @@ static int compact_data(ds_tensor* tensor, void** data) {
 
 /* A memoryview of bytes over the elements. */
 static PyObject* memory_of(ds_tensor* tensor) {
-  Elements* elements = (Elements*)PyType_GenericNew(&ElementsType, NULL, NULL);
+  Elements* elements = (Elements*)PyType_GenericNew((PyTypeObject*)elements_type, NULL, NULL);
   if (!elements) return NULL;
   PyObject* view = NULL;
   if (set_elements(elements, tensor) == 0) {
@@ -546,10 +564,10 @@ static PyObject* items_of(PyObject* sequence, const char* what) {
 static void* int_array(PyObject* object, size_t element_size, size_t* count) {
   PyObject* items = items_of(object, "integers");
   if (!items) return NULL;
-  *count = (size_t)PyTuple_GET_SIZE(items);
+  *count = (size_t)PyTuple_Size(items);
   char* out = malloc(*count * element_size + 1);
   for (size_t i = 0; out && i < *count && !PyErr_Occurred(); ++i) {
-    PyObject* number = PyNumber_Index(PyTuple_GET_ITEM(items, (Py_ssize_t)i));
+    PyObject* number = PyNumber_Index(PyTuple_GetItem(items, (Py_ssize_t)i));
     int64_t wide = number ? PyLong_AsLongLong(number) : -1;
     int32_t narrow = (int32_t)wide;
     Py_XDECREF(number);
@@ -753,10 +771,10 @@ static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
 /* The tensors of a call belong to the engine until it returns; a handle that Python keeps is empty from then
  * on. */
 static void end_lists(PyObject* lists) {
-  for (Py_ssize_t k = 0; lists && k < PyTuple_GET_SIZE(lists); ++k) {
-    PyObject* list = PyTuple_GET_ITEM(lists, k);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(list); ++i) {
-      SwigPyObject* handle = SWIG_Python_GetSwigThis(PyTuple_GET_ITEM(list, i));
+  for (Py_ssize_t k = 0; lists && k < PyTuple_Size(lists); ++k) {
+    PyObject* list = PyTuple_GetItem(lists, k);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(list); ++i) {
+      SwigPyObject* handle = SWIG_Python_GetSwigThis(PyTuple_GetItem(list, i));
       if (handle) handle->ptr = NULL;
     }
   }
@@ -814,7 +832,7 @@ static int set_custom(CustomCall* call, PyObject* tuple) {
   Py_ssize_t inputs;
   memset(call, 0, sizeof *call);
   if (!PyArg_ParseTuple(tuple, "OOnO!", &forward, &backward, &inputs, &PyList_Type, &outputs)) return -1;
-  size_t count = (size_t)PyList_GET_SIZE(outputs), filled = 0;
+  size_t count = (size_t)PyList_Size(outputs), filled = 0;
   if (count > kMaxOutputs) {
     PyErr_Format(PyExc_ValueError, "a custom operation has at most %d outputs, got %zu", (int)kMaxOutputs,
                  count);
@@ -823,7 +841,7 @@ static int set_custom(CustomCall* call, PyObject* tuple) {
   for (size_t i = 0; i < count; ++i) {
     PyObject* dims;
     int dtype;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(outputs, (Py_ssize_t)i), "iO", &dtype, &dims)) return -1;
+    if (!PyArg_ParseTuple(PyList_GetItem(outputs, (Py_ssize_t)i), "iO", &dtype, &dims)) return -1;
     int64_t* numbers = int_array(dims, sizeof *numbers, &call->counts[i]);
     if (!numbers) return -1;
     call->dtypes[i] = (ds_dtype)dtype;

@@ -1,14 +1,38 @@
-// libds.so is looked for in DS_LIB_DIR, else in the build folder of this working copy, else where the linker looks. The
-// programs that are built remember the first two.
-use std::{env, path::Path};
+// Programs of the crates start without LD_LIBRARY_PATH. A build script cannot give a run path to the crates that depend
+// on its own, so this one makes an empty library of the same functions whose name, which the linker copies into every
+// program, is the whole path of the libds.so.0 that was found. The folder is DS_LIB_DIR, else the build folder of this
+// working copy; without either the linker and the loader look where they always do.
+use std::{env, fs, path::Path, process::Command};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=DS_LIB_DIR");
+    println!("cargo:rerun-if-changed=src/lib.rs");
+    println!("cargo:rerun-if-changed=build.rs");
     let built = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../../build/lib");
     let folder = env::var("DS_LIB_DIR").ok().or_else(|| built.exists().then(|| built.display().to_string()));
     if let Some(folder) = folder {
-        println!("cargo:rustc-link-search=native={folder}");
-        println!("cargo:folder={folder}"); // DEP_DS_FOLDER of the crates that depend on this one
+        name_library(&folder);
     }
     println!("cargo:rustc-link-lib=dylib=ds");
+}
+
+fn name_library(folder: &str) {
+    let library = fs::canonicalize(folder).map(|found| found.join("libds.so.0")).unwrap_or_default();
+    if !library.exists() {
+        panic!("there is no libds.so.0 in '{folder}', which DS_LIB_DIR names");
+    }
+    let declared = fs::read_to_string("src/lib.rs").unwrap();
+    let names = declared.lines().filter_map(|line| line.trim().strip_prefix("pub fn ")?.split('(').next());
+    let out = env::var("OUT_DIR").unwrap();
+    let source = format!("{out}/names.c");
+    fs::write(&source, names.map(|name| format!("void {name}(void) {{}}\n")).collect::<String>()).unwrap();
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let made = Command::new(&compiler)
+        .args(["-shared", "-nostdlib", "-fPIC", "-w", "-o", &format!("{out}/libds.so"), &source])
+        .arg(format!("-Wl,-soname,{}", library.display()))
+        .status();
+    match made {
+        Ok(status) if status.success() => println!("cargo:rustc-link-search=native={out}"),
+        other => panic!("{compiler}, which also links Rust's programs, did not make {out}/libds.so: {other:?}"),
+    }
 }
