@@ -75,8 +75,8 @@ static int raised(ds_status status) {
 
 /* ---------------------------------------------------------------- the way into Python */
 
-/* Two functions that every CPython has and the limited interface leaves out. The first is private before 3.13,
- * where it got the name without an underscore. */
+/* Two functions that every CPython has and the limited interface leaves out. The first is private
+ * before 3.13, where it got the name without an underscore. */
 static int (*finalizing)(void);
 static int (*holds_interpreter)(void);
 

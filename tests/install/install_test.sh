@@ -16,6 +16,16 @@ for file in include/ds.h include/ds_ops.h bin/libds $doc/LICENSE $doc/README.md 
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 "$prefix/bin/libds" --help > /dev/null
+# Stripped, and a debugger finds the lines of the source all the same.
+for file in "$prefix"/lib/libds.so.0 "$prefix"/lib/libds_*.so "$prefix"/bin/libds; do
+  [ -e "$file" ] || continue
+  ! readelf -S "$file" | grep -q '\.debug_info' || { echo "not stripped: $file"; exit 1; }
+  link=$(readelf -p .gnu_debuglink "$file" | sed -n 's/^ *\[ *0\] *//p')
+  readelf -S "$(dirname "$file")/.debug/$link" 2> /dev/null | grep -q '\.debug_line' || { echo "no debug file: $file"; exit 1; }
+done
+if [ -d "$prefix/lib/python3/dist-packages/libds" ]; then
+  (cd "$scratch" && PYTHONPATH="$prefix/lib/python3/dist-packages" /usr/bin/python3 "$source/examples/quickstart.py" > /dev/null)
+fi
 python3 - "$prefix/$doc" << 'END'
 import pathlib, re, sys
 dead = [f"{page}: {link}" for page in pathlib.Path(sys.argv[1]).rglob("*.md")

@@ -12,6 +12,11 @@ rm -rf "$work" "$root/deb"
 mkdir -p "$work" "$root/deb"
 (cd "$build" && cpack -B "$work") > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cp "$work"/libds_*_amd64.deb "$root/deb/libds.deb"
+for plugin in mpi tcp cuda; do
+  [ ! -e "$build/lib/libds_$plugin.so" ] || dpkg-deb -c "$work/libds-$plugin"_*_amd64.deb | grep -q "/usr/lib/.*libds_$plugin.so" ||
+    { echo "no package has libds_$plugin.so"; exit 1; }
+done
+dpkg-deb -c "$work"/libds-dbgsym_*.ddeb | grep -q '\.debug$' || { echo "no package has the debug information"; exit 1; }
 for field in Maintainer Section Version Description; do
   [ -n "$(dpkg-deb -f "$root/deb/libds.deb" $field)" ] || { echo "the package has no $field"; exit 1; }
 done

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The wheel in a fresh virtual environment of a machine that has only Python: it trains, its command runs, its ranks meet.
+# The wheel in a fresh virtual environment of a machine that has only Python: it trains, its command runs, its ranks meet, and
+# its plugin for GPUs says in one line what is missing. Then in an environment of each CPython from 3.11 on that is here.
 # usage: wheel.sh SOURCE BUILD
 set -eu
 source=$1
@@ -10,25 +11,47 @@ work=$build/package/wheel
 rm -rf "$work"
 mkdir -p "$work"
 werror=$(sed -n 's/^DS_WERROR:BOOL=//p' "$build/CMakeCache.txt")
-if ! sh "$source/tools/wheel.sh" "$work" "cmake.define.DS_WERROR=$werror" > "$work/log" 2>&1; then
+images=$build/src/kernels/cuda  # compiled once for all builds of a test
+[ -e "$images/step.fatbin" ] || images=
+if ! sh "$source/tools/wheel.sh" "$work" "cmake.define.DS_WERROR=$werror" "cmake.define.DS_CUDA_BUILT=$images" > "$work/log" 2>&1; then
   ! grep -q 'No matching distribution found\|Failed to establish a new connection\|Temporary failure in name resolution' "$work/log" ||
     { echo "skipped: PyPI cannot be reached"; exit 77; }
   cat "$work/log"
   exit 1
 fi
 wheel=$(basename "$work"/libds-*.whl)
-case $wheel in *-cp311-cp311-manylinux_2_36_x86_64.whl) ;; *) echo "the wheel is named $wheel"; exit 1 ;; esac
+case $wheel in *-cp311-abi3-manylinux_2_36_x86_64.whl) ;; *) echo "the wheel is named $wheel"; exit 1 ;; esac
 rm -rf "$root/wheel"
 mkdir "$root/wheel"
 cp "$work/$wheel" "$source/examples/quickstart.py" "$here/installed.py" "$root/wheel"
+[ ! -e "$build/lib/libds_cuda.so" ] || /usr/bin/python3 -m zipfile -l "$work/$wheel" | grep -q 'libds/lib/libds_cuda.so' ||
+  { echo "the wheel has no plugin for GPUs, which the build has"; exit 1; }
+cat > "$root/wheel/gpu.json" << END
+{"device": "cuda", "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+ "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2}, "data": {"paths": "installed.py", "heldout": 0},
+ "run": {"sequence": 16, "steps": 2, "sample_tokens": 0}}
+END
 sh "$here/inside.sh" "$root" "
 cd /wheel
 python3 -m venv venv
 venv/bin/pip install -q --no-index --disable-pip-version-check '$wheel'
 venv/bin/python quickstart.py
 venv/bin/libds env | head -n 1
+[ ! -e venv/lib/python3.11/site-packages/libds/lib/libds_cuda.so ] || {
+  venv/bin/libds env | grep '^CUDA .*there is no CUDA driver: libcuda.so.1'
+  venv/bin/libds train --config gpu.json --dir gpu > gpu.log 2>&1
+  [ \"\$(grep -c 'there is no CUDA driver' gpu.log)\" = 1 ]
+}
 venv/bin/libds launch -n 2 venv/bin/python installed.py
 venv/bin/python installed.py
 for file in py.typed bin/libds lowlevel.py ops.py; do ls venv/lib/python3.11/site-packages/libds/\$file > /dev/null; done
 "
 rm -rf "$root/wheel"
+for python in $(PATH="$PATH:$(echo "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin | tr ' ' :)" && IFS=: && for folder in $PATH; do
+  ls "$folder"/python3.1[1-9] 2> /dev/null || true; done); do
+  version=$("$python" -c 'import sys; print(*sys.version_info[:2], sep=".")' 2> /dev/null) || continue
+  [ ! -e "$work/$version" ] || continue
+  "$python" -m venv "$work/$version" 2> /dev/null || continue
+  "$work/$version/bin/pip" install -q --no-index --disable-pip-version-check "$work/$wheel"
+  "$work/$version/bin/python" "$here/installed.py" | sed "s/^/CPython $version: /"
+done

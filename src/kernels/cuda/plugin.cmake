@@ -34,19 +34,25 @@ set(assembly "")
 set(declarations "")
 set(images "")
 set(binaries "")
+# DS_CUDA_BUILT: this folder in another build of the same sources, whose images are taken instead of compiling them again.
 foreach(source IN LISTS DS_CUDA_DEVICE)
   get_filename_component(name ${source} NAME_WE)
   set(binary ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+  if(DS_CUDA_BUILT)
+    set(binary ${DS_CUDA_BUILT}/${name}.fatbin)
+  endif()
   set(exact "")
   if(name IN_LIST DS_CUDA_EXACT)
     set(exact ${DS_CUDA_EXACT_FLAGS})
   endif()
-  add_custom_command(OUTPUT ${binary}
-                     BYPRODUCTS ${DS_CUDA_KEPT}/${name}.log ${DS_CUDA_KEPT}/${name}.compute_90.ptx
-                     COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh ${DS_CUDA_KEPT}/${name}.log
-                             ${DS_NVCC} -fatbin ${DS_CUDA_FLAGS} ${exact} -Xptxas -v --keep --keep-dir ${DS_CUDA_KEPT}
-                             -MD -MF ${binary}.d -o ${binary} ${source}
-                     DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh DEPFILE ${binary}.d VERBATIM)
+  if(NOT DS_CUDA_BUILT)
+    add_custom_command(OUTPUT ${binary}
+                       BYPRODUCTS ${DS_CUDA_KEPT}/${name}.log ${DS_CUDA_KEPT}/${name}.compute_90.ptx
+                       COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh ${DS_CUDA_KEPT}/${name}.log
+                               ${DS_NVCC} -fatbin ${DS_CUDA_FLAGS} ${exact} -Xptxas -v --keep --keep-dir ${DS_CUDA_KEPT}
+                               -MD -MF ${binary}.d -o ${binary} ${source}
+                       DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/nvcc.sh DEPFILE ${binary}.d VERBATIM)
+  endif()
   list(APPEND binaries ${binary})
   string(APPEND assembly ".globl ds_cuda_${name}\n.hidden ds_cuda_${name}\n.balign 64\nds_cuda_${name}:\n.incbin \"${binary}\"\n")
   string(APPEND declarations "extern const unsigned char ds_cuda_${name}[];\n")
