@@ -1,6 +1,9 @@
 """Runs what a page of docs/start or docs/guides shows, in a scratch folder with the parts of a working copy that pages name.
 
-usage: pages.py SOURCE BUILD PAGE [--renew]     --renew: writes the output of this run into the page where it differs
+usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there]
+  --renew   writes the output of this run into the page where it differs
+  --first   only what stands before the page's first heading of a section
+  --there   runs in SOURCE itself, as its user would
 
 - ```console: lines after `$ ` are commands of one shell, what follows is their output, `...` any lines, nothing: not
   shown. A command that fails is followed by `$ echo $?`.
@@ -103,7 +106,7 @@ def steps_of(text):
         name = re.search(r"`([\w./-]+)`:$", before[-1] if before else "")
         if kind == "console":
             yield from (("command", words, shown) for words, shown in commands(content))
-        elif kind in ("json", "c", "python", "sh", "text") and name:
+        elif kind in ("json", "c", "python", "rust", "julia", "sh", "text") and name:
             yield "file", name.group(1), content
         else:
             failures.append(f"a block of '{kind}' without a file's name before it: {content.splitlines()[0]}")
@@ -128,19 +131,27 @@ def check_command(words, shown, got, code, following):
     return line is None
 
 
-def play(folder, steps):
-    """Runs the steps in `folder`/work; yields the output of each command that was run, by number."""
-    work = folder / "work"
+def working_copy(work):
+    """Makes the folder `work` with what pages name of a working copy."""
     work.mkdir()
     for name in ("examples", "include", "LICENSE", "bindings"):
         (work / name).symlink_to(SOURCE / name)
     (work / "build").symlink_to(BUILD)
+    # `./run install` of what is built; package.source runs the whole of it.
+    (work / "run").write_text(f'#!/bin/sh\n[ "$1" = install ] && exec cmake --install "{BUILD}" --prefix "$2"\n')
+    (work / "run").chmod(0o755)
     for make in GIVEN.get(PAGE.name, []):
         make(work)
+    return work
+
+
+def play(folder, steps):
+    """Runs the steps in `folder`/work; yields the output of each command that was run, by number."""
+    work = SOURCE if "--there" in sys.argv else working_copy(folder / "work")
     for number, (kind, name, content) in enumerate(steps):
         if kind == "file":
             (folder / f"{number}.file").write_text(content)
-    environment = {"PATH": f"{BUILD}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
+    environment = {"PATH": f"{BUILD}/bin:{BUILD}/julia/usr/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
     shell = subprocess.Popen(["bash", "-c", script(folder, steps)], cwd=work, env=environment, start_new_session=True)
     try:
         shell.wait(LIMIT)
@@ -171,6 +182,8 @@ def renew(results):
 
 def main():
     text = PAGE.read_text()
+    if "--first" in sys.argv:
+        text = text.partition("\n## ")[0]
     if re.search(r"^\n {4}\S", BLOCK.sub("", text), re.M):
         failures.append("an indented block: write ```console")
     steps = [step for step in steps_of(text) if step[0] != "file" or not check_file(step[1], step[2])]
