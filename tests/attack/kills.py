@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ends training runs in every unkind way and resumes them until they are done.
 
-usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 8)
+usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY] [--hosts]     (default: 200 tries; --short: 8)
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
 stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI where it is there), until all steps
@@ -12,6 +12,8 @@ before, and metrics.csv has the steps up to it once each. Now and then the newes
 launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have the bits of a run
 that nobody disturbed; no checkpoints beyond `keep` but those that a kill behind a commit has left; no scratch and no
 half-written files.
+
+With --hosts the ranks of a run are spread over three hosts, which are namespaces as in hosts.py, by ssh or mpirun.
 """
 import argparse
 import atexit
@@ -26,6 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import hosts
 
 STEPS, SAVE_EVERY, KEEP = 60, 4, 2
 PLACES = [(0, "device"), (1, "device"), (1, "cpu"), (2, "device"), (2, "nvme"), (3, "device"), (3, "cpu"), (3, "nvme")]
@@ -109,6 +113,7 @@ class Machine:
         self.work = work
         self.references = {}
         self.commands = 0
+        self.site = None
         self.mpirun = shutil.which("mpirun")
         self.disk = Disk(os.path.join(work, "disk"))
         with open(os.path.join(work, "text.txt"), "w", encoding="utf-8") as text:
@@ -151,6 +156,11 @@ class Machine:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
         train = [self.libds, "train", "--config", path, *words, "--quiet"]
+        if launcher in ("ssh", "mpirun") and self.site:
+            hostfile = os.path.join(self.work, f"hostfile-{self.commands}")
+            with open(hostfile, "w", encoding="ascii") as file:
+                file.writelines(f"{host} slots=1\n" for host in list(hosts.ADDRESSES)[:ranks])
+            return [*self.site.inside("a"), self.libds, "launch", "--hostfile", hostfile, "--launcher", launcher, *train]
         return [*{"": [], "launch": [self.libds, "launch", "-n", str(ranks)], "mpirun": [*MPIRUN, "-n", str(ranks)]}[launcher], *train]
 
     def reference(self, ranks):
@@ -216,7 +226,9 @@ class Story:
     def launch(self, attack):
         place = self.random.choice(PLACES)
         launcher = self.random.choice(["", "launch"] if self.ranks == 1 else ["launch", "launch", "mpirun"])
-        if launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own
+        if self.machine.site and self.ranks > 1:
+            launcher = self.random.choice(["ssh", "ssh", "mpirun"])
+        elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own
             launcher = "launch"
         words = self.machine.command(self.ranks, place, self.folder, launcher)
         limit = self.random.choice([1 << 10, 20 << 10, 100 << 10, 170 << 10]) if attack == "fsize" else None
@@ -378,12 +390,23 @@ def main():
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--hosts", action="store_true")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.hosts and not args.inside:
+        if reason := hosts.impossible(os.path.abspath(args.build)):
+            print(f"skipped: {reason}")
+            return 77 if args.short else 0
+        return subprocess.call(["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
+                                sys.executable, *sys.argv, "--inside"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a time limit: what was made is removed
     tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     machine = Machine(args.build, work, 24 if args.short else STEPS)
+    if args.inside:
+        os.mkdir(os.path.join(work, "site"))
+        machine.site = hosts.Site(os.path.abspath(args.build), os.path.join(work, "site"))
     print(f"kills: {tries} tries, seed {args.seed}, full disks "
           + ("among them" if machine.disk.mounted else "left out: no right to mount")
           + ("" if machine.mpirun else ", MPI left out: there is no mpirun"), flush=True)

@@ -21,7 +21,7 @@ SLOWEST = 120  # seconds of one try
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # the package is built for it
 
 WORKER = r'''
-import array, contextlib, gc, io, itertools, os, random, signal, subprocess, sys, tempfile, threading, time
+import array, contextlib, functools, gc, io, itertools, os, random, signal, subprocess, sys, tempfile, threading, time
 import libds
 from libds import ops
 
@@ -118,9 +118,14 @@ def log():
             libds.set_log(dice.choice([None, lambda level, line: None]))
             gc.collect()
             deed(other)()
+            if dice.random() < 0.5:
+                raise ValueError("by a callable that nothing holds any more")
 
-    libds.set_log(Log())
-    engine(zzz=1)
+    # The frame of a call holds the object of a method, nothing holds the method itself; set_log puts a function around it.
+    for _ in range(4):
+        set_log = dice.choice([libds.set_log, libds.lowlevel.log_set_fn])
+        set_log(dice.choice([Log(), Log().__call__, functools.partial(Log())]))
+        engine(zzz=1)
 
 
 def custom():
@@ -330,6 +335,8 @@ print("end", flush=True)
 def attempt(package, seed):
     """What is wrong with the try; an empty text for a good one."""
     environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    if seed % 3:
+        environment["PYTHONMALLOC"] = "debug"  # an object that is used after its end is garbage then, not what it was
     try:
         done = subprocess.run([PYTHON, "-X", "faulthandler", "-c", WORKER, str(seed)], capture_output=True, text=True,
                               timeout=SLOWEST, env=environment, check=False)
