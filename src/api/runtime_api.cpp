@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/env_topology.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/host_topology.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
@@ -32,6 +34,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 struct EnvFacts {
   std::string system, cuda = describe_plugin_devices("cuda");
   KernelFacts kernels = kernel_facts();
+  HostTopology topology = host_topology(true);
   int64_t usable_cores = 0, cores = 0, memory = 0, free_memory = 0;
   std::optional<int64_t> memory_limit;  // the lowest one of the control groups around this process
   // Implementations of each operation, in the order in which they are asked; ref takes every type.
@@ -72,6 +75,7 @@ std::string env_text(const EnvFacts& facts) {
                      facts.memory_limit
                          ? fmt::format("at most {} MiB, swap included", *facts.memory_limit / kMiB)
                          : "no limit");
+  out += topology_text(facts.topology);
   out += fmt::format("CUDA              {}\n", facts.cuda);
   out += "communicators\n";
   for (const auto& [url, description] : communicator_forms())
@@ -107,6 +111,7 @@ Json env_json(const EnvFacts& facts) {
   out.set("memory_bytes", facts.memory);
   out.set("free_memory_bytes", facts.free_memory);
   out.set("memory_limit_bytes", facts.memory_limit ? Json(*facts.memory_limit) : Json());
+  out.set("topology", topology_json(facts.topology));
   out.set("cuda", facts.cuda);
   out.set("communicators", std::move(communicators));
   out.set("kernels", std::move(kernels));

@@ -1,0 +1,176 @@
+#include "core/base/host_topology.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <hwloc.h>
+#include <hwloc/distances.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace ds {
+namespace {
+
+// hwloc's functions by their names, from a library that is opened when it is asked and stays open.
+class Hwloc {
+ public:
+  Hwloc() {
+    library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
+    if (!library_) {
+      absent_ = fmt::format("hwloc cannot be opened: {}", dlerror());
+      return;
+    }
+    find(version, "hwloc_get_api_version");
+    find(init, "hwloc_topology_init");
+    find(filter, "hwloc_topology_set_io_types_filter");
+    find(load, "hwloc_topology_load");
+    find(destroy, "hwloc_topology_destroy");
+    find(depth_of, "hwloc_get_type_depth");
+    find(count, "hwloc_get_nbobjs_by_depth");
+    find(object, "hwloc_get_obj_by_depth");
+    find(next, "hwloc_bitmap_next");
+    find(intersects, "hwloc_bitmap_intersects");
+    find(distances, "hwloc_distances_get_by_name");
+    find(release, "hwloc_distances_release");
+    if (absent_.empty() && version() >> 16 != HWLOC_API_VERSION >> 16)
+      absent_ =
+          fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, HWLOC_API_VERSION >> 16);
+  }
+
+  const std::string& absent() const { return absent_; }
+
+  decltype(&hwloc_get_api_version) version = nullptr;
+  decltype(&hwloc_topology_init) init = nullptr;
+  decltype(&hwloc_topology_set_io_types_filter) filter = nullptr;
+  decltype(&hwloc_topology_load) load = nullptr;
+  decltype(&hwloc_topology_destroy) destroy = nullptr;
+  decltype(&hwloc_get_type_depth) depth_of = nullptr;
+  decltype(&hwloc_get_nbobjs_by_depth) count = nullptr;
+  decltype(&hwloc_get_obj_by_depth) object = nullptr;
+  decltype(&hwloc_bitmap_next) next = nullptr;
+  decltype(&hwloc_bitmap_intersects) intersects = nullptr;
+  decltype(&hwloc_distances_get_by_name) distances = nullptr;
+  decltype(&hwloc_distances_release) release = nullptr;
+
+ private:
+  template <class F>
+  void find(F& function, const char* name) {
+    function = reinterpret_cast<F>(dlsym(library_, name));
+    if (!function && absent_.empty()) absent_ = fmt::format("hwloc has no {}", name);
+  }
+
+  void* library_ = nullptr;
+  std::string absent_;
+};
+
+class Reader {
+ public:
+  Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
+
+  HostTopology read() {
+    for (hwloc_obj_t node : objects(HWLOC_OBJ_NUMANODE)) {
+      out_.nodes.push_back({static_cast<int>(node->os_index),
+                            static_cast<int64_t>(node->attr->numanode.local_memory), cpus(node)});
+      sets_.push_back(node->nodeset);
+    }
+    for (hwloc_obj_t core : objects(HWLOC_OBJ_CORE)) {
+      std::vector<int> nodes = nodes_of(core);
+      out_.cores.push_back({cpus(core), nodes.empty() ? 0 : nodes[0]});
+    }
+    for (hwloc_obj_t device : objects(HWLOC_OBJ_PCI_DEVICE)) read_device(device);
+    read_links();
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<hwloc_obj_t> objects(hwloc_obj_type_t type) const {
+    std::vector<hwloc_obj_t> found;
+    int depth = hwloc_.depth_of(topology_, type);
+    for (unsigned i = 0; i < hwloc_.count(topology_, depth); ++i)
+      found.push_back(hwloc_.object(topology_, depth, i));
+    return found;
+  }
+
+  std::vector<int> cpus(hwloc_obj_t object) const {
+    std::vector<int> found;
+    for (int cpu = hwloc_.next(object->cpuset, -1); cpu >= 0; cpu = hwloc_.next(object->cpuset, cpu))
+      found.push_back(cpu);
+    return found;
+  }
+
+  // Of the nearest object around that has memory nodes: devices have none themselves.
+  std::vector<int> nodes_of(hwloc_obj_t object) const {
+    while (object && !object->nodeset) object = object->parent;
+    std::vector<int> found;
+    for (size_t i = 0; object && i < sets_.size(); ++i)
+      if (hwloc_.intersects(object->nodeset, sets_[i])) found.push_back(static_cast<int>(i));
+    return found;
+  }
+
+  static std::string address(hwloc_obj_t device) {
+    const auto& at = device->attr->pcidev;
+    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
+  }
+
+  void read_device(hwloc_obj_t device) {
+    constexpr unsigned kNetwork = 0x02, kDisplay = 0x03, kAccelerator = 0x12;
+    const auto& at = device->attr->pcidev;
+    unsigned kind = at.class_id >> 8;
+    if (kind == kDisplay || kind == kAccelerator) {
+      std::string name =
+          device->name ? device->name : fmt::format("GPU {:04x}:{:04x}", at.vendor_id, at.device_id);
+      out_.gpus.push_back({std::move(name), address(device), nodes_of(device)});
+    } else if (kind == kNetwork) {
+      std::vector<std::string> names;
+      for (hwloc_obj_t part = device->io_first_child; part; part = part->next_sibling)
+        if (part->type == HWLOC_OBJ_OS_DEVICE && part->name) names.emplace_back(part->name);
+      if (names.empty()) names.push_back(fmt::format("{:04x}:{:04x}", at.vendor_id, at.device_id));
+      out_.networks.push_back({fmt::format("{}", fmt::join(names, ", ")), address(device), nodes_of(device)});
+    }
+  }
+
+  // hwloc has the matrix where it was built with NVIDIA's management library.
+  void read_links() {
+    unsigned count = 1;
+    hwloc_distances_s* matrix = nullptr;
+    if (hwloc_.distances(topology_, "NVLinkBandwidth", &count, &matrix, 0) != 0 || count == 0) return;
+    auto pci = [](hwloc_obj_t object) {
+      while (object && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
+      return object ? address(object) : std::string("?");
+    };
+    for (unsigned i = 0; i < matrix->nbobjs; ++i) {
+      for (unsigned j = i + 1; j < matrix->nbobjs; ++j) {
+        auto bandwidth = static_cast<int64_t>(matrix->values[i * matrix->nbobjs + j]);
+        if (bandwidth > 0) out_.links.push_back({pci(matrix->objs[i]), pci(matrix->objs[j]), bandwidth});
+      }
+    }
+    hwloc_.release(topology_, matrix);
+  }
+
+  const Hwloc& hwloc_;
+  hwloc_topology_t topology_;
+  HostTopology out_;
+  std::vector<hwloc_nodeset_t> sets_;
+};
+
+HostTopology without(std::string reason) {
+  HostTopology none;
+  none.absent = std::move(reason);
+  return none;
+}
+
+}  // namespace
+
+HostTopology host_topology(bool devices) {
+  static const Hwloc hwloc;
+  if (!hwloc.absent().empty()) return without(hwloc.absent());
+  hwloc_topology_t topology = nullptr;
+  if (hwloc.init(&topology) != 0) return without("hwloc has no memory");
+  std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> held(topology, hwloc.destroy);
+  if (devices) hwloc.filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  if (hwloc.load(topology) != 0) return without("hwloc cannot read this machine");
+  return Reader(hwloc, topology).read();
+}
+
+}  // namespace ds
