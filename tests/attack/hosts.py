@@ -460,8 +460,8 @@ def orphan(site, draw):
 
 def slow(site, draw):
     """A wire on which one part takes longer than the time-out: bytes move all the time."""
-    kbit, timeout = draw.choice([1000, 2000]), draw.choice([1000, 2000])
-    hidden = draw.choice([128, 192])
+    kbit, timeout = draw.choice([500, 1000, 2000]), draw.choice([1000, 2000])
+    hidden = draw.choice([128, 192] if kbit > 500 else [64, 128])
     way = draw.choice(["environment", "over ssh"])
     yield f"{way}, {kbit} kbit/s, time-out {timeout} ms, {hidden} channels"
     site.config(steps=1, timeout=timeout, hidden=hidden)
