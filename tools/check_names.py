@@ -39,7 +39,7 @@ PARTS = {
         "core/config/compression", "core/config/precision",
         "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
         "core/program/verify", "data/tokenizers/bert_vocabulary", "data/tokenizers/gpt2_pair",
-        "core/base/host_topology_absent", "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
+        "machine/host_topology_absent", "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
         "kernels/builtin", "kernels/registry",
     ],
     "a class whose methods fill two files": [

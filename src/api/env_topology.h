@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "core/base/host_topology.h"
 #include "core/base/json.h"
+#include "machine/host_topology.h"
 
 namespace ds {
 

@@ -17,7 +17,6 @@
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/host_topology.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
@@ -25,6 +24,7 @@
 #include "engine/threads.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
+#include "machine/host_topology.h"
 
 namespace ds {
 namespace {

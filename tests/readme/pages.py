@@ -137,9 +137,9 @@ def working_copy(work):
     for name in ("examples", "include", "LICENSE", "bindings"):
         (work / name).symlink_to(SOURCE / name)
     (work / "build").symlink_to(BUILD)
-    # `./run install` of what is built; package.source runs the whole of it.
-    (work / "run").write_text(f'#!/bin/sh\n[ "$1" = install ] && exec cmake --install "{BUILD}" --prefix "$2"\n')
-    (work / "run").chmod(0o755)
+    if "$ ./run install " in PAGE.read_text():  # of what is built; package.source runs the whole of it
+        (work / "run").write_text(f'#!/bin/sh\n[ "$1" = install ] && exec cmake --install "{BUILD}" --prefix "$2"\n')
+        (work / "run").chmod(0o755)
     for make in GIVEN.get(PAGE.name, []):
         make(work)
     return work

@@ -1,5 +1,5 @@
 // In place of host_topology.cpp where hwloc's header was not there when this was built.
-#include "core/base/host_topology.h"
+#include "machine/host_topology.h"
 
 namespace ds {
 

@@ -1,4 +1,4 @@
-#include "core/base/host_topology.h"
+#include "machine/host_topology.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "core/base/host_topology.h"
+#include "machine/host_topology.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
