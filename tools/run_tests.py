@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Runs ctest, holds skipped tests against the list of those that may be, and tells where the minutes went.
+"""Runs ctest, holds skipped tests and the cost of each suite against their lists, and tells where the minutes went.
 
-usage: run_tests.py BUILD [--skips FILE] [--phases FILE] [CTEST ARGUMENT]...
+usage: run_tests.py BUILD [--skips FILE] [--budgets FILE] [--phases FILE] [CTEST ARGUMENT]...
 
-Behind ctest's progress come what it took by phase (FILE has "SECONDS NAME" a line, written by ./run) and by suite, and the
-skipped tests with their reasons; then ctest's own summary, which is last. Ends with 1 if ctest failed, or if a test was
-skipped that FILE (tests/skips.txt) does not list for this machine.
+After ctest's progress come the minutes of each phase (FILE has "SECONDS NAME" a line, written by ./run), the CPU time of
+each suite beside its budget, and the skipped tests with their reasons; then ctest's own summary, which is last. Ends with 1
+if ctest failed, if a test was skipped that tests/skips.txt does not list for this machine, or if a suite took more CPU time
+than tests/budgets.txt gives it. Long forms (DS_LONG) have no budget.
+
+The CPU time of a test is what the system has added to that of ctest's children by the time that ctest reports the test as
+finished: its processes and all of theirs that were waited for. Of two tests that end at once the first gets the time of
+both, so single tests are not told, suites are.
 """
 import argparse
 import collections
@@ -19,7 +24,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUITES = 15
+FINISHED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) ")
 SUMMARY = re.compile(r"^(\d+% tests passed|No tests were found)")
 Skip = collections.namedtuple("Skip", "name reason")
 
@@ -73,6 +78,7 @@ CONDITIONS = {
     "no_mpi": lambda build: not shutil.which("mpirun") or not shutil.which("mpicxx"),
     "no_nvcc": lambda build: not toolkits(),
     "no_sentencepiece": lambda build: not os.path.exists("/usr/include/sentencepiece_processor.h"),
+    "no_hwloc": lambda build: not os.path.exists("/usr/include/hwloc.h"),
     "no_namespaces": lambda build: not namespaces(),
     "no_loop_device": lambda build: not os.path.exists("/dev/loop-control") or not shutil.which("mkfs.ext4"),
 }
@@ -118,19 +124,48 @@ def may_be(skip, rows, build):
     return any(CONDITIONS[condition](build) for condition in fits)
 
 
+def cpu_of_children(process):
+    """Seconds of the children that `process` has waited for, and of theirs."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def suite_of(test):
+    """A program under a sanitizer is a suite of its own."""
+    suite = test.split(".")[0]
+    return test if suite in ("asan", "tsan") else suite
+
+
 def run_ctest(build, arguments, results):
-    """Exit code, and the lines of ctest's summary, which are not printed yet."""
+    """Exit code, the lines of ctest's summary, which are not printed yet, and CPU seconds by suite."""
     command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", "--output-junit", str(results),
                "--test-output-size-passed", "1000000", "--test-output-size-failed", "1000000",
                "--test-output-truncation", "middle", *arguments]
-    summary = []
+    summary, cpu, before = [], collections.Counter(), 0.0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as ctest:
         for line in ctest.stdout:
             if summary or SUMMARY.match(line):
                 summary.append(line)
             else:
                 print(line, end="", flush=True)
-    return ctest.returncode, summary
+            if finished := FINISHED.match(line):
+                now = cpu_of_children(ctest.pid)
+                cpu[suite_of(finished.group(1))] += now - before
+                before = now
+    return ctest.returncode, summary, cpu
+
+
+def budgets_of(path):
+    """CPU seconds that each suite may take."""
+    budgets = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        row = line.split()
+        if len(row) != 2 or not row[1].isdigit() or row[0] in budgets:
+            sys.exit(f"{path}:{number}: not SUITE SECONDS, each suite once: {line}")
+        budgets[row[0]] = int(row[1])
+    return budgets
 
 
 def cases_of(results):
@@ -155,16 +190,25 @@ def tell_phases(path, wall):
     print(f"{minutes(sum(seconds for _, seconds in rows))}  in all")
 
 
-def tell_suites(cases):
+def tell_suites(cases, cpu, budgets):
+    """Prints what each suite took; whether each has a budget and kept it."""
     times, counts = collections.Counter(), collections.Counter()
     for case in cases:
-        suite = case.get("name").split(".")[0]
-        suite = case.get("name") if suite in ("asan", "tsan") else suite
-        times[suite] += float(case.get("time"))
-        counts[suite] += 1
-    print(f"\nMinutes of tests by suite, two at a time ({sum(times.values()) / 60:.1f} in all):")
-    for suite, seconds in times.most_common(SUITES):
-        print(f"{minutes(seconds)}  {suite} ({counts[suite]})")
+        times[suite_of(case.get("name"))] += float(case.get("time"))
+        counts[suite_of(case.get("name"))] += 1
+    print(f"\nSeconds of CPU time by suite ({sum(cpu.values()):.0f} in all), its budget, and seconds of the clock, two tests at"
+          f" a time ({sum(times.values()):.0f} in all):")
+    failed = []
+    for suite in sorted(counts, key=lambda name: -cpu[name]):
+        verdict = ""
+        if budgets is not None and suite not in budgets:
+            verdict = "  FAILED: tests/budgets.txt has no line for this suite"
+        elif budgets is not None and cpu[suite] > budgets[suite]:
+            verdict = f"  FAILED: {cpu[suite]:.0f} s of CPU time are more than its budget of {budgets[suite]} s"
+        failed += [suite] if verdict else []
+        budget = budgets.get(suite, "-") if budgets is not None else "-"
+        print(f"{cpu[suite]:7.1f} {budget:>5} {times[suite]:7.1f}  {suite} ({counts[suite]}){verdict}")
+    return not failed
 
 
 def tell_skips(skips, rows, build):
@@ -182,17 +226,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--skips", type=pathlib.Path, default=ROOT / "tests" / "skips.txt")
+    parser.add_argument("--budgets", type=pathlib.Path, default=ROOT / "tests" / "budgets.txt")
     parser.add_argument("--phases", type=pathlib.Path)
     options, arguments = parser.parse_known_args()
     build = options.build.resolve()
+    budgets = None if os.environ.get("DS_LONG") else budgets_of(options.budgets)
     rows, results, begin = allowed(options.skips), build / "test_results.xml", time.monotonic()
     results.unlink(missing_ok=True)
-    code, summary = run_ctest(build, arguments, results)
+    code, summary, cpu = run_ctest(build, arguments, results)
     wall = time.monotonic() - begin
     cases = cases_of(results)
     if cases:
         tell_phases(options.phases, wall)
-        tell_suites(cases)
+        if not tell_suites(cases, cpu, budgets):
+            code = code or 1
         if not tell_skips([skip for case in cases for skip in skipped(case)], rows, build):
             code = code or 1
     print()

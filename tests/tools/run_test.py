@@ -16,7 +16,7 @@ STUBS = {"ninja": "echo \"ninja $*\" >> \"$CALLS\"", "ctest": "echo \"ctest $* l
 wrong = []
 
 
-def calls(*words):
+def calls(*words, **variables):
     """Exit code, what is printed, and the calls of ninja and ctest."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -28,19 +28,22 @@ def calls(*words):
             (folder / "bin" / stub).write_text(f"#!/bin/sh\n{text}\n")
             (folder / "bin" / stub).chmod(0o755)
         environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CALLS": f"{folder}/calls"}
-        environment.pop("DS_LONG", None)
+        for name in ("DS_LONG", "CI"):
+            environment.pop(name, None)
+        environment |= variables
         done = subprocess.run(["sh", folder / "run", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=environment, check=False)
         made = (folder / "calls").read_text() if (folder / "calls").exists() else ""
     return done.returncode, done.stdout, made
 
 
-def expect(words, *parts):
-    """The calls have the parts."""
-    code, output, made = calls(*words.split())
+def expect(words, *parts, without=(), **variables):
+    """The calls have the parts, and none of those of `without`."""
+    code, output, made = calls(*words.split(), **variables)
     lost = [part for part in parts if part not in made]
-    if code or lost:
-        wrong.append(f"./run {words}: exit code {code}, without {lost}:\n{made}{output}")
+    found = [part for part in without if part in made]
+    if code or lost or found:
+        wrong.append(f"./run {words}: exit code {code}, without {lost}, with {found}:\n{made}{output}")
 
 
 def refuse(words, part):
@@ -56,6 +59,12 @@ expect("test asan Cse", " all\n", "-R ^asan\\.|Cse")
 expect("test asan passes.Cse", " test_passes\n")
 expect("test readme", "examples/all", "bindings/python/all")
 expect("test kernels --long", " test_kernels\n", "long=1")
+expect("test", "-LE sanitizer", without=["build/asan", "build/tsan"])
+expect("test --long", "build/asan", "build/tsan", "long=1", without=["-LE sanitizer"])
+expect("test", "build/asan", "build/tsan", without=["-LE sanitizer"], CI="true")
+expect("build", " installed\n", without=["ctest"])
+refuse("build all", "build takes no argument, got all")
+refuse("install", "install takes one folder, got 0 arguments")
 refuse("test kernels " + "zz" + "z_none", "no test is named")
 for action in ("bench", "interop", "attack"):
     refuse(f"{action} nosuch", f"{action} takes one of: ")

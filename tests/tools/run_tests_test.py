@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/run_tests.py on made-up tests: which skips fail, what is told of them, and that ctest's summary is last."""
+"""tools/run_tests.py on made-up tests: which skips and budgets fail, what is told of them, and that ctest's
+summary is last."""
 import os
 import pathlib
 import re
@@ -17,10 +18,12 @@ cli\\.report   no_browser  no browser
 program/A\\.b  always      lacks it
 one\\.A\\.b    always      lacks it
 """
+BUDGETS = "a 60\none 60\nprogram 60\nother 60\ncli 60\n"
+BUSY = "sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done'"
 wrong = []
 
 
-def run(tests, skips=SKIPS, browser=""):
+def run(tests, skips=SKIPS, browser="", budgets=BUDGETS, long=""):
     """Exit code and lines of run_tests.py on [(name, command, properties)]."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
@@ -32,8 +35,10 @@ def run(tests, skips=SKIPS, browser=""):
         (root / "CTestTestfile.cmake").write_text("".join(lines))
         (root / "skips").write_text(skips)
         (root / "phases").write_text("120 build release\n")
-        environment = {**os.environ, "DS_BROWSER": browser, "PATH": os.environ["PATH"]}
-        done = subprocess.run([sys.executable, RUN_TESTS, root, "--skips", root / "skips", "--phases", root / "phases"],
+        (root / "budgets").write_text(budgets)
+        environment = {**os.environ, "DS_BROWSER": browser, "DS_LONG": long}
+        done = subprocess.run([sys.executable, RUN_TESTS, root, "--skips", root / "skips", "--phases", root / "phases",
+                               "--budgets", root / "budgets"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False)
     return done.returncode, done.stdout.splitlines()
 
@@ -75,6 +80,17 @@ expect("an unlisted skip inside of a program", run([("other", INSIDE, "")]), 1,
 code, lines = run([("a.b", PASSES, "")], skips="a never because\n")
 if code == 0 or "condition" not in "".join(lines):
     wrong.append(f"a condition that nobody knows: exit code {code}, {lines}")
+
+# A child of the test's shell takes about half a second; its suite may take none.
+expect("a suite beyond its budget", run([("a.b", BUSY, ""), ("one.x", PASSES, "")], budgets="a 0\none 1\n"), 1,
+       r"^ +[0-9.]+ +0 +[0-9.]+  a \(1\)  FAILED: \d+ s of CPU time are more than its budget of 0 s$", r"^ +0\.\d +1 .*  one \(1\)$")
+expect("a suite within its budget", run([("a.b", BUSY, "")], budgets="a 30\n"), 0, r"  a \(1\)$")
+expect("a suite without a budget", run([("a.b", PASSES, "")], budgets="one 1\n"), 1,
+       r"a \(1\)  FAILED: tests/budgets\.txt has no line for this suite")
+expect("long forms", run([("a.b", BUSY, "")], budgets="a 0\n", long="1"), 0, r"^ +[0-9.]+ +- .*  a \(1\)$")
+code, lines = run([("a.b", PASSES, "")], budgets="a one\n")
+if code == 0 or "budgets:1: not SUITE SECONDS" not in "".join(lines):
+    wrong.append(f"a budget that is no number: exit code {code}, {lines}")
 
 print(*wrong, f"run_tests_test: {len(wrong)} wrong", sep="\n")
 sys.exit(1 if wrong else 0)
