@@ -33,17 +33,12 @@ Words blank_separated(std::string_view text) {
   return words;
 }
 
-// A host that cannot be reached is given up after half a minute.
-Words keep_alive() { return {"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2"}; }
-
 // One part per host, since mpirun would count the ranks of its own host first.
 Words mpirun_words(const ClusterOptions& options, const Words& names, const Words& agent) {
   Words words = {"mpirun", "-q", "--bind-to", "none", "--stdin", "none"};
   if (geteuid() == 0) words.push_back("--allow-run-as-root");
   append(words, {"--mca", "orte_keep_fqdn_hostnames", "1"});
-  Words ssh = ssh_words(options.ssh);
-  append(ssh, keep_alive());
-  append(words, {"--mca", "plm_rsh_args", joined(ssh)});
+  append(words, {"--mca", "plm_rsh_args", joined(ssh_words(options.ssh))});
   // After a failure: SIGCONT, this many seconds, SIGTERM, as many again, SIGKILL.
   append(words, {"--mca", "odls_base_sigkill_timeout", "2"});
   // mpirun and its daemons know within half a minute that the way between them is cut, instead of ten
@@ -118,7 +113,6 @@ Words ssh_agent_words(const ClusterOptions& options, size_t host, const std::str
   for (const std::string& word : agent) line += " " + shell_word(word);
   Words words = {"ssh", "-T"};
   append(words, ssh_words(options.ssh));
-  append(words, keep_alive());
   append(words, blank_separated(options.extra));
   append(words, {name, line});
   return words;
