@@ -530,9 +530,32 @@ std::string run_communicator(const Json& config, const std::string& resume) {
   return url.empty() ? "env" : url;
 }
 
+// Whether there is a run that was begun with this text as run.resume.
+static bool is_begun_as(const std::string& folder, const std::string& name) {
+  if (!is_run_folder(folder)) return false;
+  const Json document = read_run_config(open_run_folder(folder)).document;
+  const Json* run = document.find("run");
+  const Json* resume = run && run->is_object() ? run->find("resume") : nullptr;
+  return resume && resume->is_string() && resume->string() == name;
+}
+
+// The folder of the run that goes on by run.resume, or "".
+static std::string run_to_resume(const Config& config, Communicator& comm) {
+  if (config.run.resume.empty()) return "";
+  const std::string& folder = config.run.dir;
+  if (folder.empty()) raise(DS_ERROR_CONFIG, "{} needs run.dir, which is not given", KeyName("run.resume"));
+  return on_root(comm, "run.resume",
+                 [&] { return is_begun_as(folder, config.run.resume) ? folder : std::string(); });
+}
+
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {
   Json document = run_document(config, comm, options.resume);
   Config parsed = parse_document(document, comm.size(), options.resume);
+  if (options.resume.empty()) {
+    TrainOptions resumed = options;
+    resumed.resume = run_to_resume(parsed, comm);
+    if (!resumed.resume.empty()) return train(config, comm, resumed);
+  }
   if (comm.rank() == 0) log_warnings(parsed);
   settle_device(parsed, comm);
   return Run(document, std::move(parsed), comm, options).train();

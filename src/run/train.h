@@ -19,7 +19,8 @@ std::string run_communicator(const Json& config, const std::string& resume);
 // is not below each of run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar; with
 // DS_ERROR_NUMERIC when that loss is not finite. A new run that fails before its first step leaves nothing.
 // With `resume` config is laid over the run's own by merge_patch (more steps, another stage; not other data);
-// null: nothing changes. A run without any checkpoint begins at step 0.
+// null: nothing changes. A run without any checkpoint begins at step 0. Without `resume`, key run.resume has
+// the same effect for a run in run.dir that was begun with the same text there.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

@@ -268,6 +268,27 @@ TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
 }
 
 // A vocabulary that the run learns: from the training text alone, and kept in the run folder.
+// A launcher makes the same call for a fresh run, for one that goes on, and for one that is done; a run of
+// another job is as safe as ever.
+TEST_F(RunTrain, run_resume_goes_on_with_the_run_of_the_same_name) {
+  Json whole = config("whole", 6), again = config("again", 4);
+  std::string hash = payload_hash(train_on(2, whole, quiet()).checkpoint);
+  merge_patch(again, Json::parse(R"({"run": {"resume": "job 1"}})"));
+  EXPECT_EQ(train_on(2, again, quiet()).step, 4);
+  merge_patch(again, Json::parse(R"({"run": {"steps": 6}})"));
+  RunReport resumed = train_on(2, again, quiet());
+  EXPECT_EQ(resumed.step, 6);
+  EXPECT_EQ(payload_hash(resumed.checkpoint), hash);
+  EXPECT_EQ(train_on(2, again, quiet()).step, 6);
+  for (const char* name : {"whole", "again"}) {
+    Json other = config(name, 6);
+    merge_patch(other, Json::parse(R"({"run": {"resume": "job 2"}})"));
+    EXPECT_NE(error_of(other, DS_ERROR_STATE).find("holds a run already"), std::string::npos);
+  }
+  merge_patch(again, Json::parse(R"({"run": {"dir": null}})"));
+  EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
+}
+
 TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
   Json c = config("a", 4);
   merge_patch(c, Json::parse(R"({"model": {"vocab": 300}, "data": {"tokenizer": "learn"}})"));

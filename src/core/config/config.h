@@ -75,7 +75,8 @@ struct DynamicBatchingConfig {
 };
 
 struct RunConfig {
-  std::string dir;  // run folder; "" = runs/NNN
+  std::string dir;     // run folder; "" = runs/NNN
+  std::string resume;  // a run in `dir` that was begun with the same text goes on; "": none does
   int64_t steps = 100, eval_every = 0, eval_samples = 0, save_every = 0, keep = 3, sample_tokens = 256;
   int64_t max_skipped_steps =
       1;                     // in a row: the run ends then; of a dynamic loss scale, those at its minimum

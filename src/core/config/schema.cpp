@@ -496,6 +496,7 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
   masking_keys(keys);
   keys.push_back(key("run.dir", [](auto& c) -> auto& { return c.run.dir; }));
+  keys.push_back(key("run.resume", [](auto& c) -> auto& { return c.run.resume; }));
   keys.push_back(key(
       "run.steps", [](auto& c) -> auto& { return c.run.steps; }, count));
   keys.push_back(key(
