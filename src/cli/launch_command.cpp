@@ -12,6 +12,8 @@
 #include "launch/env_file.h"
 #include "launch/hostfile.h"
 #include "launch/local_launch.h"
+#include "launch/restarts.h"
+#include "launch/slurm.h"
 #include "launch/ssh.h"
 #include "launch/starter.h"
 
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 struct LaunchArgs {
   LaunchOptions local;
   std::string hostfile, include, exclude, starter, starter_args;
-  int host_count = -1, ranks_per_host = -1, ssh_port = 0;
+  int host_count = -1, ranks_per_host = -1, ssh_port = 0, least_ranks = 0;
   bool no_ssh_check = false;
 };
 
@@ -34,15 +36,34 @@ std::vector<std::string> command_words(const CLI::App& app) {
   return words;
 }
 
-void refuse_without_hostfile(const CLI::App& command) {
+void refuse_without_hosts(const CLI::App& command) {
   for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-ranks", "--launcher",
                              "--launcher-args", "--ssh-port", "--no-ssh-check"}) {
     if (command.count(option) > 0) throw CLI::ValidationError(option, "is for --hostfile");
   }
 }
 
+// Which of -n, --hostfile and a job of Slurm says where ranks go.
+void check_place(const CLI::App& command, const LaunchArgs& args) {
+  const bool count = command.count("-n") > 0, file = command.count("--hostfile") > 0;
+  const bool slurm = args.starter == "srun" && !count && !file;
+  if (slurm && !in_slurm_job()) {
+    throw CLI::ValidationError(
+        "--launcher",
+        "srun without --hostfile takes the hosts of a job of Slurm (sbatch, salloc), and "
+        "SLURM_JOB_ID is not set");
+  }
+  if (count == file && !slurm) throw CLI::RequiredError("launch: one of -n and --hostfile");
+  if (count) refuse_without_hosts(command);
+  if (command.count("--num-nodes") + command.count("--num-ranks") > 0 &&
+      !(args.include + args.exclude).empty())
+    throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
+  if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
+    throw CLI::ValidationError("--min-ranks", "is for --restarts");
+}
+
 Hosts hosts_of(const LaunchArgs& args) {
-  std::optional<Hosts> all = read_hostfile(args.hostfile);
+  std::optional<Hosts> all = args.hostfile.empty() ? slurm_hosts() : read_hostfile(args.hostfile);
   if (!all) throw Failure(fmt::format("hostfile '{}': No such file or directory", args.hostfile));
   Hosts hosts = filter_hosts(*all, args.include, args.exclude);
   return trim_hosts(hosts, args.host_count, args.ranks_per_host);
@@ -55,15 +76,34 @@ Variables file_variables() {
   return read_env_files(name ? name : ".deepspeed_env", home ? home : "", ".");
 }
 
-int launch_hostfile(const LaunchArgs& args, const std::vector<std::string>& words) {
+// As the command line has them for a job of so many ranks. A job that was restarted by Slurm goes on
+// counting.
+RestartOptions restarts_of(const LaunchArgs& args, int ranks) {
+  if (args.least_ranks > ranks) {
+    throw CLI::ValidationError("--min-ranks", fmt::format("must be at most the {} ranks of the job, got {}",
+                                                          ranks, args.least_ranks));
+  }
+  RestartOptions restarts = args.local.restarts;
+  restarts.least_ranks = args.least_ranks > 0 ? args.least_ranks : ranks;
+  if (args.starter != "srun" || !in_slurm_job()) return restarts;
+  restarts.made = slurm_requeues();
+  restarts.name = "slurm-" + slurm_job();
+  return restarts;
+}
+
+int launch_here(const LaunchArgs& args, const std::vector<std::string>& words, int ranks) {
+  LaunchOptions local = args.local;
+  local.ranks = ranks;
+  local.restarts = restarts_of(args, ranks);
+  return launch(local, words);
+}
+
+int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) {
   Hosts hosts = hosts_of(args);
   bool here = hosts.size() == 1 && args.starter.empty() && is_this_host(hosts[0].name);
-  if (here && !hosts[0].slots.empty()) {
-    LaunchOptions local = args.local;
-    local.ranks = rank_count(hosts);
-    return launch(local, words);
-  }
+  if (here && !hosts[0].slots.empty()) return launch_here(args, words, rank_count(hosts));
   ClusterOptions options;
+  options.restarts = restarts_of(args, rank_count(hosts));
   options.hosts = std::move(hosts);
   options.starter = args.starter == "srun"  ? Starter::srun
                     : args.starter == "ssh" ? Starter::ssh
@@ -94,9 +134,8 @@ void add_launch(CLI::App& app, int& code) {
   auto number = [&](const char* names, int& value, const char* text, int64_t low, int64_t high) {
     return command->add_option(names, value, text)->check(integer_range(low, high))->default_str("");
   };
-  CLI::Option* ranks = number("-n", args->local.ranks, "Ranks on this host", 1, 4096);
-  CLI::Option* hostfile =
-      command->add_option("-H,--hostfile", args->hostfile, "File of lines HOST slots=N: a rank per slot");
+  number("-n", args->local.ranks, "Ranks on this host", 1, 4096);
+  command->add_option("-H,--hostfile", args->hostfile, "File of lines HOST slots=N: a rank per slot");
   command->add_option("-i,--include", args->include, "Only these: HOST[:SLOT,...][@HOST...]");
   command->add_option("-e,--exclude", args->exclude, "All but these, likewise");
   number("--num-nodes,--num_nodes", args->host_count, "Only the first hosts", 1, 4096);
@@ -107,25 +146,25 @@ void add_launch(CLI::App& app, int& code) {
   command->add_option("--launcher-args,--launcher_args", args->starter_args, "More options for it");
   number("--ssh-port,--ssh_port", args->ssh_port, "Port of ssh on the hosts", 1, 65535);
   command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check, "Do not log in to each host first");
+  number("--restarts", args->local.restarts.most, "How often a job that fails is started again", 0, 1000000);
+  number("--min-ranks", args->least_ranks, "Restart on so many ranks at least; without it, on all", 1,
+         4096 * 4096);
   number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1, 65535);
   command->add_option("--log-dir,--enable_each_rank_log", args->local.job.log_dir,
                       "Folder for rank_N.log: output and errors of each rank");
   command->footer(
       "Examples:\n"
       "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
+      "  libds launch -n 2 --restarts 3 libds train --config examples/train.json --data FOLDER --dir RUN\n"
       "  libds launch --hostfile HOSTS libds train --config examples/train.json --data FOLDER");
   command->prefix_command();
   command->callback([=, &code] {
     check_starter(args->starter);
     if (args->starter == "slurm") args->starter = "srun";
-    if ((ranks->count() > 0) == (hostfile->count() > 0))
-      throw CLI::RequiredError("launch: one of -n and --hostfile");
-    if (hostfile->count() == 0) refuse_without_hostfile(*command);
-    if (command->count("--num-nodes") + command->count("--num-ranks") > 0 &&
-        !(args->include + args->exclude).empty())
-      throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
+    check_place(*command, *args);
     std::vector<std::string> words = command_words(*command);
-    code = hostfile->count() > 0 ? launch_hostfile(*args, words) : launch(args->local, words);
+    code =
+        command->count("-n") > 0 ? launch_here(*args, words, args->local.ranks) : launch_hosts(*args, words);
   });
 }
 

@@ -2,6 +2,11 @@
 
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
 #include "launch/job.h"
@@ -43,9 +48,29 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
+// The configuration of a run that `libds launch --restarts` may start again: each start of the job has the
+// same folder and goes on with what an earlier one has left there.
+std::string restartable(const std::string& config) {
+  const char* name = std::getenv("DS_RUN");
+  if (std::getenv("DS_RESTART") == nullptr || name == nullptr) return config;
+  std::string own = merged("{\"run\":{\"dir\":" + quoted(std::string("runs/") + name) + "}}", config);
+  return merged(own, "{\"run\":{\"resume\":" + quoted(name) + "}}");
+}
+
+// A restart goes on with the newest checkpoint, which is not the one that is named.
+void refuse_checkpoint(const std::string& resume) {
+  const std::filesystem::path path(resume);
+  if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints") return;
+  throw CLI::ValidationError(
+      "train", fmt::format("--resume must name a run folder under libds launch --restarts, got '{}': a "
+                           "restart goes on with the newest checkpoint",
+                           resume));
+}
+
 // The exit code.
 int train(const TrainArgs& args) {
   std::string config = merged(config_of(args.config), patch_of(args));
+  if (args.resume.empty()) config = restartable(config);
   const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
   watch_launcher();
   Comm comm =
@@ -91,6 +116,7 @@ void add_train(CLI::App& app, int& code) {
       throw CLI::ValidationError(
           "train", "--resume keeps the run's folder, model and data: leave out --dir, --model, --data");
     }
+    refuse_checkpoint(args->resume);
     code = train(*args);
   });
 }

@@ -48,6 +48,12 @@ std::string take_token() {
   return token;
 }
 
+// Whether the launcher has started this job again.
+bool is_restart() {
+  const char* text = std::getenv("DS_RESTART");
+  return text != nullptr && std::string_view(text) != "0";
+}
+
 bool is_daemon_of_mpirun(pid_t process) {
   return read_small_file(fmt::format("/proc/{}/comm", process), "name").value_or("") == "orted\n";
 }
@@ -204,6 +210,7 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
     JobOptions job{.grace_ms = options.grace_ms,
                    .term_ms = options.term_ms,
                    .log_dir = options.log_dir,
+                   .append = is_restart(),
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1};
     RankFailure end =

@@ -25,7 +25,9 @@
 #include "launch/port.h"
 #include "launch/pressure.h"
 #include "launch/rank.h"
+#include "launch/restarts.h"
 #include "launch/signals.h"
+#include "launch/slurm.h"
 #include "launch/ssh.h"
 #include "launch/ssh_job.h"
 #include "launch/strings.h"
@@ -57,18 +59,38 @@ Hosts in_use(const Hosts& hosts) {
   return out;
 }
 
-void check_before_start(ClusterOptions& options) {
-  bool here = is_this_host(options.hosts[0].name);
-  if (here && options.master_port != 0) require_free_port(options.master_port);
-  if (options.master_port == 0) options.master_port = here ? free_port() : kUsualPort;
-  if (options.starter == Starter::srun || !options.ssh_check) return;
-  std::vector<std::string> others;
-  for (const Host& host : options.hosts) {
-    if (!is_this_host(host.name)) others.push_back(host.name);
+// For each host why it cannot be used, or "".
+std::vector<std::string> troubles_of(const ClusterOptions& options) {
+  std::vector<std::string> all(options.hosts.size()), others;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < options.hosts.size(); ++i) {
+    const std::string& name = options.hosts[i].name;
+    if (options.starter != Starter::srun && is_this_host(name)) continue;
+    others.push_back(name);
+    places.push_back(i);
   }
   std::vector<std::string> programs = {options.program};
   if (options.starter == Starter::mpirun) programs.insert(programs.begin(), "orted");
-  check_hosts(others, programs, options.ssh);
+  const std::vector<std::string> found = options.starter == Starter::srun
+                                             ? slurm_troubles(others)
+                                             : host_troubles(others, programs, options.ssh);
+  for (size_t i = 0; i < places.size(); ++i) all[places[i]] = found[i];
+  return all;
+}
+
+void check_before_start(const ClusterOptions& options) {
+  if (options.starter == Starter::srun || !options.ssh_check) return;
+  for (const std::string& trouble : troubles_of(options)) {
+    if (!trouble.empty()) throw std::invalid_argument(trouble);
+  }
+}
+
+// The port that was asked for, or one that is likely to be free.
+int port_for(const ClusterOptions& options) {
+  const bool here = is_this_host(options.hosts[0].name);
+  if (here && options.master_port != 0) require_free_port(options.master_port);
+  if (options.master_port != 0) return options.master_port;
+  return here ? free_port() : kUsualPort;
 }
 
 // mpirun or srun at work: passes its standard error on, without the agents' records, until it ends.
@@ -89,7 +111,7 @@ class Starting {
   Starting(const Starting&) = delete;
   Starting& operator=(const Starting&) = delete;
 
-  int run() {
+  JobEnd run() {
     start();
     while (!ended()) {
       relay(kLookMs);
@@ -99,7 +121,7 @@ class Starting {
     while (relay(0)) continue;
     write_all(STDERR_FILENO, reports_.rest());
     if (!pressure_.begun() && reports_.first()) failure_ = reports_.first();
-    return verdict();
+    return {verdict(), interrupts_ > 0};
   }
 
  private:
@@ -187,15 +209,11 @@ class Starting {
     return true;
   }
 
-  int verdict() const {
-    if (failure_) {
-      fmt::print(stderr, "libds launch: {}\n", failure_->text);
-      return failure_->code;
-    }
-    if (code_ == 0 && reports_.stopped()) return kStoppedCode;
-    if (code_ != 0 && interrupts_ < 2)
-      fmt::print(stderr, "libds launch: {} ended with code {} and no rank said why\n", words_[0], code_);
-    return code_;
+  RankFailure verdict() const {
+    if (failure_) return *failure_;
+    if (code_ == 0) return reports_.stopped().value_or(RankFailure{});
+    std::string text = fmt::format("{} ended with code {} and no rank said why", words_[0], code_);
+    return {.code = code_, .text = interrupts_ < 2 ? text : ""};
   }
 
   std::vector<std::string> words_, variables_;
@@ -212,6 +230,67 @@ class Starting {
   int interrupts_ = 0;
 };
 
+// A job on the hosts that can be used.
+class ClusterAttempts : public Attempts {
+ public:
+  ClusterAttempts(const ClusterOptions& options, const std::vector<std::string>& command)
+      : given_(options), now_(options), command_(command) {}
+
+  JobEnd run(int, const Variables& more, const OnFailure&) override {
+    ClusterOptions options = now_;
+    options.master_port = port_for(options);
+    std::string token = fresh_secret();
+    Variables own = options.variables;
+    for (const auto& [name, value] : more) own[name] = value;
+    own["DS_LAUNCH_TOKEN"] = token;
+    own["DS_JOB_KEY"] = fresh_secret();
+    own["DS_WORLD_INFO"] = encode_world_map(options.hosts);
+    std::vector<std::string> variables, names;
+    for (const auto& [name, value] : own) {
+      variables.push_back(fmt::format("{}={}", name, value));
+      names.push_back(name);
+    }
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      std::string_view text(*entry);
+      std::string name(text.substr(0, text.find('=')));
+      if (!forwarded(name) || own.contains(name)) continue;
+      names.push_back(name);
+      if (options.starter == Starter::ssh) own[name] = text.substr(name.size() + 1);
+    }
+    if (options.starter == Starter::ssh) return run_over_ssh(options, own, token, command_);
+    return Starting(starter_words(options, names, command_), variables, token).run();
+  }
+
+  RanksLeft left() override {
+    const std::vector<std::string> troubles = troubles_of(given_);
+    RanksLeft left;
+    now_.hosts.clear();
+    for (size_t i = 0; i < troubles.size(); ++i) {
+      if (troubles[i].empty()) {
+        now_.hosts.push_back(given_.hosts[i]);
+      } else {
+        left.without += (left.without.empty() ? "" : "; ") + troubles[i];
+      }
+    }
+    left.ranks = rank_count(now_.hosts);
+    return left;
+  }
+
+  std::string hand_over() override {
+    if (given_.starter != Starter::srun || !in_slurm_job()) return "";
+    const std::string refusal = slurm_requeue();
+    if (refusal.empty())
+      return fmt::format("Slurm starts job {} again when it has hosts for it", slurm_job());
+    fmt::print(stderr, "libds launch: job {} is not requeued: {}\n", slurm_job(), refusal);
+    return "";
+  }
+
+ private:
+  const ClusterOptions given_;
+  ClusterOptions now_;  // `given_` on the hosts that can be used
+  const std::vector<std::string>& command_;
+};
+
 }  // namespace
 
 int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>& command) {
@@ -219,25 +298,8 @@ int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>&
   ClusterOptions options = given;
   options.hosts = in_use(given.hosts);
   check_before_start(options);
-  std::string token = fresh_secret();
-  Variables own = options.variables;
-  own["DS_LAUNCH_TOKEN"] = token;
-  own["DS_JOB_KEY"] = fresh_secret();
-  own["DS_WORLD_INFO"] = encode_world_map(options.hosts);
-  std::vector<std::string> variables, names;
-  for (const auto& [name, value] : own) {
-    variables.push_back(fmt::format("{}={}", name, value));
-    names.push_back(name);
-  }
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view text(*entry);
-    std::string name(text.substr(0, text.find('=')));
-    if (!forwarded(name) || own.contains(name)) continue;
-    names.push_back(name);
-    if (options.starter == Starter::ssh) own[name] = text.substr(name.size() + 1);
-  }
-  if (options.starter == Starter::ssh) return run_over_ssh(options, own, token, command);
-  return Starting(starter_words(options, names, command), variables, token).run();
+  ClusterAttempts attempts(options, command);
+  return run_with_restarts(options.restarts, attempts);
 }
 
 }  // namespace ds

@@ -25,15 +25,15 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kLookMs = 200;
 constexpr std::chrono::milliseconds kCertainMs{1000};  // after the first failure all that it caused have come
 
-// A rank's log, emptied; -1 without a path.
-// Only a regular file with one name is emptied; a pipe that stands there does not make the launcher wait.
-int open_log(const std::string& path) {
+// A rank's log, emptied unless it goes on; -1 without a path. Only a regular file with one name is taken; a
+// pipe that stands there does not make the launcher wait.
+int open_log(const std::string& path, bool append) {
   if (path.empty()) return -1;
   int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   struct stat status {};
   bool good = fd >= 0 && fstat(fd, &status) == 0;
   int code = good && (!S_ISREG(status.st_mode) || status.st_nlink > 1) ? EINVAL : errno;
-  good = good && code != EINVAL && ftruncate(fd, 0) == 0 && fcntl(fd, F_SETFL, O_APPEND) == 0;
+  good = good && code != EINVAL && (append || ftruncate(fd, 0) == 0) && fcntl(fd, F_SETFL, O_APPEND) == 0;
   if (good) return fd;
   if (fd >= 0) close(fd);
   if (code == EINVAL)
@@ -85,7 +85,7 @@ void Job::start_all() {
 void Job::start(const RankPlace& place) {
   std::vector<std::string> variables = variables_of(place);
   variables.push_back(pipe_.variable());
-  int log = open_log(log_of(place.rank));
+  int log = open_log(log_of(place.rank), options_.append);
   Started started = start_process(command_, variables,
                                   {.pipe = &pipe_, .mask = signals_.mask(), .output = log, .errors = log});
   if (log >= 0) close(log);

@@ -23,6 +23,7 @@ struct JobOptions {
   int64_t term_ms = 2000;    // then, after SIGTERM, this long before SIGKILL
   int64_t doubt_ms = 10000;  // after a rank that was stopped unasked, the others have this long to follow
   std::string log_dir;       // rank N writes into rank_N.log of this folder; "": where this process writes
+  bool append = false;       // The logs are those of a job that is started again, and keep what they have.
   // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2 for a
   // hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is reported.
   bool part = false;
@@ -63,6 +64,8 @@ class Job {
       look();
     }
   }
+  // Whether a stop was passed on.
+  bool asked() const { return interrupts_ > 0; }
 
  private:
   void start_all();

@@ -97,6 +97,7 @@ std::vector<std::string> variables_of(const RankPlace& place) {
                                         fmt::format("MASTER_ADDR={}", place.master_host),
                                         fmt::format("MASTER_PORT={}", place.master_port)};
   if (!place.key.empty()) variables.push_back("DS_JOB_KEY=" + place.key);
+  for (const auto& [name, value] : place.more) variables.push_back(name + "=" + value);
   return variables;
 }
 

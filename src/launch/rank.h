@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/env_file.h"
 #include "launch/watch.h"
 
 namespace ds {
@@ -19,6 +20,7 @@ struct RankPlace {
   std::string key;                     // DS_JOB_KEY; "": as this process has it
   std::string master_host;             // MASTER_ADDR
   int master_port = 0;                 // MASTER_PORT
+  Variables more;                      // what else it finds
 };
 
 struct Started {

@@ -132,7 +132,7 @@ class SshJob {
     pulse_.emplace(orders);
   }
 
-  int run() {
+  JobEnd run() {
     while (running()) {
       wait();
       while (int number = signals_.next(0)) obey(number);
@@ -140,7 +140,7 @@ class SshJob {
       doubt_stop();
       press();
     }
-    return verdict();
+    return {verdict(), interrupts_ > 0};
   }
 
  private:
@@ -205,21 +205,17 @@ class SshJob {
     if (act == Pressure::Act::kill) kill_all();
   }
 
-  int verdict() const {
-    if (const auto& failure = blame_.first()) {
-      fmt::print(stderr, "libds launch: {}\n", failure->text);
-      return failure->code;
-    }
-    bool stopped = false;
+  RankFailure verdict() const {
+    if (const auto& failure = blame_.first()) return *failure;
+    RankFailure stopped;
     for (const auto& agent : agents_) {
-      stopped |= agent->reports.stopped().has_value();
+      if (agent->reports.stopped()) stopped = *agent->reports.stopped();
       if (agent->code == 0) continue;
-      if (interrupts_ < 2)
-        fmt::print(stderr, "libds launch: host '{}': its agent ended with code {} and no rank said why\n",
-                   agent->name, agent->code);
-      return agent->code;
+      std::string text = fmt::format("host '{}': its agent ended with code {} and no rank said why",
+                                     agent->name, agent->code);
+      return {.code = agent->code, .text = interrupts_ < 2 ? text : ""};
     }
-    return stopped ? kStoppedCode : 0;
+    return stopped;
   }
 
   Signals signals_;
@@ -233,8 +229,8 @@ class SshJob {
 
 }  // namespace
 
-int run_over_ssh(const ClusterOptions& options, const Variables& variables, const std::string& token,
-                 const std::vector<std::string>& command) {
+JobEnd run_over_ssh(const ClusterOptions& options, const Variables& variables, const std::string& token,
+                    const std::vector<std::string>& command) {
   SshJob job;
   job.start(options, variables, token, command);
   return job.run();

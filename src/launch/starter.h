@@ -5,6 +5,7 @@
 
 #include "launch/env_file.h"
 #include "launch/hostfile.h"
+#include "launch/restarts.h"
 #include "launch/ssh.h"
 
 namespace ds {
@@ -21,7 +22,8 @@ struct ClusterOptions {
   int master_port = 0;  // 0: one that is free now where the first host is this one, else 29500
   Variables variables;  // for all ranks, beside this process's variables that forwarded() names
   SshOptions ssh;
-  bool ssh_check = true;
+  bool ssh_check = true;  // before the first start
+  RestartOptions restarts;
 };
 
 // Whether the ranks on other hosts get this variable of the launcher.

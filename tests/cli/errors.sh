@@ -56,6 +56,17 @@ refused 2 "launch: one of -n and --hostfile" launch true
 refused 2 "launch: one of -n and --hostfile" launch -n 2 --hostfile hosts true
 refused 2 "include: is for --hostfile" launch -n 2 --include a true
 refused 2 "launcher: must be mpirun, srun or ssh, got pdsh" launch --hostfile hosts --launcher pdsh true
+refused 2 "launch: one of -n and --hostfile" launch --launcher ssh true
+unset SLURM_JOB_ID
+refused 2 "launcher: srun without --hostfile takes the hosts of a job of Slurm (sbatch, salloc), and SLURM_JOB_ID is not set" launch --launcher srun true
+refused 2 "min-ranks: is for --restarts" launch -n 2 --min-ranks 1 true
+refused 2 "min-ranks: must be at most the 2 ranks of the job, got 3" launch -n 2 --restarts 1 --min-ranks 3 true
+refused 2 "min-ranks: must be at most the 2 ranks of the job, got 3" launch --hostfile good_hosts --restarts 1 --min-ranks 3 true
+refused 2 "restarts: must be an integer from 0 to 1000000, got -1" launch -n 2 --restarts -1 true
+refused 1 "run.resume needs run.dir, which is not given" train --config "$here/tiny.json" --data text.txt --set run.resume=name
+export DS_RESTART=0
+refused 2 "resume must name a run folder under libds launch --restarts, got 'r/checkpoints/step-1-1'" train --resume r/checkpoints/step-1-1
+unset DS_RESTART
 refused 2 "num-ranks: exclude --include and --exclude" launch --hostfile hosts --num-ranks 2 --include a true
 refused 2 "master-port: must be an integer from 1 to 65535, got 0" launch -n 2 --master-port 0 true
 refused 1 "hostfile 'hosts': No such file or directory" launch --hostfile hosts true

@@ -157,6 +157,31 @@ grep -q 'rank 1 of 2: the last 64 of' dead/flight/rank_1.txt || fail "no flight 
 tail -n 1 dead/flight/rank_1.txt | grep -q 'failed' || fail "no failed operation: $(cat dead/flight/rank_1.txt)"
 [ ! -e dead/flight/rank_0.txt ] || fail "a record of the dead"
 
+# Rank 0 is killed twice, before and after the first save: the launcher starts the run again in the same folder, which
+# gets the bits of a run that nobody disturbed.
+long="train --config $here/tiny.json --data text.txt --steps 200 --set run.save_every=50 --quiet"
+# shellcheck disable=SC2086
+"$libds" launch -n 2 "$libds" $long --dir undisturbed > out
+cat > killed.sh << 'END'
+"$@" &
+case $RANK$DS_RESTART in
+  00) until [ -e runs/"$DS_RUN"/lock ]; do sleep 0.01; done; kill -KILL $! ;;
+  01) until [ -e runs/"$DS_RUN"/checkpoints/step-00000050-1/manifest.json ]; do sleep 0.01; done; kill -KILL $! ;;
+esac
+wait $!
+END
+# shellcheck disable=SC2086
+"$libds" launch -n 2 --restarts 3 sh killed.sh "$libds" $long > out 2> err || fail "restarts: $(cat err)"
+for line in "restart 1 of 3 on 2 ranks in 1 s" "restart 2 of 3 on 2 ranks in 2 s"; do
+  grep -q "^libds launch: rank 0 exited with code 137; $line$" err || fail "no word of $line: $(cat err)"
+done
+[ "$("$libds" verify --hash undisturbed | cut -d' ' -f1)" = "$("$libds" verify --hash runs/launch-* | cut -d' ' -f1)" ] ||
+  fail "a run that was started again has other bits"
+code=0
+# shellcheck disable=SC2086
+"$libds" launch -n 2 --restarts 1 "$libds" $long --dir undisturbed 2> err || code=$?
+[ $code -eq 1 ] && grep -q "'undisturbed' holds a run already" err || fail "a first start in the folder of a run: $(cat err)"
+
 # kill -9 of the launcher ends also what its ranks have started.
 : > out
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
