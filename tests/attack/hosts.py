@@ -301,8 +301,9 @@ class Site:
 
     # ---- jobs
 
-    def config(self, path="config.json", steps=30, timeout=60000, hidden=64, **more):
-        run = {"sequence": 32, "steps": steps, "threads": 1, "sample_tokens": 0, "seed": 3, "pin_threads": False}
+    def config(self, path="config.json", steps=30, timeout=60000, hidden=64, save_every=0, **more):
+        run = {"sequence": 32, "steps": steps, "threads": 1, "sample_tokens": 0, "seed": 3, "pin_threads": False,
+               "save_every": save_every}
         document = {
             "train_micro_batch_size_per_gpu": 2, "comm_timeout_ms": timeout, "bf16": {"enabled": True}, "steps_per_print": 10,
             "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}, "zero_optimization": {"stage": 3},
@@ -322,8 +323,8 @@ class Site:
             both.append(self.start(host, f"rank{rank}", *words, variables=own, before=before))
         return both
 
-    def launch(self, way, words, hosts="ab", before=()):
-        """Two ranks in one of the ways; the processes that the driver has started."""
+    def launch(self, way, words, hosts="ab", before=(), options=()):
+        """Two ranks in one of the ways; the processes that the driver has started. options: of a launcher of hosts."""
         if way == "environment":
             return self.pair(words, hosts, before=before)
         if way == "launcher":
@@ -333,7 +334,7 @@ class Site:
                                before=before)]
         pathlib.Path("hostfile").write_text("".join(f"{host} slots=1\n" for host in hosts), encoding="ascii")
         return [self.start("a", "launch", self.libds, "launch", "--hostfile", "hostfile", "--launcher",
-                           {"over mpirun": "mpirun", "over ssh": "ssh"}[way], *words, before=before)]
+                           {"over mpirun": "mpirun", "over ssh": "ssh"}[way], *options, *words, before=before)]
 
     def until_step(self, step, processes):
         self.wait_for(f"step {step}", lambda: any(re.search(rf"^step +{step}/", p.text(), re.M) for p in processes), 60)
@@ -432,6 +433,32 @@ def cut(site, draw):
         site.wait_for("the end of rank 1", lambda: site.rank(1) is None, timeout / 1000 + END_S + SLACK_S)
     if back == "late":
         time.sleep(draw.uniform(0, 5))
+        site.mend("b")
+    site.nothing_left(limit=max(END_S, SILENCE_S - (time.monotonic() - struck)))
+
+
+def restarts(site, draw, way=None):
+    """A host is cut off under --restarts: the run goes on with the other host, or with both when it is back."""
+    way, how = way or draw.choice(["over mpirun", "over ssh"]), draw.choice(["down", "silent"])
+    awaited = draw.random() < 0.5
+    yield f"{way}, {how}, {'awaited' if awaited else 'left out'}"
+    site.config(steps=200, timeout=2000, reproducible=True, train_batch_size=4, save_every=5)
+    options = ["--restarts", "9", "--min-ranks", "2" if awaited else "1"]
+    ranks = site.launch(way, site.train("run"), options=options)
+    site.until_step(10, ranks)
+    site.cut("b", how)
+    struck = time.monotonic()
+    if awaited:
+        site.wait_for("a look without host b", lambda: "2 are needed (--min-ranks); another look" in ranks[0].text(), 90)
+        site.mend("b")
+    site.until_end(ranks, 120)
+    require(ranks[0].code == 0, f"the launcher ended with code {ranks[0].code}\n{site.logs()}")
+    lines = ranks[0].errors()
+    require(re.search(r"^libds launch: .*host 'b' cannot be logged in to by ssh: .*restart \d of 9", lines, re.M), site.logs())
+    require(re.search(rf"restart \d of 9 on {2 if awaited else 1} rank", lines), site.logs())
+    require(site.hash("run") == site.reference(), f"the state is not that of the undisturbed run\n{site.logs()}")
+    site.nothing_left("a")
+    if not awaited:
         site.mend("b")
     site.nothing_left(limit=max(END_S, SILENCE_S - (time.monotonic() - struck)))
 
@@ -663,7 +690,7 @@ def behind(site, draw):
 
 
 FAULTS = {fault.__name__: fault for fault in (
-    stopped, cut, orphan, slow, hole, late_name, many_addresses, wrong_name, rank_elsewhere, interfaces, memory, refused,
+    stopped, cut, restarts, orphan, slow, hole, late_name, many_addresses, wrong_name, rank_elsewhere, interfaces, memory, refused,
     no_proc, few_processes, behind)}
 OFTEN = ["stopped", "stopped", "cut", "cut", "cut", "orphan", "refused", "refused", "few_processes"]
 SHORT = {"stopped": {"way": "environment"}, "refused": {"names": ["memfd_create", "io_submit"]}}

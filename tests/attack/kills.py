@@ -6,7 +6,8 @@ usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY] [--hosts]     
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
 stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI where it is there), until all steps
 are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
-frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
+frozen and then killed; kill -9 of ranks, one to three times, under `libds launch --restarts`, which goes on by itself and
+must end with all steps done; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
 disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
 before, and metrics.csv has the steps up to it once each. Now and then the newest checkpoint is damaged, so that the next
 launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have the bits of a run
@@ -33,8 +34,8 @@ import hosts
 
 STEPS, SAVE_EVERY, KEEP = 60, 4, 2
 PLACES = [(0, "device"), (1, "device"), (1, "cpu"), (2, "device"), (2, "nvme"), (3, "device"), (3, "cpu"), (3, "nvme")]
-ATTACKS = ["launcher", "rank", "all", "freeze", "term", "int", "pipe", "fsize", "disk"]
-STOPPED = 75
+ATTACKS = ["launcher", "rank", "all", "freeze", "restarts", "term", "int", "pipe", "fsize", "disk"]
+STOPPED, RESTARTS = 75, 9
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader,tcp"]
 
 
@@ -139,7 +140,7 @@ class Machine:
                     "pin_threads": False, "sample_tokens": 4}}
         return document
 
-    def command(self, ranks, place, folder, launcher):
+    def command(self, ranks, place, folder, launcher, options=()):
         """Words that start the run by the launcher, "" for none, or resume it where it has begun."""
         config = self.config(ranks, place)
         words = []
@@ -160,8 +161,8 @@ class Machine:
             hostfile = os.path.join(self.work, f"hostfile-{self.commands}")
             with open(hostfile, "w", encoding="ascii") as file:
                 file.writelines(f"{host} slots=1\n" for host in list(hosts.ADDRESSES)[:ranks])
-            return [*self.site.inside("a"), self.libds, "launch", "--hostfile", hostfile, "--launcher", launcher, *train]
-        return [*{"": [], "launch": [self.libds, "launch", "-n", str(ranks)], "mpirun": [*MPIRUN, "-n", str(ranks)]}[launcher], *train]
+            return [*self.site.inside("a"), self.libds, "launch", "--hostfile", hostfile, "--launcher", launcher, *options, *train]
+        return [*{"": [], "launch": [self.libds, "launch", "-n", str(ranks), *options], "mpirun": [*MPIRUN, "-n", str(ranks)]}[launcher], *train]
 
     def reference(self, ranks):
         if ranks not in self.references:
@@ -212,6 +213,7 @@ def checkpoints_of(folder, damaged=()):
 class Story:
     def __init__(self, machine, seed, number, attacks):
         self.machine = machine
+        self.number = number
         self.random = random.Random(f"{seed}/{number}")
         self.ranks = self.random.choice([1, 2, 2, 3])
         on_disk = machine.disk.mounted and self.random.random() < 0.4
@@ -230,7 +232,10 @@ class Story:
             launcher = self.random.choice(["ssh", "ssh", "mpirun"])
         elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own
             launcher = "launch"
-        words = self.machine.command(self.ranks, place, self.folder, launcher)
+        options = []
+        if attack == "restarts":
+            launcher, options = launcher if self.machine.site and self.ranks > 1 else "launch", ["--restarts", str(RESTARTS)]
+        words = self.machine.command(self.ranks, place, self.folder, launcher, options)
         limit = self.random.choice([1 << 10, 20 << 10, 100 << 10, 170 << 10]) if attack == "fsize" else None
 
         def prepare():
@@ -256,6 +261,8 @@ class Story:
             return child.poll() is None
         if attack == "fsize":
             return True
+        if attack == "restarts":
+            return self.kill_ranks(child, self.random.randrange(1, 4))
         time.sleep(delay)
         if child.poll() is not None:
             return False
@@ -279,8 +286,41 @@ class Story:
             kill(child.pid, signal.SIGTERM if attack == "term" else signal.SIGINT)
         return True
 
+    def kill_ranks(self, child, times):
+        """Kills a rank that many times, each at a time of its own after the start before; how often it did."""
+        for number in range(times):
+            delay = self.random.uniform(0.05, 0.7) * self.machine.reference(self.ranks)[2]
+            while child.poll() is None and not (ranks := self.ranks_of_start(number)):
+                time.sleep(0.02)
+            time.sleep(delay)
+            ranks = self.ranks_of_start(number)
+            if not ranks:
+                return number
+            kill(self.random.choice(ranks), signal.SIGKILL)
+        return times
+
+    def ranks_of_start(self, number):
+        """The processes that train in this start of the job."""
+        found = []
+        for pid in processes(self.folder):
+            try:
+                words, variables = read(f"/proc/{pid}/cmdline").split("\0"), read(f"/proc/{pid}/environ").split("\0")
+            except OSError:
+                continue
+            if words[1:2] == ["train"] and f"DS_RESTART={number}" in variables:
+                found.append(pid)
+        return found
+
+    def check_restarts(self, kills):
+        lines = re.findall(r"^libds launch: rank \d+ was killed by signal 9; restart (\d+) of \d+ on (\d+) ranks? in",
+                           read(os.path.join(self.machine.work, "log")), re.M)
+        require(lines == [(str(k + 1), str(self.ranks)) for k in range(kills)], f"{kills} kills, restarts {lines}")
+
     def check_code(self, code, attack, struck, launcher):
-        if not struck:
+        if attack == "restarts":
+            require(code == 0, f"{attack} ended with code {code}")
+            self.check_restarts(int(struck))
+        elif not struck:
             require(code == 0, f"a run that nobody disturbed ended with code {code}")
         elif attack in ("term", "int"):
             # Before the handlers are there, the signal itself ends the ranks.
@@ -293,7 +333,7 @@ class Story:
         elif attack in ("fsize", "disk"):
             require(code in (0, 1), f"{attack} ended with code {code}")
 
-    def check_left(self, attack, code):
+    def check_left(self, attack, code, kills=1):
         deadline = time.monotonic() + 20
         while left := processes(self.folder):
             require(time.monotonic() < deadline, f"still running: {[read(f'/proc/{pid}/cmdline') for pid in left]}")
@@ -303,7 +343,7 @@ class Story:
         saved = checkpoints_of(self.folder, self.damaged)
         require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
         # One more than a run finds, where it is killed between a commit and the removal of the oldest.
-        self.most = max(KEEP, min(self.most, len(saved)) + 1)
+        self.most = max(KEEP, min(self.most, len(saved)) + max(kills, 1))
         require(len(saved) <= self.most, f"checkpoints {saved}, keep is {KEEP}")
         self.newest = saved[-1] if saved else 0
         rows, wanted = rows_of(self.folder), self.machine.reference(self.ranks)[0]
@@ -364,7 +404,7 @@ class Story:
         self.check_code(code, attack, struck, launcher)
         if launcher == "mpirun" and struck:
             self.over_mpi += 1
-        self.check_left(attack, code)
+        self.check_left(attack, code, int(struck))
         return struck, code == 0
 
     def tell(self, attacks_left):
@@ -372,6 +412,8 @@ class Story:
         count = {}
         while True:
             attack = self.random.choice(self.attacks) if sum(count.values()) < attacks_left else "none"
+            if self.number == 0 and not self.log:
+                attack = "restarts"  # the first of all, also in the short form
             struck, done = self.attempt(attack)
             if struck:
                 count[attack] = count.get(attack, 0) + 1

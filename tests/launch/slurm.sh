@@ -1,8 +1,9 @@
 #!/bin/sh
 # Ranks that srun starts, on two hosts of a Slurm of its own: `libds launch --launcher srun`, plain srun with PMIx over
-# both hosts and without on one, the bits of one host, a rank that fails.  usage: slurm.sh BUILD SCRATCH
+# both hosts and without on one, the bits of one host, a rank that fails; the hosts of a job, and the script of
+# docs/guides/hosts.md, which is started again after a rank and after a host.  usage: slurm.sh BUILD SCRATCH
 . "$(dirname "$0")/namespaces.sh"
-for tool in srun slurmctld slurmd munged; do
+for tool in srun salloc sbatch slurmctld slurmd munged; do
   command -v $tool > /dev/null || skip "$tool is not installed"
 done
 host a 10.77.0.1 no
@@ -19,7 +20,7 @@ SlurmctldHost=a
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=/run/munge.socket
+AuthInfo=socket=/run/munge.socket,cred_expire=3
 StateSaveLocation=$scratch/state
 SlurmdSpoolDir=$scratch/spool.%n
 SlurmctldPidFile=/run/slurmctld.pid
@@ -89,4 +90,40 @@ launch --hostfile unsorted --launcher srun true 2> err || code=$?
 [ $code -eq 1 ] && grep -q "^libds launch: Slurm runs rank . on host '.', the hostfile has it on '.': list hosts" err ||
   { cat err; die "hosts in another order than Slurm's: code $code"; }
 require_quiet "hosts in another order than Slurm's"
+
+# ---- the hosts of a job ----------------------------------------------------------------------------------------------
+
+in_job() { on a timeout -k 5 60 salloc --quiet "$@"; }
+printf '0/2 0/1 0/2 a mpi\n1/2 0/1 1/2 b mpi\n' > want
+in_job --nodes=2 "$libds" launch --launcher srun sh -c "$place" | sort > out
+cmp -s out want || { cat out; die "a job without a number of tasks has not one rank on each host"; }
+printf '0/4 0/2 0/2 a mpi\n1/4 1/2 0/2 a mpi\n2/4 0/2 1/2 b mpi\n3/4 1/2 1/2 b mpi\n' > want
+in_job --nodes=2 --ntasks-per-node=2 "$libds" launch --launcher srun sh -c "$place" | sort > out
+cmp -s out want || { cat out; die "a job of two tasks on each host"; }
+printf '0/1 0/1 0/1 b mpi\n' > want
+in_job --nodes=2 "$libds" launch --launcher srun --exclude a sh -c "$place" > out
+cmp -s out want || { cat out; die "a job without its first host"; }
+require_quiet "the hosts of a job"
+
+# ---- restarts --------------------------------------------------------------------------------------------------------
+
+awk '/^```/ { shown = 0 } shown; /`train.sbatch`:$/ { next_one = 1 } next_one && /^```sh$/ { shown = 1; next_one = 0 }' \
+  "$source/docs/guides/hosts.md" > train.sbatch
+grep -q 'launcher srun' train.sbatch || die "docs/guides/hosts.md has no train.sbatch"
+sed -i 's/"steps": 6/"steps": 120, "save_every": 20/; s/^{/{"data": {"paths": "text"}, /' config.json
+launch -n 4 "$libds" train --config config.json --dir local4 --quiet > log 2>&1 || { cat log; die "4 ranks of one host"; }
+job=$(on a env PATH="$build/bin:$PATH" sbatch --parsable --output=batch.out train.sbatch)
+saved() { [ -e "slurm_run/checkpoints/step-$1-$2/manifest.json" ]; }
+wait_for "a checkpoint of a job" saved 00000020 1
+on b pkill -KILL -f '^libds train'
+wait_for "the restart of a job" grep -q "^libds launch: rank [23] on host 'b' was killed by signal 9; restart 1 of 5 on 4 ranks in 1 s$" batch.out
+wait_for "a checkpoint after the restart" sh -c 'ls slurm_run/checkpoints | grep -v "step-00000020-1"'
+on a scontrol update nodename=b state=down reason=test
+wait_for "the requeue of a job" grep -q "ranks are left, 4 are needed (--min-ranks); Slurm starts job $job again when it has hosts for it" batch.out
+on a scontrol update nodename=b state=resume
+ended() { [ -z "$(on a squeue -h -j "$job" 2> /dev/null)" ]; }
+wait_for "the end of the job" ended
+grep -q 'step 120/120' batch.out || { cat batch.out; die "the job has not made its steps"; }
+[ "$(hash_of local4)" = "$(hash_of slurm_run)" ] || die "the payload hash of a job that was started again differs"
+require_quiet "a job that was started again"
 echo "slurm: 2 hosts"
