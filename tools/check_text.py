@@ -5,7 +5,7 @@ usage: check_text.py [ROOT]
 - no work marker (the words spelt below) in sources, tests and documents;
 - every function, struct and enum of include/ds.h has a comment directly before it;
 - every folder of src with sources has a README.md (core: each of its folders);
-- relative links of Markdown files lead to existing files, and named anchors to existing headings; the addresses of other
+- relative links of Markdown files lead to existing files, and named anchors to existing headings or ids; the addresses of other
   links are well-formed (nothing is fetched);
 - pages of docs/ that any text names by path exist (but for the changelog, which names them as they were);
 - nothing in src asks the locale of the host, which may write numbers with a decimal comma and count other bytes as letters:
@@ -119,8 +119,8 @@ def links(root, names):
 
 
 def anchors(text):
-    """Those of all headings; one that is there already gets a number."""
-    found = set()
+    """Those that are written as <a id="NAME">, and those of all headings; a heading's that is there already gets a number."""
+    found = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.M):
         name = first = anchor(heading)
         number = 0

@@ -173,7 +173,8 @@ class Train(unittest.TestCase):
         self.assertIsInstance(libds.env_report("data"), dict)
         self.assertEqual(libds.merge_config({"a": 1}, {"a": None, "b": 2}), {"b": 2})
         described = libds.describe_config({"train_batch_size": 8, "zero_optimization": {"stag": 1}}, ranks=2)
-        self.assertEqual(described["refusals"], ["zero_optimization.stag: unknown key; did you mean zero_optimization.stage?"])
+        self.assertEqual(described["refusals"], ["zero_optimization.stag: unknown key; did you mean zero_optimization.stage? "
+                                                 "(docs/reference/config.md#zero_optimization.stage)"])
         self.assertEqual(described["config"]["train_micro_batch_size_per_gpu"], 4)
         with self.assertRaises(libds.InvalidArgument):
             libds.env_report("yaml")

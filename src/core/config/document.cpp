@@ -66,14 +66,66 @@ bool filled_by_caller(const std::string& path) {
 // A word of our own keys.
 bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
 
+constexpr const char* kWithoutEffect = "accepted-without-effect";
+constexpr const char* kOnlyOff = "accepted-only-with-the-value-that-means-off";
+
+// The key that a deprecated name means, or the name.
+std::string current_name(const std::string& key) {
+  if (key == "bfloat16" || key.starts_with("bfloat16.")) return "bf16" + key.substr(8);
+  if (key == ConfigDocument::kMaxGradNorm) return "gradient_clipping";
+  for (const DeprecatedName& deprecated : kDeprecatedNames) {
+    if (key == deprecated.name) return deprecated.path;
+  }
+  return key;
+}
+
+// The heading of the list in which the page names a key of DeepSpeed.
+std::string heading_of(ForeignKey::Rule rule) {
+  using enum ForeignKey::Rule;
+  return rule == no_effect || rule == degree || rule == warned_section ? kWithoutEffect : kOnlyOff;
+}
+
+std::string anchor_of_path(const std::string& path) {
+  for (const Key& key : config_keys()) {
+    const std::string other = key.path.substr(0, key.path.rfind('.') + 1) + key.other;
+    if (key.path == path || (!key.other.empty() && other == path)) return key.path;
+  }
+  for (const ForeignKey& key : foreign_keys()) {
+    if (key.path == path) return heading_of(key.rule);
+  }
+  for (const Key& key : config_keys()) {
+    if (key.path.starts_with(path + ".")) return key.path;
+  }
+  return "";
+}
+
+// The place in docs/reference/config.md that describes a key, as the page's anchor: the path of the key
+// itself, of a key that holds it or of the first key in it, or the heading of the list that has a key of
+// DeepSpeed. Second and deprecated names lead to the key that they mean. A key that the page does not have:
+// "".
+std::string key_anchor(const std::string& key) {
+  for (std::string path = current_name(key); !path.empty();) {
+    const std::string anchor = anchor_of_path(path);
+    if (!anchor.empty()) return anchor;
+    const size_t end = path.find_last_of(".[");
+    path.resize(end == path.npos ? 0 : end);
+  }
+  return "";
+}
+
 }  // namespace
 
-void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error) {
+void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error, const std::string& described) {
   const std::string& key = error.details().key;
   for (const std::string& path : refusals.doubtful) {
     if (causes == Causes::others && mentions(error.what(), path)) return;
   }
-  refusals.errors.push_back(error);
+  const std::string anchor = key_anchor(described.empty() ? key : described);
+  refusals.errors.emplace_back(
+      error.status(),
+      one_line(anchor.empty() ? error.what()
+                              : fmt::format("{} (docs/reference/config.md#{})", error.what(), anchor)),
+      error.details());
   if (!key.empty()) refusals.doubtful.insert(key);
 }
 
@@ -87,13 +139,10 @@ ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
     add(key.path, key.path);
     if (key.whole()) whole_.insert(key.path);
   }
-  // Deprecated names of DeepSpeed.
   for (const std::string& path : std::vector<std::string>(known_)) {
     if (path.starts_with("bf16.")) add("bfloat16." + path.substr(5), path);
   }
-  add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
-  add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
-  add("checkpoint.writer.decoupled", "run.async_save");
+  for (const DeprecatedName& deprecated : kDeprecatedNames) add(deprecated.name, deprecated.path);
   add(kMaxGradNorm, kMaxGradNorm);
   sections_.insert("memory_budget");
 }
@@ -170,10 +219,13 @@ void ConfigDocument::unknown(const std::string& path) {
   if (near.empty()) near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
   if (near.empty() && !nested && ascii_lower(path.substr(0, 4)) == "zero") near = "zero_optimization";
   if (!nested && near.empty()) return warn_of_stranger(path);
-  collect(refusals_, Causes::itself, [&] {
-    raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-          near.empty() ? "" : "; did you mean " + near + "?");
-  });
+  collect(
+      refusals_, Causes::itself,
+      [&] {
+        raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+              near.empty() ? "" : "; did you mean " + near + "?");
+      },
+      near);
   const auto meant = names_.find(near);
   const std::string& key = meant == names_.end() ? near : meant->second;
   if (!near.empty() && !is_given(key)) refusals_.doubtful.insert(key);

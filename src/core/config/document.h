@@ -15,17 +15,18 @@ namespace ds {
 // Why a part of the parse may refuse a key: for itself, or for what other keys say.
 enum class Causes { itself, others };
 
-// Keeps a refusal, unless other keys that were refused are its cause.
-void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error);
+// Keeps a refusal, unless other keys that were refused are its cause. Its message ends with the anchor of
+// docs/reference/config.md that describes its key or, if given, the key `described`.
+void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error, const std::string& described);
 
 // Runs a part of the parse; what it refuses is kept.
 template <typename Part>
-void collect(ConfigRefusals& refusals, Causes causes, Part part) {
+void collect(ConfigRefusals& refusals, Causes causes, Part part, const std::string& described = "") {
   try {
     part();
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    keep_refusal(refusals, causes, error);
+    keep_refusal(refusals, causes, error, described);
   }
 }
 

@@ -17,6 +17,16 @@ struct Key {
   std::function<Json(const Config&)> get;  // null: does not apply to this configuration
 };
 
+// Deprecated names of keys, in full. The section bf16 may also be called bfloat16.
+struct DeprecatedName {
+  const char* name;
+  const char* path;
+};
+inline constexpr DeprecatedName kDeprecatedNames[] = {
+    {"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device"},
+    {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device"},
+    {"checkpoint.writer.decoupled", "run.async_save"}};
+
 // Micro-steps of a step: the step program has each of them.
 inline constexpr int64_t kMostAccumulation = 65536;
 
