@@ -30,6 +30,27 @@ const char* colour_of(const std::string& phase) {
   return found == phase_colours().end() ? "#777777" : found->second;
 }
 
+// The colours of the picture, which are those of light pages, and what a dark page has in their place.
+struct Colour {
+  const char* light;
+  const char* dark;
+};
+constexpr Colour kColours[] = {{"#ffffff", "#1a2028"}, {"#f3f4f7", "#272f3a"}, {"#111111", "#f0f3f7"},
+                               {"#333333", "#d5dae2"}, {"#555555", "#b8c0cc"}, {"#777777", "#a3adba"},
+                               {"#999999", "#8a93a3"}, {"#3b6fb6", "#6ea1f5"}, {"#c8553d", "#e8826b"},
+                               {"#5b8c5a", "#7fb87d"}, {"#8a93a3", "#7d8797"}, {"#cfd6e2", "#4a5565"},
+                               {"#c0392b", "#ff8370"}};
+
+std::string dark_colours() {
+  std::string rules;
+  for (const Colour& colour : kColours) {
+    for (const char* attribute : {"fill", "stroke"}) {
+      rules += fmt::format(R"(.plan [{0}="{1}"]{{{0}:{2}}})", attribute, colour.light, colour.dark);
+    }
+  }
+  return "<style>@media (prefers-color-scheme: dark){" + rules + "}</style>";
+}
+
 std::string label(double x, double y, const std::string& anchor, int size, const std::string& text,
                   const char* colour = "#333333") {
   return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}" fill="{}">{}</text>)", x,
@@ -62,10 +83,10 @@ class Picture {
 
   std::string svg(const std::string& note) {
     out_ = fmt::format(
-        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" )"
-        R"(aria-label="Plans of a training step: queues and memory over time" font-family="system-ui, sans-serif">)"
+        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" class="plan" role="img" )"
+        R"(aria-label="Plans of a training step: queues and memory over time" font-family="system-ui, sans-serif">{2})"
         R"(<rect width="{0}" height="{1}" rx="8" fill="#ffffff"/>)",
-        width_, height_);
+        width_, height_, dark_colours());
     legend();
     for (size_t q = 0; q < queues_.size(); ++q) {
       out_ += label(kLeft - 8, lane_top(q) + 11, "end", 11, queues_[q]);

@@ -29,7 +29,7 @@ struct PlanColumn {
 };
 
 // An SVG document: queues over time above bytes over time, the columns side by side with the same scales. It
-// has its own colours and background, and needs no style sheet.
+// has its own colours and background, for light and for dark pages, and needs no style sheet.
 std::string plan_picture(const std::vector<PlanColumn>& columns, const std::string& note);
 
 }  // namespace ds
