@@ -498,7 +498,7 @@ DS_API ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t*
  * @param out [out] values_count gradients, -1 where loss does not depend on the value */
 DS_API ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, size_t values_count,
                                int32_t* out);
-/** @param graph [nullable] */
+/** Destroys the graph. @param graph [nullable] */
 DS_API void ds_graph_destroy(ds_graph* graph);
 
 /* ---------------------------------------------------------------- plan */

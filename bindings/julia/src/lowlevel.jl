@@ -648,6 +648,7 @@ function ds_graph_grad(graph, loss, values, values_count, out)
 end
 
 """
+Destroys the graph.
 - `graph`: [nullable]
 """
 function ds_graph_destroy(graph)

@@ -632,7 +632,7 @@ extern "C" {
     ///
     /// - `out`: \[out\] values_count gradients, -1 where loss does not depend on the value
     pub fn ds_graph_grad(graph: *mut ds_graph, loss: i32, values: *const i32, values_count: usize, out: *mut i32) -> ds_status;
-    ///
+    /// Destroys the graph.
     ///
     /// - `graph`: \[nullable\]
     pub fn ds_graph_destroy(graph: *mut ds_graph);
