@@ -13,6 +13,7 @@ import sys
 
 SECTION = re.compile(r"/\* -{4,} (.+?) \*/$")
 NAMES = re.compile(r"\b(ds_\w+)\(|^(?:typedef )?(?:struct|enum) (ds_\w+)\b|^typedef .*?\b(ds_\w+_fn)\(|^struct (\w+);", re.M)
+FUNCTION = re.compile(r"^DS_API[^;{]*?\b(ds_\w+)\(", re.M)
 GUARDS = re.compile(r"#|extern \"C\"|}$")
 
 
@@ -71,6 +72,26 @@ def described(text):
         yield "\n".join(items)
 
 
+def names_of(code):
+    """The names that declarations give, which their heading on the page shows."""
+    return list(dict.fromkeys(next(filter(None, found)) for found in NAMES.findall(code)))
+
+
+def function_index(name, text):
+    """A page beside that of the header, with an entry for each function: its name, which leads to its declaration, and
+    the first sentence of its comment. Functions that share a comment share the sentence."""
+    yield f"# Functions of {name}"
+    yield f"Each name leads to the declaration in [{name}]({name}) with the whole comment."
+    for comment, code in blocks(text):
+        section = SECTION.match(comment)
+        if section:
+            yield f"## {section.group(1).capitalize()}"
+        anchor = "-".join(names_of(code))  # as MyST makes it of the heading
+        sentence, *_ = re.split(r"\s*@(?:param|return)|\s*\[threadsafe\]|(?<=[.?!])\s", " ".join(plain(comment).split()))
+        for function in FUNCTION.findall(code):
+            yield f"[`{function}`]({name}#{anchor})\n: {escape(sentence.strip())}"
+
+
 def page(name, text):
     yield f"# {name}"
     first = True
@@ -88,9 +109,8 @@ def page(name, text):
         if first:  # a heading of the third level needs one of the second above it
             yield "## Status and types"
             first = False
-        names = [next(filter(None, found)) for found in NAMES.findall(code)]
-        if names:
-            yield "### " + ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+        if names_of(code):
+            yield "### " + ", ".join(f"`{name}`" for name in names_of(code))
         yield from described(plain(comment))
         if code:
             yield f"```c\n{code.strip()}\n```"

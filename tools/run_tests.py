@@ -70,6 +70,7 @@ CONDITIONS = {
     "no_amx": lambda build: cpu_lacks("amx_bf16"),
     "one_core": lambda build: len(os.sched_getaffinity(0)) < 2,
     "no_browser": lambda build: not browser(),
+    "no_sphinx": lambda build: not (ROOT / ".cache/venv-docs/packages").exists(),
     "no_root": lambda build: os.geteuid() != 0,
     "no_debootstrap": lambda build: not shutil.which("debootstrap"),
     "no_direct": lambda build: not takes_direct(build),

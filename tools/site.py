@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Builds the documentation as a site with search: docs/ and every file of the working copy that its pages link to.
 
-usage: site.py OUT     (writes OUT/source for Sphinx and the site OUT/html; any warning is an error)
+usage: site.py OUT     (writes OUT/source for Sphinx and the site OUT/html; any warning is an error. The Python that runs it
+                        has Sphinx: `./run docs` makes it)
 
 The pages are plain Markdown with relative links, which a forge shows as they are. What the site has besides is made
 here: docs/README.md is its front page, whose lists of links are the navigation; headers become reference pages
-(tools/header_page.py); other linked files and folders become pages under `tree`.
+(tools/header_page.py), and ds.h an index of its functions; other linked files and folders become pages under `tree`.
 """
 import os
 import pathlib
@@ -18,6 +19,7 @@ import header_page
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = "docs/README.md"
+FUNCTIONS = "include/functions.md"  # made here from ds.h, whose line on the front page its line follows
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".py": "python", ".sh": "sh", ".json": "js", ".js": "js"}
@@ -45,12 +47,25 @@ def page_of(path):
     return inside if path.endswith(".md") or pathlib.Path(path).suffix in PICTURES else f"{inside}.md"
 
 
+def with_functions(text):
+    """The front page with a line for the index of functions, which is no file of the working copy."""
+    line = re.search(r"^- \[ds\.h\]\(.*\n", text, re.M)
+    if not line:
+        sys.exit(f"site: {INDEX} has no line for ds.h")
+    return text[:line.end()] + f"- [Functions](../{FUNCTIONS}): those of ds.h, a line each\n" + text[line.end():]
+
+
 def content(path):
     """Markdown of a path of the working copy."""
     file = ROOT / path
+    if path == FUNCTIONS:
+        header = file.with_name("ds.h")
+        return "\n\n".join(header_page.function_index(header.name, header.read_text(encoding="utf-8"))) + "\n"
     if file.is_dir():
         return listing(path)
     text = file.read_text(encoding="utf-8")
+    if path == INDEX:
+        return with_functions(text)
     if path.endswith(".md"):
         return text
     if path.startswith("include/"):
@@ -65,7 +80,7 @@ def with_links(path, text, seen):
         if re.match(r"[a-z]+:", target):
             return match.group(0)
         found = named(os.path.normpath(os.path.join(os.path.dirname(path), target)))
-        if not (ROOT / found).exists():
+        if found != FUNCTIONS and not (ROOT / found).exists():
             sys.exit(f"site: {path}: link to {target}: no such file")
         seen.setdefault(found)
         return before + os.path.relpath(page_of(found), os.path.dirname(page_of(path)) or ".") + after
@@ -127,9 +142,11 @@ def stage(source):
 def main():
     out = pathlib.Path(sys.argv[1]).resolve()
     source = out / "source"
-    shutil.rmtree(source, ignore_errors=True)
+    for made in (source, out / "html"):
+        shutil.rmtree(made, ignore_errors=True)
     stage(source)
-    built = subprocess.run(["/usr/bin/sphinx-build", "-W", "--keep-going", "-q", "-j", "auto", "-b", "html", source, out / "html"])
+    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-j", "auto", "-b", "html"]
+    built = subprocess.run([*sphinx, source, out / "html"])
     if built.returncode == 0:
         print(f"site: {out / 'html' / 'index.html'}")
     return built.returncode

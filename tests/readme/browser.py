@@ -1,0 +1,150 @@
+"""A page of a headless Chromium, asked over the pipe of its DevTools protocol. Needs Python's standard library alone."""
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import struct
+import subprocess
+import time
+import zlib
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def program():
+    """The browser of DS_BROWSER, or a Chromium by one of its usual names; None if the machine has none."""
+    return os.environ.get("DS_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Browser:
+    """One page. What went wrong on it is in `faults` until the next open()."""
+
+    SECONDS = 60
+
+    def __init__(self, profile):
+        theirs_in, self.out = os.pipe()
+        self.inp, theirs_out = os.pipe()
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs_in, theirs_out)]
+
+        def as_expected():  # the browser reads from 3 and writes to 4
+            os.dup2(high[0], 3)
+            os.dup2(high[1], 4)
+
+        command = [program(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                   "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        self.process = subprocess.Popen(command, preexec_fn=as_expected, pass_fds=(3, 4), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for fd in (theirs_in, theirs_out, *high):
+            os.close(fd)
+        self.buffer, self.number, self.session, self.events, self.faults = b"", 0, None, [], []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def close(self):
+        os.close(self.out)  # the browser ends with its pipe
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.inp)
+
+    def message(self):
+        end = time.monotonic() + self.SECONDS
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.inp], [], [], max(0, end - time.monotonic()))
+            data = os.read(self.inp, 1 << 20) if ready else b""
+            if not data:
+                raise RuntimeError("the browser does not answer")
+            self.buffer += data
+        text, _, self.buffer = self.buffer.partition(b"\0")
+        return json.loads(text)
+
+    def heard(self, event):
+        name, about = event.get("method"), event.get("params", {})
+        self.events.append(name)
+        if name == "Runtime.exceptionThrown":
+            details = about["exceptionDetails"]
+            self.faults.append(details.get("exception", {}).get("description") or details["text"])
+        elif name == "Runtime.consoleAPICalled" and about["type"] in ("error", "warning", "assert"):
+            self.faults.append("console: " + " ".join(str(one.get("value")) for one in about["args"]))
+        elif name == "Log.entryAdded" and about["entry"]["level"] == "error":
+            self.faults.append(f"{about['entry']['text']} {about['entry'].get('url', '')}")
+        elif name == "Network.requestWillBeSent" and not about["request"]["url"].startswith(("file:", "data:", "about:")):
+            self.faults.append(f"the page asks for {about['request']['url'][:80]}")
+
+    def call(self, method, **parameters):
+        self.number += 1
+        request = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            request["sessionId"] = self.session
+        os.write(self.out, json.dumps(request).encode() + b"\0")
+        while True:
+            answer = self.message()
+            if answer.get("id") != self.number:
+                self.heard(answer)
+            elif "error" in answer:
+                raise RuntimeError(f"{method}: {answer['error']['message']}")
+            else:
+                return answer["result"]
+
+    def look(self, width, height, scheme):
+        """The size of the window, and whether the system prefers a `light` or a `dark` scheme."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def open(self, url):
+        for address in ("about:blank", url):  # from a place of the same page, a link to another would not load it again
+            self.faults, self.events = [], []
+            failed = self.call("Page.navigate", url=address).get("errorText")
+            if failed:
+                raise RuntimeError(f"{address}: {failed}")
+            while "Page.loadEventFired" not in self.events:
+                self.heard(self.message())
+
+    def ask(self, script):
+        """The value of a JavaScript expression; a promise is waited for."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", script))
+        return answer["result"].get("value")
+
+    def picture(self, **clip):
+        """PNG of the window, or of a part of the page: x, y, width, height."""
+        part = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png", **part)["data"])
+
+
+def pixels(png):
+    """Rows of a PNG of 8 bits: each a list of (red, green, blue)."""
+    width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
+    assert depth == 8 and kind in (2, 6), (depth, kind)
+    step, data, at = (3 if kind == 2 else 4), b"", 8
+    while at < len(png):
+        size, name = struct.unpack(">I4s", png[at:at + 8])
+        data += png[at + 8:at + 8 + size] if name == b"IDAT" else b""
+        at += size + 12
+    raw, before, rows = zlib.decompress(data), bytearray(width * step), []
+    for y in range(height):
+        begin = y * (width * step + 1)
+        row = bytearray(raw[begin + 1:begin + 1 + width * step])
+        unfilter(raw[begin], row, before, step)
+        rows.append([tuple(row[x:x + 3]) for x in range(0, len(row), step)])
+        before = row
+    return rows
+
+
+def unfilter(kind, row, before, step):
+    for i, value in enumerate(row):
+        left, up = (row[i - step] if i >= step else 0), before[i]
+        corner = before[i - step] if i >= step else 0
+        if kind == 4:
+            guess = left + up - corner
+            added = min((left, up, corner), key=lambda one: abs(guess - one))
+        else:
+            added = (0, left, up, (left + up) // 2)[kind]
+        row[i] = (value + added) & 255
