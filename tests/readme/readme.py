@@ -67,6 +67,9 @@ def picture(folder):
         PICTURE.write_text(drawn.read_text())
     expect(PICTURE.exists() and drawn.read_text() == PICTURE.read_text(),
            "docs/images/plan.svg is not what libds plan --svg draws: run tests/readme/readme.py SOURCE BUILD --renew")
+    style, _, shapes = drawn.read_text().partition("</style>")
+    for colour in sorted(set(re.findall(r' ((?:fill|stroke)="#\w+")', shapes))):
+        expect(f"[{colour}]" in style, f"the picture of a plan has no colour for dark pages in place of {colour}")
 
 
 def commands():
