@@ -209,6 +209,7 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
       throw std::system_error(errno, std::generic_category(), fmt::format("folder '{}'", options.folder));
     JobOptions job{.grace_ms = options.grace_ms,
                    .term_ms = options.term_ms,
+                   .binding = options.binding,
                    .log_dir = options.log_dir,
                    .append = is_restart(),
                    .part = true,

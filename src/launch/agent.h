@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/binding.h"
 #include "launch/env_file.h"
 #include "launch/hostfile.h"
 #include "launch/job.h"
@@ -21,6 +22,7 @@ struct AgentOptions {
   // srun has numbered); variables, then orders, come on its standard input.
   int host = -1;
   std::string url = "mpi";  // what carries the data
+  Binding binding = Binding::none;
   // Together less than the launcher and the starter give the agent.
   int64_t grace_ms = 3000, term_ms = 1500;
 };

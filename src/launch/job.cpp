@@ -58,6 +58,7 @@ std::string on_host(const RankPlace& place) {
 
 Job::Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::string> command)
     : options_(std::move(options)),
+      host_(options_.binding == Binding::none ? HostTopology{} : host_topology(false)),
       places_(std::move(places)),
       command_(std::move(command)),
       parent_(getppid()),
@@ -85,9 +86,12 @@ void Job::start_all() {
 void Job::start(const RankPlace& place) {
   std::vector<std::string> variables = variables_of(place);
   variables.push_back(pipe_.variable());
+  const BoundCpus bound = bound_cpus(host_, options_.binding, place.local_rank, place.local_size);
+  for (std::string& variable : variables_of(bound)) variables.push_back(std::move(variable));
   int log = open_log(log_of(place.rank), options_.append);
-  Started started = start_process(command_, variables,
-                                  {.pipe = &pipe_, .mask = signals_.mask(), .output = log, .errors = log});
+  Started started = start_process(
+      command_, variables,
+      {.pipe = &pipe_, .mask = signals_.mask(), .output = log, .errors = log, .cpus = bound.cpus});
   if (log >= 0) close(log);
   if (started.error == 0) {
     ranks_.push_back(started.pid);

@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "launch/binding.h"
 #include "launch/blame.h"
 #include "launch/guardian.h"
 #include "launch/pressure.h"
 #include "launch/rank.h"
 #include "launch/signals.h"
 #include "launch/watch.h"
+#include "machine/host_topology.h"
 
 namespace ds {
 
@@ -22,8 +24,9 @@ struct JobOptions {
   int64_t grace_ms = 6000;   // after the first failure the other ranks have this long to end by themselves,
   int64_t term_ms = 2000;    // then, after SIGTERM, this long before SIGKILL
   int64_t doubt_ms = 10000;  // after a rank that was stopped unasked, the others have this long to follow
-  std::string log_dir;       // rank N writes into rank_N.log of this folder; "": where this process writes
-  bool append = false;       // The logs are those of a job that is started again, and keep what they have.
+  Binding binding = Binding::none;
+  std::string log_dir;  // rank N writes into rank_N.log of this folder; "": where this process writes
+  bool append = false;  // The logs are those of a job that is started again, and keep what they have.
   // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2 for a
   // hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is reported.
   bool part = false;
@@ -87,6 +90,7 @@ class Job {
   std::string log_of(int rank) const;
 
   JobOptions options_;
+  HostTopology host_;
   std::vector<RankPlace> places_;
   std::vector<std::string> command_;
   pid_t parent_;

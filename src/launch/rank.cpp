@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
@@ -39,7 +40,8 @@ std::vector<std::string> environment_with(const std::vector<std::string>& own) {
 }
 
 // In the child, after fork: only calls that are safe there. Returns errno when the program cannot run.
-int become(char* const* words, char* const* environment, const StartOptions& options, pid_t parent) {
+int become(char* const* words, char* const* environment, const StartOptions& options, const cpu_set_t* cpus,
+           pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(1);  // the parent died before prctl
@@ -52,6 +54,7 @@ int become(char* const* words, char* const* environment, const StartOptions& opt
   }
   if (options.output >= 0) dup2(options.output, STDOUT_FILENO);
   if (options.errors >= 0) dup2(options.errors, STDERR_FILENO);
+  if (cpus != nullptr && sched_setaffinity(0, sizeof *cpus, cpus) != 0) return errno;
   pthread_sigmask(SIG_SETMASK, &options.mask, nullptr);
   execvpe(words[0], words, environment);
   return errno;
@@ -65,10 +68,13 @@ Started start_process(const std::vector<std::string>& command, const std::vector
   std::vector<char*> words = pointers(command), names = pointers(environment);
   int report[2];  // closed by a successful exec, else carries errno
   if (pipe2(report, O_CLOEXEC) != 0) no_process("pipe");
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (int cpu : options.cpus) CPU_SET(cpu, &cpus);
   pid_t parent = getpid();
   pid_t pid = fork();
   if (pid == 0) {
-    int error = become(words.data(), names.data(), options, parent);
+    int error = become(words.data(), names.data(), options, options.cpus.empty() ? nullptr : &cpus, parent);
     (void)!write(report[1], &error, sizeof error);
     _exit(127);
   }

@@ -34,6 +34,7 @@ struct StartOptions {
   int input = -1;                      // its standard input; -1: empty
   int output = -1, errors = -1;        // its standard output and error; -1: this process's
   int death_signal = SIGKILL;          // when the calling thread ends
+  std::vector<int> cpus{};             // those that it may use; empty: as this process
 };
 
 // Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in place of

@@ -30,7 +30,7 @@
 namespace ds {
 namespace {
 
-constexpr int kLookMs = 50;
+constexpr int kPollMs = 50;
 
 [[noreturn]] void no_job(const char* call) { throw std::system_error(errno, std::generic_category(), call); }
 
@@ -156,7 +156,7 @@ class SshJob {
     for (const auto& agent : agents_) {
       if (agent->errors >= 0) ready.push_back({agent->errors, POLLIN, 0});
     }
-    poll(ready.data(), ready.size(), kLookMs);
+    poll(ready.data(), ready.size(), kPollMs);
   }
 
   void look_at(Agent& agent) {

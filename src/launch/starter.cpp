@@ -88,6 +88,7 @@ Words agent_words(const ClusterOptions& options) {
   Words words = {options.program, "agent",        "--world",       world_text(options.hosts),
                  "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
   if (!options.log_dir.empty()) append(words, {"--log-dir", options.log_dir});
+  if (options.binding != Binding::none) append(words, {"--bind", binding_name(options.binding)});
   return words;
 }
 
@@ -96,7 +97,10 @@ Words agent_words(const ClusterOptions& options) {
 bool forwarded(std::string_view name) {
   constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON", "UCX", "NCCL", "OMP_"};
   constexpr std::array<std::string_view, 2> kNames = {"PATH", "LD_LIBRARY_PATH"};
-  if (name == "DS_COMM_URL" || name == "DS_LAUNCHER_PIPE") return false;
+  // What is of this process alone.
+  for (std::string_view own : {"DS_COMM_URL", "DS_LAUNCHER_PIPE", "DS_CPU_RANK", "DS_CPU_RANKS"}) {
+    if (name == own) return false;
+  }
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
          std::any_of(kBeginnings.begin(), kBeginnings.end(),
                      [&](std::string_view begin) { return name.substr(0, begin.size()) == begin; });

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/binding.h"
 #include "launch/env_file.h"
 #include "launch/hostfile.h"
 #include "launch/restarts.h"
@@ -22,6 +23,7 @@ struct ClusterOptions {
   int master_port = 0;  // 0: one that is free now where the first host is this one, else 29500
   Variables variables;  // for all ranks, beside this process's variables that forwarded() names
   SshOptions ssh;
+  Binding binding = Binding::none;
   bool ssh_check = true;  // before the first start
   RestartOptions restarts;
 };

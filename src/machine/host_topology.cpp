@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <hwloc/distances.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <memory>
@@ -33,6 +34,7 @@ class Hwloc {
     find(intersects, "hwloc_bitmap_intersects");
     find(distances, "hwloc_distances_get_by_name");
     find(release, "hwloc_distances_release");
+    find(is_this_system, "hwloc_topology_is_thissystem");
     if (absent_.empty() && version() >> 16 != HWLOC_API_VERSION >> 16)
       absent_ =
           fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, HWLOC_API_VERSION >> 16);
@@ -52,6 +54,7 @@ class Hwloc {
   decltype(&hwloc_bitmap_intersects) intersects = nullptr;
   decltype(&hwloc_distances_get_by_name) distances = nullptr;
   decltype(&hwloc_distances_release) release = nullptr;
+  decltype(&hwloc_topology_is_thissystem) is_this_system = nullptr;
 
  private:
   template <class F>
@@ -69,14 +72,15 @@ class Reader {
   Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
 
   HostTopology read() {
+    own_ = hwloc_.is_this_system(topology_) != 0 && sched_getaffinity(0, sizeof usable_, &usable_) == 0;
     for (hwloc_obj_t node : objects(HWLOC_OBJ_NUMANODE)) {
       out_.nodes.push_back({static_cast<int>(node->os_index),
                             static_cast<int64_t>(node->attr->numanode.local_memory), cpus(node)});
       sets_.push_back(node->nodeset);
     }
     for (hwloc_obj_t core : objects(HWLOC_OBJ_CORE)) {
-      std::vector<int> nodes = nodes_of(core);
-      out_.cores.push_back({cpus(core), nodes.empty() ? 0 : nodes[0]});
+      std::vector<int> nodes = nodes_of(core), usable = cpus(core);
+      if (!usable.empty()) out_.cores.push_back({std::move(usable), nodes.empty() ? 0 : nodes[0]});
     }
     for (hwloc_obj_t device : objects(HWLOC_OBJ_PCI_DEVICE)) read_device(device);
     read_links();
@@ -95,7 +99,7 @@ class Reader {
   std::vector<int> cpus(hwloc_obj_t object) const {
     std::vector<int> found;
     for (int cpu = hwloc_.next(object->cpuset, -1); cpu >= 0; cpu = hwloc_.next(object->cpuset, cpu))
-      found.push_back(cpu);
+      if (!own_ || (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &usable_))) found.push_back(cpu);
     return found;
   }
 
@@ -152,6 +156,9 @@ class Reader {
   hwloc_topology_t topology_;
   HostTopology out_;
   std::vector<hwloc_nodeset_t> sets_;
+  bool own_ =
+      false;  // the topology is that of this machine, and `usable_` the CPUs that this process may use
+  cpu_set_t usable_{};
 };
 
 HostTopology without(std::string reason) {

@@ -20,6 +20,7 @@
 #include "launch/local_launch.h"
 #include "launch/pulse.h"
 #include "launch/watch.h"
+#include "machine/host_topology.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -216,6 +217,29 @@ TEST(Launch, NamesACommandThatCannotRun) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 1}, {"/"}), 126);
   testing::internal::GetCapturedStderr();
+}
+
+TEST(Launch, BindsRanksToCores) {
+  HostTopology host = host_topology(false);
+  if (!host.absent.empty()) GTEST_SKIP() << "hwloc is not installed";
+  TempFolder folder;
+  const int ranks = static_cast<int>(host.cores.size()) + 1;
+  Outcome outcome = shell(
+      {.ranks = ranks, .job = {.binding = Binding::cores}},
+      "grep Cpus_allowed_list /proc/self/status > $1/$RANK; echo $DS_CPU_RANK $DS_CPU_RANKS >> $1/$RANK",
+      {folder.path()});
+  EXPECT_EQ(outcome.code, 0) << outcome.complaint;
+  int sharing = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const BoundCpus bound = bound_cpus(host, Binding::cores, r, ranks);
+    const std::string said = text_of(folder.path() + "/" + std::to_string(r));
+    if (bound.cpus.size() == 1) {
+      EXPECT_EQ(said, "Cpus_allowed_list:\t" + std::to_string(bound.cpus[0]) + "\n" +
+                          std::to_string(bound.sharer) + " " + std::to_string(bound.sharers) + "\n");
+    }
+    sharing += bound.sharers > 1;
+  }
+  EXPECT_EQ(sharing, 2);  // one more than there are cores
 }
 
 TEST(Launch, KeepsALogOfEachRank) {

@@ -85,6 +85,15 @@ TEST(HostTopology, KnowsTheCpusOfThisProcess) {
     ASSERT_LT(static_cast<size_t>(core.node), host.nodes.size());
     for (int cpu : core.cpus) EXPECT_TRUE(CPU_ISSET(cpu, &mine)) << cpu;
   }
+  // A process that is bound to one of them has one core.
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(host.cores[0].cpus[0], &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  HostTopology bound = host_topology(false);
+  ASSERT_EQ(sched_setaffinity(0, sizeof mine, &mine), 0);
+  ASSERT_EQ(bound.cores.size(), 1u);
+  EXPECT_EQ(bound.cores[0].cpus, (std::vector<int>{host.cores[0].cpus[0]}));
 }
 
 TEST(HostTopology, CoresBelongToNodes) {
