@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "launch/agent.h"
+#include "launch/binding.h"
 #include "launch/cluster.h"
 #include "launch/env_file.h"
 #include "launch/hostfile.h"

@@ -232,10 +232,10 @@ TEST(Launch, BindsRanksToCores) {
   int sharing = 0;
   for (int r = 0; r < ranks; ++r) {
     const BoundCpus bound = bound_cpus(host, Binding::cores, r, ranks);
-    const std::string said = text_of(folder.path() + "/" + std::to_string(r));
+    const std::string place = text_of(folder.path() + "/" + std::to_string(r));
     if (bound.cpus.size() == 1) {
-      EXPECT_EQ(said, "Cpus_allowed_list:\t" + std::to_string(bound.cpus[0]) + "\n" +
-                          std::to_string(bound.sharer) + " " + std::to_string(bound.sharers) + "\n");
+      EXPECT_EQ(place, "Cpus_allowed_list:\t" + std::to_string(bound.cpus[0]) + "\n" +
+                           std::to_string(bound.sharer) + " " + std::to_string(bound.sharers) + "\n");
     }
     sharing += bound.sharers > 1;
   }
