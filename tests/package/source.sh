@@ -22,9 +22,9 @@ cat > "$root/pages.sh" << 'END'
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 cd /src
-# What each page takes for granted: a C compiler, Python, cargo and julia.
+# What each page takes for granted: a C compiler, NumPy, cargo and julia.
 apt-get -q update
-apt-get -q install -y --no-install-recommends cargo patchelf pkg-config ca-certificates
+apt-get -q install -y --no-install-recommends cargo patchelf pkg-config ca-certificates python3-numpy
 bash tools/julia.sh build/julia
 ./run build 2>&1 | while IFS= read -r line; do
   case $line in "Processing triggers"*|"Setting up"*) date +%s > /installed ;; esac
