@@ -465,10 +465,11 @@ TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
     } catch (const Error& error) {
       message = error.what();
     }
-    EXPECT_EQ(message,
-              "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer "
-              "here keeps "
-              "the largest second moment");
+    const std::string reason =
+        "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer here "
+        "keeps "
+        "the largest second moment";
+    EXPECT_EQ(message.substr(0, reason.size()), reason);  // then the place in the reference
   }
 }
 
