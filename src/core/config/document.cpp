@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <string_view>
 
 #include "core/base/ascii.h"
@@ -85,18 +86,19 @@ std::string heading_of(ForeignKey::Rule rule) {
   return rule == no_effect || rule == degree || rule == warned_section ? kWithoutEffect : kOnlyOff;
 }
 
-std::string anchor_of_path(const std::string& path) {
+// The anchor of each path that the page has: keys, sections by their first key, and keys of DeepSpeed.
+std::map<std::string, std::string> anchors_of_page() {
+  std::map<std::string, std::string> anchors;
   for (const Key& key : config_keys()) {
-    const std::string other = key.path.substr(0, key.path.rfind('.') + 1) + key.other;
-    if (key.path == path || (!key.other.empty() && other == path)) return key.path;
+    anchors.emplace(key.path, key.path);
+    if (!key.other.empty()) anchors.emplace(sibling(key.path, key.other), key.path);
   }
-  for (const ForeignKey& key : foreign_keys()) {
-    if (key.path == path) return heading_of(key.rule);
-  }
+  for (const ForeignKey& key : foreign_keys()) anchors.emplace(key.path, heading_of(key.rule));
   for (const Key& key : config_keys()) {
-    if (key.path.starts_with(path + ".")) return key.path;
+    for (size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1))
+      anchors.emplace(key.path.substr(0, dot), key.path);
   }
-  return "";
+  return anchors;
 }
 
 // The place in docs/reference/config.md that describes a key, as the page's anchor: the path of the key
@@ -104,9 +106,9 @@ std::string anchor_of_path(const std::string& path) {
 // DeepSpeed. Second and deprecated names lead to the key that they mean. A key that the page does not have:
 // "".
 std::string key_anchor(const std::string& key) {
+  static const std::map<std::string, std::string> anchors = anchors_of_page();
   for (std::string path = current_name(key); !path.empty();) {
-    const std::string anchor = anchor_of_path(path);
-    if (!anchor.empty()) return anchor;
+    if (auto found = anchors.find(path); found != anchors.end()) return found->second;
     const size_t end = path.find_last_of(".[");
     path.resize(end == path.npos ? 0 : end);
   }
