@@ -59,15 +59,14 @@ class Alike {
   void add(const RankFailure& failure, bool soon) {
     const bool from_outside =
         failure.by_signal && (failure.code == 128 + SIGKILL || failure.code == 128 + SIGTERM);
-    const bool same = failure.rank == last_.rank && failure.code == last_.code;
-    count_ = !soon || from_outside ? 0 : same ? count_ + 1 : 1;
-    last_ = failure;
+    // Whichever rank is named: all of them may end by the same error.
+    count_ = !soon || from_outside ? 0 : failure.code == last_code_ ? count_ + 1 : 1;
+    last_code_ = failure.code;
   }
   bool enough() const { return count_ >= kMost; }
 
  private:
-  RankFailure last_;
-  int count_ = 0;
+  int last_code_ = 0, count_ = 0;
 };
 
 class Restarts {

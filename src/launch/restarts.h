@@ -21,8 +21,7 @@ struct RestartOptions {
   // The wait before a restart: the first one, and each is twice the one before up to the longest. After a
   // start that lived for `long_ms` the next wait is the first one again.
   int64_t first_wait_ms = 1000, longest_wait_ms = 60000, long_ms = 600000;
-  // Three starts in a row of which the same rank ended in the same way within this time: a restart is no
-  // help.
+  // Three starts in a row that failed with the same code within this time: a restart is no help.
   int64_t short_ms = 10000;
 };
 

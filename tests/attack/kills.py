@@ -228,6 +228,8 @@ class Story:
     def launch(self, attack):
         place = self.random.choice(PLACES)
         launcher = self.random.choice(["", "launch"] if self.ranks == 1 else ["launch", "launch", "mpirun"])
+        if self.number == 1 and self.ranks > 1:
+            launcher = "mpirun"  # also in the short form
         if self.machine.site and self.ranks > 1:
             launcher = self.random.choice(["ssh", "ssh", "mpirun"])
         elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own

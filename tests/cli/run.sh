@@ -165,9 +165,19 @@ long="train --config $here/tiny.json --data text.txt --steps 200 --set run.save_
 cat > killed.sh << 'END'
 "$@" &
 case $RANK$DS_RESTART in
-  00) until [ -e runs/"$DS_RUN"/lock ]; do sleep 0.01; done; kill -KILL $! ;;
-  01) until [ -e runs/"$DS_RUN"/checkpoints/step-00000050-1/manifest.json ]; do sleep 0.01; done; kill -KILL $! ;;
+  00) sign=lock ;;
+  01) sign=checkpoints/step-00000050-1/manifest.json ;;
+  *)
+    wait $!
+    exit
+    ;;
 esac
+tries=0
+until [ -e runs/"$DS_RUN"/$sign ] || [ $tries = 2000 ]; do
+  tries=$((tries + 1))
+  sleep 0.01
+done
+kill -KILL $!
 wait $!
 END
 # shellcheck disable=SC2086
