@@ -314,7 +314,7 @@ class Story:
         return found
 
     def check_restarts(self, kills):
-        lines = re.findall(r"^libds launch: rank \d+ was killed by signal 9; restart (\d+) of \d+ on (\d+) ranks? in",
+        lines = re.findall(r"^libds launch: rank \d+(?: on host '\w+')? was killed by signal 9; restart (\d+) of \d+ on (\d+) ranks? in",
                            read(os.path.join(self.machine.work, "log")), re.M)
         require(lines == [(str(k + 1), str(self.ranks)) for k in range(kills)], f"{kills} kills, restarts {lines}")
 
