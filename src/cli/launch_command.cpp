@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "cli/commands.h"
 #include "launch/agent.h"
@@ -26,7 +28,6 @@ namespace fs = std::filesystem;
 struct LaunchArgs {
   LaunchOptions local;
   std::string hostfile, include, exclude, starter, starter_args;
-  std::string binding = "none";
   int host_count = -1, ranks_per_host = -1, ssh_port = 0, least_ranks = 0;
   bool no_ssh_check = false;
 };
@@ -96,7 +97,6 @@ RestartOptions restarts_of(const LaunchArgs& args, int ranks) {
 int launch_here(const LaunchArgs& args, const std::vector<std::string>& words, int ranks) {
   LaunchOptions local = args.local;
   local.ranks = ranks;
-  local.job.binding = binding_of(args.binding);
   local.restarts = restarts_of(args, ranks);
   return launch(local, words);
 }
@@ -117,21 +117,22 @@ int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) 
   if (!args.local.job.log_dir.empty()) options.log_dir = fs::absolute(args.local.job.log_dir).string();
   if (args.local.master_port != 0) options.master_port = args.local.master_port;
   options.variables = file_variables();
-  options.binding = binding_of(args.binding);
+  options.binding = args.local.job.binding;
   options.ssh.port = args.ssh_port;
   options.ssh_check = !args.no_ssh_check;
   return launch_on_hosts(options, words);
 }
 
-void add_bind(CLI::App& command, std::string& binding) {
-  command
-      .add_option("--bind", binding,
-                  "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)")
-      ->check([](const std::string& name) {
-        return name == "none" || name == "cores" || name == "numa"
-                   ? std::string()
-                   : fmt::format("must be none, cores or numa, got {}", name);
-      });
+void add_bind(CLI::App& command, Binding& binding) {
+  auto read = [&binding](const std::string& name) {
+    try {
+      binding = binding_of(name);
+    } catch (const std::invalid_argument& error) {
+      throw CLI::ValidationError("--bind", error.what());
+    }
+  };
+  command.add_option_function<std::string>(
+      "--bind", read, "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
 }
 
 void check_starter(const std::string& name) {
@@ -164,7 +165,7 @@ void add_launch(CLI::App& app, int& code) {
   number("--restarts", args->local.restarts.most, "How often a job that fails is started again", 0, 1000000);
   number("--min-ranks", args->least_ranks, "Restart on so many ranks at least; without it, on all", 1,
          4096 * 4096);
-  add_bind(*command, args->binding);
+  add_bind(*command, args->local.job.binding);
   number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1, 65535);
   command->add_option("--log-dir,--enable_each_rank_log", args->local.job.log_dir,
                       "Folder for rank_N.log: output and errors of each rank");
@@ -195,13 +196,9 @@ void add_agent(CLI::App& app, int& code) {
   command->add_option("--log-dir", options->log_dir);
   command->add_option("--host", options->host);
   command->add_option("--url", options->url);
-  auto binding = std::make_shared<std::string>("none");
-  add_bind(*command, *binding);
+  add_bind(*command, options->binding);
   command->prefix_command();
-  command->callback([=, &code] {
-    options->binding = binding_of(*binding);
-    code = run_agent(*options, command_words(*command));
-  });
+  command->callback([=, &code] { code = run_agent(*options, command_words(*command)); });
 }
 
 }  // namespace ds::cli

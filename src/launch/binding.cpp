@@ -8,8 +8,7 @@
 namespace ds {
 namespace {
 
-// The part [first, last) of `count` things that is the rank's; its things are those of `ranks_in(first)`
-// ranks.
+// The things [first, last) that a rank has.
 struct Part {
   int first, last;
 };
@@ -30,14 +29,14 @@ Binding binding_of(const std::string& name) {
   for (Binding binding : {Binding::none, Binding::cores, Binding::nodes}) {
     if (name == binding_name(binding)) return binding;
   }
-  throw std::invalid_argument(fmt::format("--bind must be none, cores or numa, got '{}'", name));
+  throw std::invalid_argument(fmt::format("must be none, cores or numa, got {}", name));
 }
 
 BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, int local_size) {
   if (binding == Binding::none) return {};
   if (!host.absent.empty()) throw std::runtime_error(fmt::format("--bind: {}", host.absent));
   const int count = static_cast<int>(binding == Binding::cores ? host.cores.size() : host.nodes.size());
-  if (count == 0) throw std::runtime_error("--bind: hwloc finds no cores that this process may use");
+  if (count == 0) throw std::runtime_error("--bind: hwloc finds none that this process may use");
   const Part mine = part_of(count, local_rank, local_size);
   BoundCpus bound;
   for (int i = mine.first; i < mine.last; ++i) {

@@ -56,12 +56,17 @@ void Capture::finish() {
   code = WIFEXITED(status) ? WEXITSTATUS(status) : kKilled;
 }
 
-std::string last_line(const std::string& text) {
-  std::string last;
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
   for (std::string_view line : split(text, '\n')) {
-    if (!trimmed(line).empty()) last = trimmed(line);
+    if (!trimmed(line).empty()) lines.emplace_back(trimmed(line));
   }
-  return last;
+  return lines;
+}
+
+std::string last_line(const std::string& text) {
+  const std::vector<std::string> lines = lines_of(text);
+  return lines.empty() ? "" : lines.back();
 }
 
 }  // namespace ds

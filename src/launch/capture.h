@@ -29,6 +29,9 @@ class Capture {
   int output_ = -1;
 };
 
+// The lines of a text that are not blank, without blanks at either end.
+std::vector<std::string> lines_of(const std::string& text);
+
 // The last line of a text that is not blank, "" where there is none.
 std::string last_line(const std::string& text);
 

@@ -41,14 +41,6 @@ Capture answer_of(const Words& words) {
   return answer;
 }
 
-Words lines_of(const std::string& text) {
-  Words lines;
-  for (std::string_view line : split(text, '\n')) {
-    if (!trimmed(line).empty()) lines.emplace_back(trimmed(line));
-  }
-  return lines;
-}
-
 // The names that a list such as "n[1-3,7]" means.
 Words names_of(const std::string& list) {
   const Capture answer = answer_of({"scontrol", "show", "hostnames", list});

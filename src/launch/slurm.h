@@ -12,7 +12,7 @@ namespace ds {
 // Whether this process is in a job of Slurm.
 bool in_slurm_job();
 
-// Its number.
+// The number of that job; "": there is none.
 std::string slurm_job();
 
 // The job's hosts in Slurm's order, each with as many slots as it has tasks, or one where the job was made

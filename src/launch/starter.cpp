@@ -97,7 +97,7 @@ Words agent_words(const ClusterOptions& options) {
 bool forwarded(std::string_view name) {
   constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON", "UCX", "NCCL", "OMP_"};
   constexpr std::array<std::string_view, 2> kNames = {"PATH", "LD_LIBRARY_PATH"};
-  // What is of this process alone.
+  // These belong to this process alone.
   for (std::string_view own : {"DS_COMM_URL", "DS_LAUNCHER_PIPE", "DS_CPU_RANK", "DS_CPU_RANKS"}) {
     if (name == own) return false;
   }
