@@ -13,58 +13,47 @@
 namespace ds {
 namespace {
 
-// hwloc's functions by their names, from a library that is opened when it is asked and stays open.
+// hwloc's functions, from a library that is opened when it is asked and stays open.
 class Hwloc {
+  void* library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
+  std::string absent_ = library_ ? "" : fmt::format("hwloc cannot be opened: {}", dlerror());
+
+  // A function by its name, which takes the type of the pointer that it is put into.
+  struct Found {
+    void* address;
+    template <class F>
+    operator F*() const {
+      return reinterpret_cast<F*>(address);
+    }
+  };
+  Found find(const char* name) {
+    void* address = library_ ? dlsym(library_, name) : nullptr;
+    if (!address && absent_.empty()) absent_ = fmt::format("hwloc has no {}", name);
+    return {address};
+  }
+
  public:
   Hwloc() {
-    library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
-    if (!library_) {
-      absent_ = fmt::format("hwloc cannot be opened: {}", dlerror());
-      return;
-    }
-    find(version, "hwloc_get_api_version");
-    find(init, "hwloc_topology_init");
-    find(filter, "hwloc_topology_set_io_types_filter");
-    find(load, "hwloc_topology_load");
-    find(destroy, "hwloc_topology_destroy");
-    find(depth_of, "hwloc_get_type_depth");
-    find(count, "hwloc_get_nbobjs_by_depth");
-    find(object, "hwloc_get_obj_by_depth");
-    find(next, "hwloc_bitmap_next");
-    find(intersects, "hwloc_bitmap_intersects");
-    find(distances, "hwloc_distances_get_by_name");
-    find(release, "hwloc_distances_release");
-    find(is_this_system, "hwloc_topology_is_thissystem");
-    if (absent_.empty() && version() >> 16 != HWLOC_API_VERSION >> 16)
-      absent_ =
-          fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, HWLOC_API_VERSION >> 16);
+    constexpr unsigned kInterface = HWLOC_API_VERSION >> 16;
+    if (absent_.empty() && version() >> 16 != kInterface)
+      absent_ = fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, kInterface);
   }
 
   const std::string& absent() const { return absent_; }
 
-  decltype(&hwloc_get_api_version) version = nullptr;
-  decltype(&hwloc_topology_init) init = nullptr;
-  decltype(&hwloc_topology_set_io_types_filter) filter = nullptr;
-  decltype(&hwloc_topology_load) load = nullptr;
-  decltype(&hwloc_topology_destroy) destroy = nullptr;
-  decltype(&hwloc_get_type_depth) depth_of = nullptr;
-  decltype(&hwloc_get_nbobjs_by_depth) count = nullptr;
-  decltype(&hwloc_get_obj_by_depth) object = nullptr;
-  decltype(&hwloc_bitmap_next) next = nullptr;
-  decltype(&hwloc_bitmap_intersects) intersects = nullptr;
-  decltype(&hwloc_distances_get_by_name) distances = nullptr;
-  decltype(&hwloc_distances_release) release = nullptr;
-  decltype(&hwloc_topology_is_thissystem) is_this_system = nullptr;
-
- private:
-  template <class F>
-  void find(F& function, const char* name) {
-    function = reinterpret_cast<F>(dlsym(library_, name));
-    if (!function && absent_.empty()) absent_ = fmt::format("hwloc has no {}", name);
-  }
-
-  void* library_ = nullptr;
-  std::string absent_;
+  decltype(&hwloc_get_api_version) version = find("hwloc_get_api_version");
+  decltype(&hwloc_topology_init) init = find("hwloc_topology_init");
+  decltype(&hwloc_topology_set_io_types_filter) filter = find("hwloc_topology_set_io_types_filter");
+  decltype(&hwloc_topology_load) load = find("hwloc_topology_load");
+  decltype(&hwloc_topology_destroy) destroy = find("hwloc_topology_destroy");
+  decltype(&hwloc_get_type_depth) depth_of = find("hwloc_get_type_depth");
+  decltype(&hwloc_get_nbobjs_by_depth) count = find("hwloc_get_nbobjs_by_depth");
+  decltype(&hwloc_get_obj_by_depth) object = find("hwloc_get_obj_by_depth");
+  decltype(&hwloc_bitmap_next) next = find("hwloc_bitmap_next");
+  decltype(&hwloc_bitmap_intersects) intersects = find("hwloc_bitmap_intersects");
+  decltype(&hwloc_distances_get_by_name) distances = find("hwloc_distances_get_by_name");
+  decltype(&hwloc_distances_release) release = find("hwloc_distances_release");
+  decltype(&hwloc_topology_is_thissystem) is_this_system = find("hwloc_topology_is_thissystem");
 };
 
 class Reader {
@@ -103,7 +92,7 @@ class Reader {
     return found;
   }
 
-  // Of the nearest object around that has memory nodes: devices have none themselves.
+  // A device has no memory nodes itself: those of the nearest object around it count.
   std::vector<int> nodes_of(hwloc_obj_t object) const {
     while (object && !object->nodeset) object = object->parent;
     std::vector<int> found;
@@ -156,8 +145,8 @@ class Reader {
   hwloc_topology_t topology_;
   HostTopology out_;
   std::vector<hwloc_nodeset_t> sets_;
-  bool own_ =
-      false;  // the topology is that of this machine, and `usable_` the CPUs that this process may use
+  // The topology is that of this machine, and `usable_` has the CPUs that this process may use.
+  bool own_ = false;
   cpu_set_t usable_{};
 };
 
