@@ -8,9 +8,7 @@
 # libgcc's unwinder, with which C++ libraries throw, and Julia's executable would find them first: with them an exception
 # inside such a library ends the process. So the executable needs libgcc, before all others.
 set -euo pipefail
-mirror=$({ sed -n 's/^URIs: *\([^ ]*\/debian\)\/* *$/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\/debian\)\/* .*/\2/p' /etc/apt/sources.list \
-  /etc/apt/sources.list.d/* 2> /dev/null || true; } | head -n 1)
-[ -n "$mirror" ] || { echo "julia.sh: apt's sources name no mirror of Debian" >&2; exit 1; }
+mirror=$(sh "$(dirname "$0")/mirror.sh")
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 own=$folder/apt machine=$(uname -m)-linux-gnu keys=/usr/share/keyrings/debian-archive-keyring.gpg
 mkdir -p "$own"/state/lists/partial "$own"/cache/archives/partial "$folder/packages"

@@ -7,9 +7,8 @@ root=$1/package/root
 [ "$(id -u)" = 0 ] || { echo "skipped: a root of Debian needs root" >&2; exit 77; }
 command -v debootstrap > /dev/null || { echo "skipped: debootstrap is not installed" >&2; exit 77; }
 if [ ! -e "$root/made" ]; then
-  mirror=$(sed -n 's/^URIs: *\([^ ]*\/debian\)\/* *$/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\/debian\)\/* .*/\2/p' /etc/apt/sources.list \
-    /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
-  [ -n "$mirror" ] || { echo "skipped: Debian's mirror cannot be reached: apt's sources name none" >&2; exit 77; }
+  mirror=$(sh "$(dirname "$0")/../../tools/mirror.sh") ||
+    { echo "skipped: Debian's mirror cannot be reached: apt's sources name none" >&2; exit 77; }
   mkdir -p "$root"
   /usr/lib/apt/apt-helper download-file "$mirror/dists/bookworm/Release" "$1/package/release" \
     > /dev/null 2>&1 || { echo "skipped: Debian's mirror cannot be reached" >&2; exit 77; }
