@@ -34,8 +34,9 @@ def cpu_lacks(flag):
 
 
 def browser():
+    """The browser of DS_BROWSER, or a Chromium by one of its usual names; None if the machine has none."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-    return os.environ.get("DS_BROWSER") or any(shutil.which(name) for name in names)
+    return os.environ.get("DS_BROWSER") or next(filter(None, map(shutil.which, names)), None)
 
 
 def takes_direct(folder):

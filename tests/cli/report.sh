@@ -36,12 +36,12 @@ browse() {
     --user-data-dir="$work/profile" --enable-logging=stderr "$size" "$@"
 }
 
-# frame.py PAGE WIDTH: the page with report_probe.js behind it, in a frame that is as wide as wanted (a window may
+# frame.py PAGE WIDTH SCRIPT...: the page with the scripts after it, in a frame that is as wide as wanted (a window may
 # refuse to be as narrow as a phone). The probe writes what it finds wrong below the frame.
 cat > frame.py <<'END'
 import html, sys
 page = open(sys.argv[1], encoding="utf-8").read()
-probe = "<script>" + open(sys.argv[3], encoding="utf-8").read() + "</script>"
+probe = "<script>" + "".join(open(name, encoding="utf-8").read() for name in sys.argv[3:]) + "</script>"
 assert page.count("</body>") == 1
 inside = html.escape(page.replace("</body>", probe + "</body>"))
 print(f'<!doctype html><body><iframe style="border:0" width="{sys.argv[2]}" height="900" srcdoc="{inside}"></iframe>')
@@ -49,7 +49,7 @@ END
 
 # findings PAGE WIDTH ARGUMENT...: what the probe and the console say of the page
 findings() {
-  python3 frame.py "$1" "$2" "$here/report_probe.js" > framed.html
+  python3 frame.py "$1" "$2" "$here/../support/contrast.js" "$here/report_probe.js" > framed.html
   shift 2
   browse 1400 1000 "$@" --dump-dom "file://$work/framed.html" > dom 2> console || fail "the browser fails: $(tail -n 5 console)"
   sed -n '/<pre id="findings">/,/<\/pre>/p' dom | sed -e 's|.*<pre id="findings">||' -e 's|</pre>.*||'

@@ -18,27 +18,13 @@
     if (svg.getAttribute('role') !== 'img' || !svg.getAttribute('aria-label')) found.push('a picture has no name');
   }
 
-  // Luminance and contrast as WCAG 2 defines them.
-  const rgb = colour => colour.match(/[\d.]+/g).map(Number);
-  const luminance = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
-  };
-  const behind = element => {
-    for (let e = element; e; e = e.parentElement) {
-      const colour = rgb(getComputedStyle(e).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
   const texts = document.createTreeWalker(document.querySelector('main').parentElement, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const element = texts.currentNode.parentElement;
     if (!texts.currentNode.data.trim() || element.closest('script, svg')) continue;
     const style = getComputedStyle(element);
     if (parseFloat(style.fontSize) < 14) found.push(`${style.fontSize} text in ${path(element)}`);
-    const [a, b] = [luminance(rgb(style.color)), luminance(behind(element))];
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const contrast = contrast_of(element);
     if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(2)} of text in ${path(element)}`);
   }
 

@@ -3,19 +3,16 @@ import base64
 import fcntl
 import json
 import os
+import pathlib
 import select
-import shutil
 import struct
 import subprocess
+import sys
 import time
 import zlib
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-
-
-def program():
-    """The browser of DS_BROWSER, or a Chromium by one of its usual names; None if the machine has none."""
-    return os.environ.get("DS_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from run_tests import browser as program  # noqa: E402
 
 
 class Browser:

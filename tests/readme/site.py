@@ -25,6 +25,7 @@ WORDS = ["ds_train_batch", "gradient_clip", "nvme"]  # as the index has them: st
 SCREENSHOTS = ["index", "guides/memory", "reference/config", "reference/deepspeed_compat", "tree/README",
                "tree/include/functions"]
 PHONE, DESK = 390, 1200
+CONTRAST = (SOURCE / "tests/support/contrast.js").read_text()
 PROBE = pathlib.Path(__file__).with_name("site_probe.js").read_text()
 failures = []
 
@@ -107,10 +108,13 @@ def check_functions(pages):
     return len(functions)
 
 
-def probe(page, path, contrasts=False):
+def findings(page, path, contrasts):
     page.open(path.as_uri())
-    found = [*page.faults, *page.ask(f"({PROBE})({str(contrasts).lower()})")]
-    return [f"{path.relative_to(SITE)}: {one}" for one in found]
+    return [*page.faults, *page.ask(f"(() => {{ {CONTRAST} return ({PROBE})({str(contrasts).lower()}); }})()")]
+
+
+def probe(page, path, contrasts=False):
+    return [f"{path.relative_to(SITE)}: {one}" for one in findings(page, path, contrasts)]
 
 
 def check_probe(page, folder):
@@ -119,8 +123,7 @@ def check_probe(page, folder):
 <article><p style="width:900px">wide</p><p style="color:#888;background:#999">pale</p>
 <div style="overflow-x:auto"><div style="width:900px">hidden</div></div>
 <script>console.error("heard")</script></article>""")
-    page.open((folder / "faulty.html").as_uri())
-    found = "\n".join([*page.faults, *page.ask(f"({PROBE})(true)")])
+    found = "\n".join(findings(page, folder / "faulty.html", contrasts=True))
     for fault in ("ERR_FILE_NOT_FOUND", "no_such_name", "heard", "px wide of", "cut:", "must be scrolled", "contrast"):
         expect(fault in found, f"the probe does not see: {fault}. It sees:\n{found}")
 
