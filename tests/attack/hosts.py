@@ -29,6 +29,8 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3"}
+# A program in namespaces of its own, which end with this process.
+APART = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 KEY = "0123456789abcdef0123456789abcdef"
 END_S = 10  # after an error
 SILENCE_S = 45  # until what cannot be reached gives itself up
@@ -216,8 +218,7 @@ class Site:
             file.write("\n".join(lines) + "\n")
 
     def add(self, host, address):
-        child = subprocess.Popen(["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-                                  "sh", HOST, host, address, f"hosts.{host}", "yes"], stdin=subprocess.DEVNULL)
+        child = subprocess.Popen([*APART, "sh", HOST, host, address, f"hosts.{host}", "yes"], stdin=subprocess.DEVNULL)
         children = f"/proc/{child.pid}/task/{child.pid}/children"
         self.wait_for(f"the first process of {host}", lambda: read(children).strip())
         self.first[host] = read(children).strip()
@@ -759,8 +760,7 @@ class Try:
         if fault == "memory":
             self.group = make_group(f"libds-{os.path.basename(self.work)}")
         self.log = os.path.join(self.work, "try.log")
-        words = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable,
-                 __file__, build, "--inside", "--only", fault, "--seed", f"{seed}/{number}", "--work", self.work]
+        words = [*APART, sys.executable, __file__, build, "--inside", "--only", fault, "--seed", f"{seed}/{number}", "--work", self.work]
         words += ["--group", self.group] if self.group else []
         words += ["--short"] if short else []
         variables = {**os.environ, "TMPDIR": self.work, "OMPI_MCA_orte_tmpdir_base": self.work}  # mpirun's daemons leave files

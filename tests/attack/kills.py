@@ -441,8 +441,7 @@ def main():
         if reason := hosts.impossible(os.path.abspath(args.build)):
             print(f"skipped: {reason}")
             return 77 if args.short else 0
-        return subprocess.call(["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-                                sys.executable, *sys.argv, "--inside"])
+        return subprocess.call([*hosts.APART, sys.executable, *sys.argv, "--inside"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a time limit: what was made is removed
     tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")
