@@ -1,0 +1,316 @@
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
+#include "core/base/error.h"
+#include "data/dataset.h"
+#include "inference/text_generation.h"
+#include "io/file.h"
+#include "monitor/metrics.h"
+#include "run/run_train.h"
+#include "run/setup.h"
+#include "run/train.h"
+#include "support/failing_reads.h"
+#include "support/flip_byte.h"
+#include "support/train_ranks.h"
+
+namespace ds {
+namespace {
+
+using test::RunTrain;
+using test::Warnings;
+
+TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
+  RunReport whole = train_on(2, config("whole", 6), quiet());
+  TrainOptions interrupted = quiet();
+  interrupted.progress = [](const RunProgress& p) { return p.step < 3; };
+  RunReport part = train_on(2, config("part", 6), interrupted);
+  EXPECT_EQ(part.end, RunEnd::callback);
+  EXPECT_EQ(part.step, 3);
+  // Rows beyond the checkpoint, as a killed run leaves them, are made again.
+  MetricsCsv(part.folder + "/metrics.csv", 3).write(StepRecord{4, 99, 99, 99, 99, 99, {}});
+  RunReport rest = train_on(2, {}, quiet(part.folder));
+  EXPECT_EQ(rest.step, 6);
+  EXPECT_EQ(payload_hash(rest.checkpoint), payload_hash(whole.checkpoint));
+  std::vector<StepRecord> a = read_metrics(whole.folder + "/metrics.csv").steps;
+  std::vector<StepRecord> b = read_metrics(rest.folder + "/metrics.csv").steps;
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].step, b[i].step);
+    EXPECT_EQ(a[i].loss, b[i].loss) << "step " << a[i].step;
+    EXPECT_EQ(a[i].grad_norm, b[i].grad_norm);
+    EXPECT_EQ(a[i].lr, b[i].lr);
+  }
+  EXPECT_EQ(whole.heldout_loss, rest.heldout_loss);
+  ASSERT_EQ(rest.samples.size(), 1u);
+  EXPECT_EQ(whole.samples.back().text, rest.samples.back().text);
+}
+
+TEST_F(RunTrain, run_resume_goes_on_with_the_run_of_the_same_name) {
+  Json whole = config("whole", 6), again = config("again", 4);
+  std::string hash = payload_hash(train_on(2, whole, quiet()).checkpoint);
+  merge_patch(again, Json::parse(R"({"run": {"resume": "job 1"}})"));
+  EXPECT_EQ(train_on(2, again, quiet()).step, 4);
+  merge_patch(again, Json::parse(R"({"run": {"steps": 6}})"));
+  RunReport resumed = train_on(2, again, quiet());
+  EXPECT_EQ(resumed.step, 6);
+  EXPECT_EQ(payload_hash(resumed.checkpoint), hash);
+  EXPECT_EQ(train_on(2, again, quiet()).step, 6);
+  for (const char* name : {"whole", "again"}) {
+    Json other = config(name, 6);
+    merge_patch(other, Json::parse(R"({"run": {"resume": "job 2"}})"));
+    EXPECT_NE(error_of(other, DS_ERROR_STATE).find("holds a run already"), std::string::npos);
+  }
+  merge_patch(again, Json::parse(R"({"run": {"dir": null}})"));
+  EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
+}
+
+TEST_F(RunTrain, a_killed_run_learns_again) {
+  Json c = config("a", 2), d = config("b", 2),
+       patch = Json::parse(R"({"model": {"vocab": 280}, "data": {"tokenizer": "learn"}})");
+  merge_patch(c, patch);
+  merge_patch(d, patch);
+  RunReport whole = train_on(1, c, quiet());
+  make_folders(folder_ / "b/data/tokenizer");
+  write_file_atomic(folder_ / "b/data/tokenizer/tokenizer.json", "{\"half\": ");
+  write_file_atomic(folder_ / "b/data/train.tokens.tmp", "x");
+  RunReport again = train_on(1, d, quiet());
+  EXPECT_EQ(read_file(again.folder + "/data/tokenizer/tokenizer.json"),
+            read_file(whole.folder + "/data/tokenizer/tokenizer.json"));
+  EXPECT_EQ(payload_hash(again.checkpoint), payload_hash(whole.checkpoint));
+}
+
+TEST_F(RunTrain, a_refused_resume_changes_nothing) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string before = read_file(first.folder + "/config.json");
+  Json wider = Json::parse(R"({"model": {"hidden": 64}, "run": {"steps": 4}})");
+  EXPECT_NE(error_of(wider, DS_ERROR_CONFIG, quiet(first.folder)).find("shape"), std::string::npos);
+  Json other = Json::parse(R"({"data": {"max_bytes": 1000}, "run": {"steps": 4}})");
+  EXPECT_NE(error_of(other, DS_ERROR_CONFIG, quiet(first.folder)).find("data:"), std::string::npos);
+  EXPECT_EQ(read_file(first.folder + "/config.json"), before);
+  EXPECT_EQ(train_on(1, Json::parse(R"({"run": {"steps": 3}})"), quiet(first.folder)).step, 3);
+}
+
+TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
+  Json own = config("a", 2);
+  std::string messages[2];
+  TrainOptions options = quiet();
+  options.progress = [&](const RunProgress& now) {
+    messages[now.step - 1] =
+        now.step == 1 ? error_of({}, DS_ERROR_STATE, quiet(folder_ / "a")) : error_of(own, DS_ERROR_STATE);
+    return true;
+  };
+  train_on(1, own, options);
+  for (const std::string& line : messages) {
+    EXPECT_EQ(line, "run folder '" + (folder_ / "a") + "' is in use by process " + std::to_string(getpid()));
+  }
+  EXPECT_FALSE(exists(folder_ / "a/lock"));
+}
+
+TEST_F(RunTrain, a_run_without_a_first_step_leaves_its_folder_free) {
+  Json small = config("a", 2);
+  merge_patch(small, Json::parse(R"({"model": {"vocab": 100}})"));
+  std::string message = error_of(small, DS_ERROR_CONFIG);
+  EXPECT_NE(message.find("model.vocab: 100 is too small for the text, which has token 1"), std::string::npos)
+      << message;
+  EXPECT_FALSE(exists(folder_ / "a"));
+  Json few = config("a", 2);
+  merge_patch(few, Json::parse(R"({"train_micro_batch_size_per_gpu": 20000})"));
+  make_folders(folder_ / "a");
+  write_file_atomic(folder_ / "a/notes", "mine");
+  EXPECT_NE(error_of(few, DS_ERROR_CONFIG).find("samples"), std::string::npos);
+  EXPECT_EQ(list_folder(folder_ / "a"), std::vector<std::string>{"notes"});
+  EXPECT_EQ(train_on(1, config("a", 1), quiet()).step, 1);
+}
+
+TEST_F(RunTrain, a_run_killed_before_its_first_checkpoint_begins_again) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string hash = payload_hash(first.checkpoint);
+  std::filesystem::remove_all(first.folder + "/checkpoints");
+  EXPECT_EQ(payload_hash(train_on(1, {}, quiet(first.folder)).checkpoint), hash);
+}
+
+TEST_F(RunTrain, a_checkpoint_is_resumed_by_name_and_a_damaged_one_by_no_chance) {
+  RunReport whole = train_on(1, config("a", 6), quiet());
+  std::string folder = whole.folder + "/checkpoints/", hash = payload_hash(whole.checkpoint);
+  std::string second = folder + list_folder(folder)[0];
+  ASSERT_EQ(read_checkpoint_info(second).step, 2);
+  std::string file = whole.checkpoint + "/master.safetensors", bytes = read_file(file);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file_atomic(file, bytes);
+  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(whole.checkpoint)).find("master.safetensors"),
+            std::string::npos);
+  RunReport again = train_on(1, {}, quiet(second));
+  EXPECT_EQ(again.folder, whole.folder);
+  EXPECT_NE(again.checkpoint, whole.checkpoint);
+  EXPECT_EQ(payload_hash(again.checkpoint), hash);
+}
+
+TEST_F(RunTrain, a_resume_falls_back_from_a_damaged_checkpoint_to_the_one_before) {
+  RunReport whole = train_on(2, config("a", 6), quiet());
+  std::string hash = payload_hash(whole.checkpoint);
+  std::string file = whole.checkpoint + "/exp_avg.safetensors", bytes = read_file(file);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file_atomic(file, bytes);
+  Warnings warnings;
+  RunReport again = train_on(2, {}, quiet(whole.folder));
+  EXPECT_NE(again.checkpoint, whole.checkpoint);
+  EXPECT_EQ(again.step, 6);
+  EXPECT_EQ(payload_hash(again.checkpoint), hash);
+  ASSERT_EQ(warnings.lines().size(), 1u);
+  EXPECT_NE(warnings.lines()[0].find("exp_avg.safetensors"), std::string::npos);
+  EXPECT_NE(warnings.lines()[0].find("is skipped for the one before"), std::string::npos);
+}
+
+std::vector<int64_t> steps(const std::string& folder) {
+  std::vector<int64_t> found;
+  for (const std::string& name : list_folder(folder + "/checkpoints"))
+    found.push_back(read_checkpoint_info(folder + "/checkpoints/" + name).step);
+  return found;
+}
+
+TEST_F(RunTrain, a_checkpoint_that_cannot_be_read_is_skipped_for_the_one_before) {
+  RunReport whole = train_on(1, config("a", 4), quiet());
+  std::string hash = payload_hash(whole.checkpoint), folder = whole.folder + "/checkpoints/";
+  std::string older = folder + list_folder(folder)[0];
+  auto comm = create_communicator("self", {});
+  TextRequest request{"the shard", {}, 40, {1.0, 0, 3}};
+  std::string text = generate_text(*comm, older, request);
+  EXPECT_NE(text, generate_text(*comm, whole.folder, request));
+  auto expect_skipped = [&](Warnings& warnings) {
+    ASSERT_EQ(warnings.lines().size(), 1u);
+    for (const char* part : {whole.checkpoint.c_str(), "Input/output error", "is skipped"})
+      EXPECT_NE(warnings.lines()[0].find(part), std::string::npos) << warnings.lines()[0];
+  };
+  for (const char* name : {"/master.safetensors", "/manifest.json"}) {
+    test::FailingReads bad(whole.checkpoint + name);
+    Warnings warnings;
+    EXPECT_EQ(generate_text(*comm, whole.folder, request), text);
+    if (std::string(name) == "/master.safetensors") expect_skipped(warnings);
+  }
+  // Files of the same size with another content: only the engine's load sees it.
+  std::string file = whole.checkpoint + "/master.safetensors";
+  test::flip_byte(file, File(file, File::Mode::read).size() - 3);
+  EXPECT_EQ(generate_text(*comm, whole.folder, request), text);
+  EXPECT_EQ(generate_text(*comm, whole.folder + "/checkpoints", request), text);
+  test::flip_byte(file, File(file, File::Mode::read).size() - 3);
+  test::FailingReads bad(whole.checkpoint + "/exp_avg.safetensors");
+  Warnings warnings;
+  EXPECT_EQ(payload_hash(train_on(1, {}, quiet(whole.folder)).checkpoint), hash);
+  expect_skipped(warnings);
+}
+
+TEST_F(RunTrain, the_checkpoint_that_a_run_fell_back_to_is_not_removed) {
+  Json two = config("a", 4);
+  merge_patch(two, Json::parse(R"({"run": {"keep": 2}})"));
+  RunReport whole = train_on(1, two, quiet());
+  ASSERT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 4}));
+  std::string file = whole.checkpoint + "/master.safetensors";
+  test::flip_byte(file, File(file, File::Mode::read).size() - 3);
+  RunReport again = train_on(1, Json::parse(R"({"run": {"steps": 3}})"), quiet(whole.folder));
+  EXPECT_EQ(again.step, 3);
+  EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 3, 4}));
+  train_on(1, Json::parse(R"({"run": {"steps": 6}})"), quiet(whole.folder));
+  EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{4, 6}));
+}
+
+TEST_F(RunTrain, no_checkpoint_is_removed_before_a_newer_one_is_there) {
+  Json all = config("a", 8);
+  merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
+  RunReport whole = train_on(1, all, quiet());
+  ASSERT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 4, 6, 8}));
+  Json longer = Json::parse(R"({"run": {"keep": 1, "steps": 9}})");
+  TrainOptions broken = quiet(whole.folder);
+  broken.progress = [&](const RunProgress&) -> bool { throw Error(DS_ERROR_USER, "before the save"); };
+  EXPECT_THROW(train_on(1, longer, broken), Error);
+  EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 4, 6, 8}));
+  train_on(1, longer, quiet(whole.folder));
+  EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{9}));
+}
+
+TEST_F(RunTrain, a_run_that_was_begun_before_run_keep_keeps_all) {
+  Json old = config("a", 6);
+  merge_patch(old, Json::parse(R"({"run": {"save_every": 1}})"));
+  merge_patch(old, Json::parse(R"({"run": {"keep": 0}})"));
+  RunReport whole = train_on(1, old, quiet());
+  std::string path = whole.folder + "/config.json";
+  Json document = Json::parse(read_file(path));
+  merge_patch(document,
+              Json::parse(R"({"config": {"run": {"keep": null}}, "document": {"run": {"keep": null}}})"));
+  write_file_atomic(path, document.dump());
+  for (int goal : {7, 8}) {
+    Json patch = Json::parse(R"({"run": {}})");
+    merge_patch(patch, Json::parse(fmt::format(R"({{"run": {{"steps": {}}}}})", goal)));
+    train_on(1, patch, quiet(whole.folder));
+    EXPECT_EQ(steps(whole.folder).size(), static_cast<size_t>(goal));
+  }
+  train_on(1, Json::parse(R"({"run": {"keep": 2, "steps": 9}})"), quiet(whole.folder));
+  EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{8, 9}));
+}
+
+TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
+  EXPECT_EQ(steps(train_on(1, config("three", 8), quiet()).folder), (std::vector<int64_t>{4, 6, 8}));
+  Json all = config("all", 8);
+  merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
+  RunReport report = train_on(1, all, quiet());
+  EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
+  // The run that goes on from a checkpoint by its name keeps that one beside the newest.
+  std::string second = report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
+  train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));
+  EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 6}));
+}
+
+TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::vector<std::string> left = {"report.html.0123456789abcdef.tmp", "config.json.tmp",
+                                   "data/train.tokens.tmp", "checkpoints/step-00000004-9/master.safetensors"};
+  make_folders(first.folder + "/checkpoints/step-00000004-9");
+  for (int i = 2; i < 5; ++i) {  // of a process that was killed after a commit
+    std::filesystem::copy(first.checkpoint, first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
+                          std::filesystem::copy_options::recursive);
+  }
+  for (const std::string& name : left) write_file_atomic(first.folder + "/" + name, "x");
+  write_file_atomic(first.folder + "/notes.tmp", "mine");
+  train_on(1, {}, quiet(first.folder));  // nothing is left to do
+  for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
+  EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
+  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(), 4u);  // whole ones go behind a newer one only
+}
+
+TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
+  RunReport first = train_on(1, config("a", 1), quiet());
+  std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
+  prepare_dataset(read_corpus({.paths = {text_ + "/b.txt"}}), *open_tokenizer("bytes"),
+                  first.folder + "/data");
+  std::string other = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
+  std::string message =
+      error_of(Json::parse(R"({"run": {"steps": 2}})"), DS_ERROR_CORRUPT, quiet(first.folder));
+  EXPECT_NE(message.find("says " + mine), std::string::npos) << message;
+  EXPECT_NE(message.find("has hash " + other), std::string::npos) << message;
+}
+
+TEST_F(RunTrain, a_finished_run_has_nothing_left) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string before = read_file(first.folder + "/config.json");
+  RunReport again = train_on(1, Json::parse(R"({"run": {"steps": 1}})"), quiet(first.folder));
+  EXPECT_EQ(again.step, 2);
+  EXPECT_EQ(again.checkpoint, first.checkpoint);
+  EXPECT_EQ(read_file(first.folder + "/config.json"), before);
+  write_file_atomic(first.folder + "/config.json", "{}");
+  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(first.folder)).find(first.folder + "/config.json"),
+            std::string::npos);
+}
+
+TEST_F(RunTrain, a_used_folder_is_refused) {
+  train_on(1, config("a", 1), quiet());
+  EXPECT_NE(error_of(config("a", 1), DS_ERROR_STATE).find("run.dir"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ds
