@@ -9,7 +9,10 @@ trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
 here=$source/tests/install
 
+mkdir -p "$prefix/lib"  # a library of somebody else stays as it is
+printf foreign > "$prefix/lib/libdsother.so"
 cmake --install "$build" --prefix "$prefix" > "$scratch/install.log"
+[ "$(cat "$prefix/lib/libdsother.so")" = foreign ] || { echo "an installed library of another program was changed"; exit 1; }
 doc=share/doc/libds
 for file in include/ds.h include/ds_ops.h bin/libds $doc/LICENSE $doc/README.md $doc/docs/README.md $doc/docs/guides/memory.md \
   $doc/docs/reference/config.md $doc/docs/images/plan.svg $doc/examples/finetune.json $doc/examples/quickstart.py; do
