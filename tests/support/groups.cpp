@@ -5,7 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "comm/environment.h"
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
 #include "core/base/plugin.h"
@@ -29,11 +31,18 @@ std::vector<GroupCase> all_cases() {
   return out;
 }
 
+// The group that DS_TEST_GROUP gives this process as one of its ranks.
+std::optional<GroupCase> given_case() {
+  if (!std::getenv("DS_TEST_GROUP")) return std::nullopt;
+  const Place place = place_of_environment([](const char* name) { return std::getenv(name); });
+  return GroupCase{place.url.substr(0, place.url.find(':')), place.size};
+}
+
 }  // namespace
 
 std::vector<GroupCase> group_cases() {
-  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  return size ? std::vector<GroupCase>{{"mpi", std::atoi(size)}} : all_cases();
+  const auto given = given_case();
+  return given ? std::vector{*given} : all_cases();
 }
 
 std::vector<GroupCase> group_cases(int ranks) {
@@ -52,7 +61,7 @@ std::string group_name(const testing::TestParamInfo<GroupCase>& info) { return n
 void PrintTo(const GroupCase& group, std::ostream* out) { *out << name_of(group); }
 
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body) {
-  if (group.transport == "mpi") {
+  if (const auto given = given_case(); given && given->transport == group.transport) {
     auto comm = create_communicator("env", {.timeout_ms = 60000});
     ASSERT_EQ(comm->size(), group.ranks);
     return body(*comm);

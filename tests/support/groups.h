@@ -11,21 +11,22 @@
 namespace ds::test {
 
 struct GroupCase {
-  std::string transport;  // threads, shm, post (a plugin's, between threads), tcp, or mpi
+  std::string transport;  // threads, shm, post (a plugin's, between threads), tcp, or that of DS_TEST_GROUP
   int ranks = 1;
   bool direct = true;  // large payloads are read where they lie, over threads and shm
   int cores = 64;      // CommOptions
 };
 
-// All transports of one host with 1 to 4 ranks; under mpirun (tests/comm/mpi.sh) the ranks that it started,
-// and only those.
+// All transports of one host with 1 to 4 ranks. Where DS_TEST_GROUP is set, this process is one rank of the
+// group that the comm url `env` names, and that group is the only case: so any plugin runs this suite,
+// whoever starts its ranks (tests/comm/mpi.sh, tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
-// Those of so many ranks, never mpi: all ranks see what becomes of each.
+// Those of so many ranks, without regard to DS_TEST_GROUP: all ranks see what becomes of each.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
 void PrintTo(const GroupCase& group, std::ostream* out);  // of GoogleTest, which else prints bytes
 
-// Runs body(communicator) on every rank; of mpi, on the rank that this process is.
+// Runs body(communicator) on every rank; with DS_TEST_GROUP, on the rank that this process is.
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body);
 
 // Finite values of any type, whose sum in floating types depends on the order.
