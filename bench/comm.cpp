@@ -1,5 +1,6 @@
 // The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank, f32.
-//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or tcp; lists: shm, other measurements
+//   bench_comm RANKS [SCHEME [BYTES]]   SCHEME: shm (default), threads, tcp or a whole url; lists: shm, other
+//                                       measurements. BYTES: this size alone
 // Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of a rank.
 // KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in every rank at once.
 // lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16 MiB beside a loop that takes
@@ -59,11 +60,16 @@ double best_us(Communicator& comm, size_t bytes, const std::function<void()>& bo
   return best;
 }
 
+// From the smallest size to the largest.
+struct Sizes {
+  size_t first = 4u << 10, last = 256u << 20;
+} sizes;
+
 void bench_rank(const std::string& url, int rank, int size) {
   auto comm = create_communicator(url, {.rank = rank, .size = size});
   auto w = static_cast<size_t>(size);
   for (bool arena : {false, true}) {
-    for (size_t bytes = 4u << 10; bytes <= (256u << 20); bytes *= 4) {
+    for (size_t bytes = sizes.first; bytes <= sizes.last; bytes *= 4) {
       Buffer in = make_buffer(arena, bytes), out = make_buffer(arena, bytes);
       auto report = [&](const char* name, const std::function<void()>& body) {
         double us = best_us(*comm, bytes, body);
@@ -151,7 +157,8 @@ void bench_processes(const std::string& scheme, int size) {
   auto bench = lists ? bench_other : bench_rank;
   std::string name = fmt::format("bench-{}", getpid());
   if (scheme == "tcp") name = std::filesystem::temp_directory_path() / name;
-  std::string url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
+  std::string url = scheme;
+  if (scheme.find("://") == std::string::npos) url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
   for (int r = 1; r < size; ++r) {
     if (fork() != 0) continue;
     bench(url, r, size);
@@ -167,5 +174,6 @@ void bench_processes(const std::string& scheme, int size) {
 int main(int argc, char** argv) {
   int size = argc > 1 ? std::atoi(argv[1]) : 2;
   std::string scheme = argc > 2 ? argv[2] : "shm";
+  if (argc > 3) ds::sizes.first = ds::sizes.last = std::strtoull(argv[3], nullptr, 10);
   scheme == "threads" ? ds::bench_threads(size) : ds::bench_processes(scheme, size);
 }
