@@ -22,7 +22,7 @@ if(TARGET ds)
   set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/libds)
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${doc_dir})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION ${doc_dir}
-          PATTERN CMakeLists.txt EXCLUDE PATTERN conf.py EXCLUDE PATTERN static EXCLUDE)
+          REGEX "/examples/CMakeLists[.]txt$" EXCLUDE PATTERN conf.py EXCLUDE PATTERN static EXCLUDE)
   install(CODE "set(DOC_DIR \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${doc_dir}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/installed_docs.cmake)
 endif()

@@ -1,15 +1,19 @@
-"""Starts the ranks of a script under test, for the parts that train beside DeepSpeed."""
+"""Starts the ranks of a script under test, for the parts that train beside DeepSpeed; a port for ranks to meet at."""
 import os
 import socket
 import subprocess
 import sys
 
 
-def start(words_of_rank, count, extra):
-    """Exit codes of the ranks and what they wrote to stderr."""
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+def start(words_of_rank, count, extra):
+    """Exit codes of the ranks and what they wrote to stderr."""
+    port = free_port()
     ranks = []
     for rank in range(count):
         environment = os.environ | {

@@ -1,0 +1,51 @@
+// How the ranks of a group find each other: a table of keys and values at one port, for as long as they join.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+namespace oneccl {
+
+using Clock = std::chrono::steady_clock;
+
+// A descriptor that is closed with its owner.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Rank 0 keeps the table, on a thread of its own that ends with the meeting; all ranks, rank 0 too, ask it
+// over TCP. Nothing proves who asks: the port must be out of reach for strangers. Every function throws
+// std::runtime_error when the deadline has passed or a connection breaks.
+class Meeting {
+ public:
+  // Returns when all ranks have come to `address`, HOST:PORT. "": MASTER_ADDR and MASTER_PORT.
+  Meeting(const std::string& address, int rank, int size, Clock::time_point deadline);
+  Meeting(const Meeting&) = delete;
+
+  // The value of a key, "" where nobody has set it.
+  std::string get(const std::string& key);
+  void set(const std::string& key, const std::string& value);
+  // Returns when all ranks have called it.
+  void end();
+
+ private:
+  std::string ask(char what, const std::string& key, const std::string& value);
+
+  Clock::time_point deadline_;
+  // Its thread ends when this rank's own connection does, at the latest.
+  std::jthread table_;
+  Socket socket_;
+};
+
+}  // namespace oneccl
