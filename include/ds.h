@@ -205,6 +205,56 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
  * differ in size or version. {comm.create.refused} */
 DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);
 
+/** Gathers as ds_comm_all_gather does. `in` may lie in `out`, as the block of this rank.
+ * {comm.callbacks.in_place} */
+typedef ds_status ds_comm_all_gather_fn(const void* in, size_t in_size, void* out, void* user_data);
+/** Sends in_sizes[r] bytes at ins[r] to rank r and receives out_sizes[r] bytes from rank r at outs[r], at
+ * most 256 MiB each. The entries of this rank are NULL and 0, as are others between which nothing moves. */
+typedef ds_status ds_comm_all_to_all_fn(const void* const* ins, const size_t* in_sizes, void* const* outs,
+                                        const size_t* out_sizes, void* user_data);
+/** Sends to rank `to`, which receives as many bytes, at most 256 MiB. */
+typedef ds_status ds_comm_send_fn(const void* data, size_t data_size, int32_t to, void* user_data);
+/** Receives what rank `from` sends to this one. */
+typedef ds_status ds_comm_receive_fn(void* data, size_t data_size, int32_t from, void* user_data);
+/** Ends the collective that runs and every later one, on all ranks if it can. It runs on any thread, also
+ * beside another callback. */
+typedef void ds_comm_abort_fn(const char* reason, void* user_data);
+/** Frees the user_data of a comm. */
+typedef void ds_comm_destroy_fn(void* user_data);
+
+/** The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank
+ * have gone and come, and all ranks call them in the same order; only two ranks meet in a send and a receive.
+ * It has no defaults and no _init function: fill it with zeros, set struct_size, then the members. */
+typedef struct ds_comm_callbacks {
+  size_t struct_size;
+  ds_comm_all_gather_fn* all_gather; /**< [nullable] NULL: all_to_all does it */
+  ds_comm_all_to_all_fn* all_to_all;
+  ds_comm_send_fn* send;       /**< [nullable] only together with receive, as are groups of a split */
+  ds_comm_receive_fn* receive; /**< [nullable] */
+  ds_comm_abort_fn* abort;     /**< [nullable] NULL: the other ranks wait as long as their collectives do */
+  ds_comm_destroy_fn* destroy; /**< [nullable] called with user_data, see ds_comm_create_from_callbacks */
+  void* user_data;             /**< [nullable] passed to the callbacks */
+} ds_comm_callbacks;
+
+/** Makes a comm from the collectives of the caller, which keeps its own process groups. They only move bytes:
+ * sums, their order and the comparison of what ranks are about to do are those of libds, so that results have
+ * the same bits as over every url. {comm.callbacks.bits} Callbacks run on the thread that is inside a call of
+ * the comm, of a comm split from it, or of an engine on either; a collective that ds_comm_submit starts has
+ * therefore ended when it returns. {comm.callbacks.submit} A call with one of these handles inside a callback
+ * returns DS_ERROR_STATE. {comm.callbacks.inside} Collective.
+ *
+ * libds cannot see a rank that the callbacks wait for, so time-outs are those of the callbacks, and
+ * timeout_ms and join_ms of the options are not used. If a callback returns an error, the call ends with
+ * DS_ERROR_COMM, and so does every later one. {comm.callbacks.error} `destroy` is called once, inside the
+ * destroy call that ends the last handle that uses the comm. {comm.callbacks.destroy}
+ * @param callbacks copied  @param options rank and size  @param out [out] [owned]
+ * @return After an error, user_data remains yours. {comm.callbacks.refused} DS_ERROR_COMM if ranks differ in
+ * size or version, or if all_gather or all_to_all delivers other bytes than were sent; the message names both
+ * ranks. {comm.callbacks.tried} Without `send` and `receive`, ds_comm_send, ds_comm_receive and ds_comm_split
+ * return DS_ERROR_UNSUPPORTED. {comm.callbacks.pairs} */
+DS_API ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks,
+                                               const ds_comm_options* options, ds_comm** out);
+
 /** Returns this rank, 0 to size - 1, or -1 if comm is NULL. {comm.rank} */
 DS_API int32_t ds_comm_rank(const ds_comm* comm);
 /** Returns the number of ranks, or -1 if comm is NULL. {comm.size} */

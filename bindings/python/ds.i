@@ -313,6 +313,16 @@ only. These options must live until the engine has started.";
 %typemap(argout) const ds_custom_op *op "call$argnum.made = NULL;"
 %typemap(freearg) const ds_custom_op *op { if (held$argnum && call$argnum.made) free_custom(call$argnum.made); }
 
+// (size, all_to_all, all_gather, send, receive, abort), the last four or None
+%ignore ds_comm_callbacks;
+%typemap(in) const ds_comm_callbacks *callbacks (CollectivesArgument argument, int held = 0) {
+  if (set_collectives(&argument, $input) < 0) SWIG_fail;
+  held = 1;
+  $1 = &argument.callbacks;
+}
+%typemap(argout) const ds_comm_callbacks *callbacks "argument$argnum.made = NULL;"
+%typemap(freearg) const ds_comm_callbacks *callbacks { if (held$argnum && argument$argnum.made) free_collectives(argument$argnum.made); }
+
 // --- collectives ----------------------------------------------------------------------------------------------------
 // (op, dtype, reduce, root, ins, outs, counts, blocks, out_blocks): ins and outs are lists of tensors or None, the others
 // lists of integers or None. The caller has checked that the tensors have as many elements as the call counts.

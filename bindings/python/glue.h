@@ -740,6 +740,155 @@ static void set_log_callable(PyObject* fn) {
   Py_XDECREF(old);
 }
 
+/* ---------------------------------------------------------------- collectives of the caller */
+
+/* The callables of a comm, which get bytes and return buffers with what has come; NULL: none. */
+typedef struct Collectives {
+  PyObject *all_gather, *all_to_all, *send, *receive, *abort;
+  size_t size; /* number of ranks */
+} Collectives;
+
+static void drop_collectives(void* data) {
+  Collectives* calls = data;
+  Py_XDECREF(calls->all_gather);
+  Py_XDECREF(calls->all_to_all);
+  Py_XDECREF(calls->send);
+  Py_XDECREF(calls->receive);
+  Py_XDECREF(calls->abort);
+}
+static void free_collectives(void* user_data) {
+  if (in_python(drop_collectives, user_data))
+    free(user_data); /* else the callables end with the interpreter */
+}
+
+/* Copies what a callable has returned; 0 with an exception set where it is no buffer of that size. */
+static int take_bytes(PyObject* from, void* data, size_t size, const char* callable) {
+  Py_buffer held;
+  if (PyObject_GetBuffer(from, &held, PyBUF_SIMPLE) < 0) return 0;
+  const int good = (size_t)held.len == size;
+  if (good)
+    memcpy(data, held.buf, size);
+  else
+    PyErr_Format(PyExc_ValueError, "%s must return %zu bytes, got %zd", callable, size, held.len);
+  PyBuffer_Release(&held);
+  return good;
+}
+
+typedef struct CollectiveCall {
+  Collectives* calls;
+  const void* const* ins;
+  void* const* outs;
+  const size_t *in_sizes, *out_sizes;
+  int peer; /* of a send and a receive */
+  int good;
+} CollectiveCall;
+
+static void run_all_to_all(void* data) {
+  CollectiveCall* call = data;
+  const size_t ranks = call->calls->size;
+  PyObject *parts = PyList_New((Py_ssize_t)ranks), *sizes = PyList_New((Py_ssize_t)ranks), *result = NULL;
+  int good = parts && sizes;
+  for (size_t r = 0; r < ranks && good; ++r) {
+    PyObject* part = PyBytes_FromStringAndSize(call->ins[r], (Py_ssize_t)call->in_sizes[r]);
+    PyObject* size = PyLong_FromSize_t(call->out_sizes[r]);
+    good = part && size;
+    if (part) PyList_SetItem(parts, (Py_ssize_t)r, part);
+    if (size) PyList_SetItem(sizes, (Py_ssize_t)r, size);
+  }
+  if (good) result = PyObject_CallFunctionObjArgs(call->calls->all_to_all, parts, sizes, NULL);
+  if (result && (!PySequence_Check(result) || PySequence_Size(result) != (Py_ssize_t)ranks)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "all_to_all must return a list of %zu buffers", ranks);
+    Py_CLEAR(result);
+  }
+  for (size_t r = 0; r < ranks && result; ++r) {
+    if (call->out_sizes[r] == 0) continue;
+    PyObject* part = PySequence_GetItem(result, (Py_ssize_t)r);
+    if (!part || !take_bytes(part, call->outs[r], call->out_sizes[r], "all_to_all")) Py_CLEAR(result);
+    Py_XDECREF(part);
+  }
+  call->good = returned(result);
+  Py_XDECREF(parts);
+  Py_XDECREF(sizes);
+}
+static ds_status call_all_to_all(const void* const* ins, const size_t* in_sizes, void* const* outs,
+                                 const size_t* out_sizes, void* user_data) {
+  CollectiveCall call = {user_data, ins, outs, in_sizes, out_sizes, -1, 0};
+  return in_python(run_all_to_all, &call) && call.good ? DS_OK : DS_ERROR_USER;
+}
+
+static void run_all_gather(void* data) {
+  CollectiveCall* call = data;
+  PyObject* result = PyObject_CallFunction(call->calls->all_gather, "y#", (const char*)call->ins[0],
+                                           (Py_ssize_t)call->in_sizes[0]);
+  if (result && !take_bytes(result, call->outs[0], call->out_sizes[0], "all_gather")) Py_CLEAR(result);
+  call->good = returned(result);
+}
+static ds_status call_all_gather(const void* in, size_t in_size, void* out, void* user_data) {
+  const size_t all = in_size * ((Collectives*)user_data)->size;
+  CollectiveCall call = {user_data, &in, &out, &in_size, &all, -1, 0};
+  return in_python(run_all_gather, &call) && call.good ? DS_OK : DS_ERROR_USER;
+}
+
+static void run_send(void* data) {
+  CollectiveCall* call = data;
+  call->good = returned(PyObject_CallFunction(call->calls->send, "y#i", (const char*)call->ins[0],
+                                              (Py_ssize_t)call->in_sizes[0], call->peer));
+}
+static ds_status call_send(const void* in, size_t in_size, int32_t to, void* user_data) {
+  CollectiveCall call = {user_data, &in, NULL, &in_size, NULL, to, 0};
+  return in_python(run_send, &call) && call.good ? DS_OK : DS_ERROR_USER;
+}
+
+static void run_receive(void* data) {
+  CollectiveCall* call = data;
+  PyObject* result =
+      PyObject_CallFunction(call->calls->receive, "ni", (Py_ssize_t)call->out_sizes[0], call->peer);
+  if (result && !take_bytes(result, call->outs[0], call->out_sizes[0], "receive")) Py_CLEAR(result);
+  call->good = returned(result);
+}
+static ds_status call_receive(void* out, size_t out_size, int32_t from, void* user_data) {
+  CollectiveCall call = {user_data, NULL, &out, NULL, &out_size, from, 0};
+  return in_python(run_receive, &call) && call.good ? DS_OK : DS_ERROR_USER;
+}
+
+static void call_abort(const char* reason, void* user_data) {
+  TextCall call = {((Collectives*)user_data)->abort, reason, 0};
+  in_python(run_text, &call);
+}
+
+typedef struct CollectivesArgument {
+  ds_comm_callbacks callbacks;
+  Collectives* made; /* NULL: the comm has it */
+} CollectivesArgument;
+
+/* Fills an argument from (size, all_to_all, all_gather, send, receive, abort), the last four or None; -1 with
+ * an exception set. */
+static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
+  PyObject* given[5];
+  int size = 0;
+  memset(argument, 0, sizeof *argument);
+  if (!PyArg_ParseTuple(tuple, "iOOOOO", &size, &given[0], &given[1], &given[2], &given[3], &given[4]))
+    return -1;
+  for (int i = 0; i < 5; ++i) given[i] = given[i] == Py_None ? NULL : given[i];
+  Collectives* made = argument->made = calloc(1, sizeof *made);
+  if (!made) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  *made = (Collectives){Py_XNewRef(given[1]), Py_XNewRef(given[0]), Py_XNewRef(given[2]),
+                        Py_XNewRef(given[3]), Py_XNewRef(given[4]), size > 0 ? (size_t)size : 0};
+  argument->callbacks = (ds_comm_callbacks){.struct_size = sizeof argument->callbacks,
+                                            .all_gather = made->all_gather ? call_all_gather : NULL,
+                                            .all_to_all = made->all_to_all ? call_all_to_all : NULL,
+                                            .send = made->send ? call_send : NULL,
+                                            .receive = made->receive ? call_receive : NULL,
+                                            .abort = made->abort ? call_abort : NULL,
+                                            .destroy = free_collectives,
+                                            .user_data = made};
+  return 0;
+}
+
 /* ---------------------------------------------------------------- custom operations */
 
 /* What a custom operation of Python is: callables over lists of low-level tensors, and how many tensors they

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/callback_threads.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
@@ -62,6 +63,8 @@ struct Handle {
   const ProcessMark maker = this_process();
   bool is_inherited() const noexcept { return maker.forks != this_process().forks; }
   bool inside = false;  // a call with it runs callbacks on this thread, which must not use it
+  const CallbackThreads* callbacks = nullptr;  // of its comm, which lives as long as the handle
+  bool is_inside() const noexcept { return inside || (callbacks && callbacks->is_this_inside()); }
 };
 [[noreturn]] void refuse_inherited(const Handle& handle, std::string_view argument);
 
@@ -83,7 +86,7 @@ T& need(T* pointer, const char* argument) {
   require(pointer != nullptr, "{} must not be NULL", argument);
   if constexpr (std::is_base_of_v<Handle, T>) {
     if (pointer->is_inherited()) refuse_inherited(*pointer, argument);
-    if (pointer->inside)
+    if (pointer->is_inside())
       raise(DS_ERROR_STATE, "{} is inside a call, whose callback must not use it", argument);
   }
   return *pointer;
@@ -100,7 +103,7 @@ T* need_or_null(T* pointer, const char* argument) {
 // inside a call stays, too.
 template <class T>
 void destroy(T* handle) noexcept {
-  if (handle && !handle->is_inherited() && !handle->inside) delete handle;
+  if (handle && !handle->is_inherited() && !handle->is_inside()) delete handle;
 }
 
 // An array argument: NULL is allowed for no elements only.

@@ -5,6 +5,7 @@
 #include "api/boundary.h"
 #include "api/comm_arguments.h"
 #include "api/handles.h"
+#include "comm/callback_exchange.h"
 #include "comm/communicator.h"
 
 using ds::check_reduced;
@@ -14,6 +15,15 @@ using ds::use;
 namespace {
 
 constexpr ds_comm_options kDefaults = {sizeof(ds_comm_options), 0, 1, 300000, 60000};
+
+// Options whose rank is one of size.
+ds_comm_options read_place(const ds_comm_options* options) {
+  ds_comm_options given = ds::read_options(options, kDefaults, "options");
+  ds::require(given.size >= 1, "options.size must be at least 1, got {}", given.size);
+  ds::require(given.rank >= 0 && given.rank < given.size, "options.rank must be 0 to {}, got {}",
+              given.size - 1, given.rank);
+  return given;
+}
 
 void check_bytes(const void* in, size_t bytes, const void* out) {
   ds::require(in != nullptr || bytes == 0, "in must not be NULL with {} bytes", bytes);
@@ -34,15 +44,29 @@ ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_com
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     std::string_view where = ds::need_text(url, "url");
-    ds_comm_options given = ds::read_options(options, kDefaults, "options");
-    ds::require(given.size >= 1, "options.size must be at least 1, got {}", given.size);
-    ds::require(given.rank >= 0 && given.rank < given.size, "options.rank must be 0 to {}, got {}",
-                given.size - 1, given.rank);
+    ds_comm_options given = read_place(options);
     ds::require(given.timeout_ms > 0, "options.timeout_ms must be positive, got {}", given.timeout_ms);
     ds::require(given.join_ms > 0, "options.join_ms must be positive, got {}", given.join_ms);
     ds::CommOptions wanted{given.rank, given.size, given.timeout_ms, given.join_ms};
     auto handle = std::make_unique<ds_comm>();
-    handle->comm = ds::create_communicator(where, wanted);
+    handle->hold(ds::create_communicator(where, wanted));
+    *out = handle.release();
+  });
+}
+
+ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks, const ds_comm_options* options,
+                                        ds_comm** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    ds::need(callbacks, "callbacks");
+    ds_comm_callbacks given = ds::read_options(callbacks, ds_comm_callbacks{}, "callbacks");
+    ds::require(given.all_to_all != nullptr, "callbacks.all_to_all must not be NULL");
+    ds::require((given.send != nullptr) == (given.receive != nullptr),
+                "callbacks.send and callbacks.receive must both be given or both be NULL, got only {}",
+                given.send ? "send" : "receive");
+    ds_comm_options place = read_place(options);
+    auto handle = std::make_unique<ds_comm>();
+    handle->hold(ds::make_called(given, place.rank, place.size));
     *out = handle.release();
   });
 }
@@ -112,7 +136,7 @@ ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     auto handle = std::make_unique<ds_comm>();
-    handle->comm = use(comm).split(color, key, "ds_comm_split");
+    handle->hold(use(comm).split(color, key, "ds_comm_split"));
     if (handle->comm) *out = handle.release();
   });
 }

@@ -138,6 +138,7 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     ds::need(out, "out") = nullptr;
     auto handle = std::make_unique<ds_engine>();
     handle->comm = ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
+    handle->callbacks = handle->comm->callback_threads();
     ds::Config parsed;
     ds::EngineOptions wanted;
     // No rank may wait for one whose arguments are refused.

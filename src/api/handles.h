@@ -21,6 +21,11 @@
 
 struct ds_comm : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
+
+  void hold(std::shared_ptr<ds::Communicator> made) {
+    callbacks = made ? made->callback_threads() : nullptr;
+    comm = std::move(made);
+  }
 };
 
 struct ds_work : ds::Handle {

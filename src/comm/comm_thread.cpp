@@ -13,10 +13,21 @@ namespace ds {
 
 Work::Work() : process_(getpid()) {}
 
-void Work::end(ds_status status, std::string message, ErrorDetails details) {
-  status_ = status;
-  message_ = std::move(message);
-  details_ = std::move(details);
+Work::Outcome Work::outcome_of(const std::function<void()>& job) {
+  try {
+    job();
+  } catch (const Error& error) {
+    return {error.status(), error.what(), error.details()};
+  } catch (const std::bad_alloc&) {
+    return {DS_ERROR_OUT_OF_MEMORY, "the system refuses memory", {}};
+  } catch (const std::exception& error) {
+    return {DS_ERROR_INTERNAL, error.what(), {}};
+  }
+  return {};
+}
+
+void Work::end(Outcome outcome) {
+  outcome_ = std::move(outcome);
   state_.store(1, std::memory_order_release);
   state_.notify_all();
 }
@@ -27,7 +38,7 @@ void Work::wait() const {
           getpid());
   }
   state_.wait(0, std::memory_order_acquire);
-  if (status_ != DS_OK) throw Error(status_, message_, details_);
+  if (outcome_.status != DS_OK) throw Error(outcome_.status, outcome_.message, outcome_.details);
 }
 
 CommThread::CommThread() : process_(getpid()) {}
@@ -41,6 +52,12 @@ CommThread::~CommThread() {
   if (!thread_.joinable()) return;
   ensure(thread_.get_id() != std::this_thread::get_id(), "a job holds the last group of its own thread");
   thread_.join();
+}
+
+std::shared_ptr<Work> CommThread::make_now(const std::function<void()>& make) {
+  auto work = std::make_shared<Work>();
+  work->end(Work::outcome_of(make));
+  return work;
 }
 
 bool CommThread::forked() const { return getpid() != process_; }
@@ -67,31 +84,16 @@ void CommThread::run() {
     jobs_.pop_front();
     running_ = job.owner;
     lock.unlock();
-    ds_status status = DS_OK;
-    std::string message;
-    ErrorDetails details;
-    try {
-      job.make();
-    } catch (const Error& error) {
-      status = error.status();
-      message = error.what();
-      details = error.details();
-    } catch (const std::bad_alloc&) {
-      status = DS_ERROR_OUT_OF_MEMORY;
-      message = "the system refuses memory";
-    } catch (const std::exception& error) {
-      status = DS_ERROR_INTERNAL;
-      message = error.what();
-    }
+    Work::Outcome outcome = Work::outcome_of(job.make);
     job.make = nullptr;
     lock.lock();
     running_ = nullptr;
-    finish(job, status, std::move(message), std::move(details));
+    finish(job, std::move(outcome));
   }
 }
 
-void CommThread::finish(const Job& job, ds_status status, std::string message, ErrorDetails details) {
-  job.work->end(status, std::move(message), std::move(details));
+void CommThread::finish(const Job& job, Work::Outcome outcome) {
+  job.work->end(std::move(outcome));
   pending_.fetch_sub(1, std::memory_order_release);
   changed_.notify_all();
 }
@@ -110,7 +112,8 @@ void CommThread::leave(const void* owner, const std::function<void()>& interrupt
   std::unique_lock lock(mutex_);
   auto own = [&](const Job& job) { return job.owner == owner; };
   for (const Job& job : jobs_) {
-    if (own(job)) finish(job, DS_ERROR_COMM, "the communicator was destroyed before the collective began");
+    if (own(job))
+      finish(job, {DS_ERROR_COMM, "the communicator was destroyed before the collective began", {}});
   }
   std::erase_if(jobs_, own);
   if (running_ != owner || thread_.get_id() == std::this_thread::get_id()) return;

@@ -26,13 +26,18 @@ class Work {
 
  private:
   friend class CommThread;
-  void end(ds_status status, std::string message, ErrorDetails details = {});
+  // How a collective has ended.
+  struct Outcome {
+    ds_status status = DS_OK;
+    std::string message;
+    ErrorDetails details;
+  };
+  static Outcome outcome_of(const std::function<void()>& job);
+  void end(Outcome outcome);
 
   const pid_t process_;
-  std::atomic<int> state_{0};  // 1: status_ and message_ are there
-  ds_status status_ = DS_OK;
-  std::string message_;
-  ErrorDetails details_;
+  std::atomic<int> state_{0};  // 1: outcome_ is there
+  Outcome outcome_;
 };
 
 // What the groups of a rank have started, made one after the other on a thread that begins with the first.
@@ -44,6 +49,8 @@ class CommThread {
   CommThread& operator=(const CommThread&) = delete;
 
   std::shared_ptr<Work> start(const void* owner, std::function<void()> job);
+  // Makes it on this thread; the work has ended.
+  static std::shared_ptr<Work> make_now(const std::function<void()>& job);
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   // Waits for all that was started; on the thread itself returns at once. DS_ERROR_STATE in a forked child
   // where something is left.
@@ -65,7 +72,7 @@ class CommThread {
 
   void run();
   void drain_slowly();
-  void finish(const Job& job, ds_status status, std::string message, ErrorDetails details = {});
+  void finish(const Job& job, Work::Outcome outcome);
 
   const pid_t process_;
   std::atomic<int> pending_{0};  // queued and running

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "comm/comm_log.h"
@@ -20,7 +21,9 @@ Communicator::Communicator(std::unique_ptr<Exchange> exchange)
       pairs_(static_cast<size_t>(size_)),
       flight_(std::make_shared<FlightRecord>(rank_, size_)),
       thread_(std::make_shared<CommThread>()),
-      group_("all") {}
+      group_("all") {
+  if (const char* folder = std::getenv("DS_FLIGHT_DIR")) flight_->set_folder(folder);
+}
 
 Communicator::Communicator(std::unique_ptr<Exchange> exchange, const Communicator& whole, std::string group)
     : exchange_(std::move(exchange)),
@@ -56,6 +59,7 @@ void Communicator::tick() {
   if (thread_->idle()) exchange_->tick();  // it shows progress itself
 }
 int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
+const CallbackThreads* Communicator::callback_threads() const { return exchange_->callback_threads(); }
 bool Communicator::one_process() const { return exchange_->one_process(); }
 void Communicator::await_returns() const noexcept { exchange_->await_returns(); }
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }

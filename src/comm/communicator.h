@@ -21,6 +21,7 @@
 namespace ds {
 
 class Blocks;
+class CallbackThreads;
 class CommLog;
 class CommThread;
 class Exchange;
@@ -156,7 +157,8 @@ class Communicator {
   // shares a record with. Its place in the order of collectives is that of this call: every collective called
   // directly, of these groups, first waits for what was started. Buffers are borrowed until wait() has
   // returned, or such a direct call, or the destructor, which gives unfinished ones up with an error. Nothing
-  // else ends the loan: abort() and start() wait for nobody.
+  // else ends the loan: abort() and start() wait for nobody. Where the group has callbacks, which run on the
+  // caller's thread alone, the collective has ended when this returns.
   std::shared_ptr<Work> start(CommRequest request, std::string_view label);
 
   // From this rank to one other, which receives the same bytes under the same label. Both return when they
@@ -164,6 +166,9 @@ class Communicator {
   // forever.
   void send(const void* data, size_t bytes, int to, std::string_view label);
   void receive(void* data, size_t bytes, int from, std::string_view label);
+
+  // The threads that are inside a callback of this group, whose calls it refuses; null: it has no callbacks.
+  const CallbackThreads* callback_threads() const;
 
   // Collective over this group: the ranks that give one color (0 or more) become a group, ordered by key,
   // then by rank here. A negative color: nullptr, in no group. Its aborts are its own, an abort of this group

@@ -104,6 +104,10 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
                                   DeviceLink* link, int64_t staging) {
+  if (comm.callback_threads() && !queue.immediate() && (device.shared() || queue.runs_host_code())) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "device '{}' has threads of its own, which cannot run the callbacks of a comm", device.name());
+  }
   if (device.shared()) return std::make_unique<HostGroup>(comm);
   // A device's own sums take as many parts (ds_plugin.h).
   constexpr int kMostParts = 64;

@@ -110,9 +110,7 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
     own.size = place.size;
     if (url.size() > 4 && place.size > 1) place.url = url.substr(4);
   }
-  std::unique_ptr<Communicator> comm = join(place.url, own);
-  if (const char* folder = std::getenv("DS_FLIGHT_DIR")) comm->set_flight_folder(folder);
-  return comm;
+  return join(place.url, own);
 }
 
 }  // namespace ds

@@ -12,6 +12,7 @@
 
 namespace ds {
 
+class CallbackThreads;
 struct CommOptions;
 
 // Bytes of one rank: where and how many.
@@ -83,8 +84,14 @@ class Exchange {
   virtual size_t piece_bytes() const { return SIZE_MAX; }
   // All ranks are done with this one's bytes.
   virtual void end() = 0;
+  // Whether two ranks can meet alone, which groups of a split need, too.
+  virtual bool meets_pairs() const { return true; }
   // The whole of a meeting of two: the same intent on both, one of send and receive empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
+
+  // Where rounds run callbacks of the caller, who gets them on the thread that is inside a call and on no
+  // other: the threads that are inside one. Null: rounds may be made on any thread.
+  virtual const CallbackThreads* callback_threads() const { return nullptr; }
 
   // While this rank waits, outside of any round, for what all ranks do together in another way: fails where
   // the group has ended, or where a rank is dead or stands still.

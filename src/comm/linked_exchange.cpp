@@ -42,39 +42,20 @@
 #include <utility>
 
 #include "comm/blame.h"
-#include "comm/build_name.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
-#include "core/base/hash.h"
-#include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
 namespace ds {
 namespace {
 
-constexpr size_t kMost = size_t{256} << 20;  // bytes of one part
-// The stage has so many bytes for one rank's part of a sum, and for all ranks.
-constexpr size_t kMostStagePart = size_t{1} << 20, kMostStage = size_t{64} << 20;
 constexpr int64_t kBeatNs = 100'000'000;  // between signs of life to so many ranks
 constexpr int kBeatenAtOnce = 16;
 constexpr int64_t kLookNs = 20'000'000;  // between looks at who is missing
 // Polls before this thread gives its core away: where each rank of the host has a core, and where not.
 constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
-
-// The same for all processes of a running host, and for no other host.
-uint64_t host_identity() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return hash64(machine_identity() + "/" + name);
-}
-
-// What ranks tell each other first. As of BuildName, the layout never changes.
-struct Greeting {
-  BuildName build;
-  uint64_t host;
-};
 
 // A sign crosses as 8 bytes: 1 + the rank waited for, 16 bits of the pulse, the work.
 uint64_t packed(const Sign& sign) {
@@ -119,12 +100,9 @@ Link::~Link() {
 }
 
 LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options)
-    : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms) {
+    : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms), stage_(size()) {
   auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
   intents_.resize(own);
-  stage_part_ = std::max<size_t>(std::min(kMostStagePart, kMostStage / own) / 64, 1) * 64;
-  stage_bytes_ = own * stage_part_;
-  stage_ = std::make_unique_for_overwrite<std::byte[]>(stage_bytes_);  // pages are taken when they are used
   sends_.resize(ranks);
   receives_.resize(ranks);
   arrived_.resize(ranks);
@@ -136,26 +114,19 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
 }
 
 void LinkedExchange::greet() {
-  std::vector<Greeting> all(static_cast<size_t>(size()));
-  std::vector<Part> sends(all.size()), receives(all.size());
-  Greeting own{BuildName::own(), host_identity()};
-  for (size_t r = 0; r < all.size(); ++r) {
-    sends[r] = {&own, sizeof own};
-    receives[r] = {&all[r], sizeof own};
-  }
+  std::vector<Greeting> all(static_cast<size_t>(size()), Greeting::own());
+  Greeting own = all[0];
+  std::vector<Part> sends(all.size(), Part{&own, sizeof own}), receives(all.size());
+  for (size_t r = 0; r < all.size(); ++r) receives[r] = {&all[r], sizeof own};
   intent_.set(0, "join", "", sizeof own, "");
   check_abort();
   swap(sends.data(), receives.data(), -1);
-  for (int r = 0; r < size(); ++r) {
-    const Greeting& other = all[static_cast<size_t>(r)];
-    std::string reason = builds_differ(world(rank()), own.build, world(r), other.build);
-    if (!reason.empty()) fail(reason);
-    local_size_ += r != rank() && other.host == own.host ? 1 : 0;
-    local_rank_ += r < rank() && other.host == own.host ? 1 : 0;
-  }
+  std::string reason;
+  neighbours_ = meet_neighbours(place(), all, &reason);
+  if (!reason.empty()) fail(reason);
   cpu_set_t cores;
   bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
-  spins_ = known && local_size_ > CPU_COUNT(&cores) ? kCrowdedSpins : kSpins;
+  spins_ = known && neighbours_.size > CPU_COUNT(&cores) ? kCrowdedSpins : kSpins;
 }
 
 void LinkedExchange::begin(const Intent& intent) {
@@ -180,20 +151,15 @@ void LinkedExchange::agree(int only) {
   }
 }
 
-size_t LinkedExchange::prepare(Round kind, size_t) { return kind == Round::seen ? stage_part_ : kMost; }
+size_t LinkedExchange::prepare(Round kind, size_t) {
+  return kind == Round::seen ? stage_.part_bytes() : kMostPart;
+}
 
 void LinkedExchange::round(const Part* sends, const Part* receives) {
-  std::vector<Part> places(receives, receives + size());
-  for (size_t r = 0; r < places.size(); ++r) {
-    bool own = static_cast<int>(r) == rank();
-    if (!places[r].data && !own) places[r].data = stage_.get() + r * stage_part_;
-  }
-  swap(sends, places.data(), -1);
+  swap(sends, stage_.places(rank(), receives), -1);
 }
 
-const std::byte* LinkedExchange::see(int r, size_t offset, size_t) {
-  return stage_.get() + static_cast<size_t>(r) * stage_part_ + offset;
-}
+const std::byte* LinkedExchange::see(int r, size_t offset, size_t) { return stage_.of(r) + offset; }
 
 void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
   std::fill(sends_.begin(), sends_.end(), Part{});
@@ -216,8 +182,8 @@ void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
   agree(peer);
   std::vector<Part> sends(intents_.size()), receives(intents_.size());
   auto r = static_cast<size_t>(peer);
-  for (size_t first = 0; first < intent.bytes; first += kMost) {
-    size_t n = std::min(kMost, intent.bytes - first);
+  for (size_t first = 0; first < intent.bytes; first += kMostPart) {
+    size_t n = std::min(kMostPart, intent.bytes - first);
     sends[r] = send.size != 0 ? Part{static_cast<std::byte*>(send.data) + first, n} : Part{};
     receives[r] = receive.size != 0 ? Part{static_cast<std::byte*>(receive.data) + first, n} : Part{};
     swap(sends.data(), receives.data(), peer);

@@ -9,6 +9,8 @@
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
+#include "comm/greeting.h"
+#include "comm/message_stage.h"
 #include "comm/patience.h"
 #include "comm/transport/transport.h"
 
@@ -39,8 +41,8 @@ class LinkedExchange final : public Exchange {
   // The link's ranks are the world.
   LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options);
 
-  int local_rank() const override { return local_rank_; }
-  int local_size() const override { return local_size_; }
+  int local_rank() const override { return neighbours_.rank; }
+  int local_size() const override { return neighbours_.size; }
   void begin(const Intent& intent) override;
   size_t prepare(Round kind, size_t bytes) override;
   void round(const Part* sends, const Part* receives) override;
@@ -53,7 +55,7 @@ class LinkedExchange final : public Exchange {
   void abort(std::string_view reason) override;
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
-  int64_t overhead_bytes() const override { return static_cast<int64_t>(stage_bytes_); }
+  int64_t overhead_bytes() const override { return stage_.bytes(); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;
 
@@ -79,13 +81,12 @@ class LinkedExchange final : public Exchange {
   size_t seat(int r) const { return static_cast<size_t>(world(r)); }
 
   std::shared_ptr<Link> link_;
-  int local_rank_ = 0, local_size_ = 1;
+  Neighbours neighbours_;
   int spins_ = 0;  // polls before this rank gives its core away
   int64_t timeout_ms_;
   Intent intent_;
-  std::vector<Intent> intents_;      // of each rank here
-  size_t stage_part_, stage_bytes_;  // of one rank's part of a sum, and of all
-  std::unique_ptr<std::byte[]> stage_;
+  std::vector<Intent> intents_;  // of each rank here
+  MessageStage stage_;
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_, moved_;

@@ -105,8 +105,9 @@ void Communicator::make(const CommRequest& r, std::string_view label) {
 // What would be refused is refused here: nothing is queued.
 std::shared_ptr<Work> Communicator::start(CommRequest request, std::string_view label) {
   check(request);
-  return thread_->start(
-      this, [this, request = std::move(request), text = std::string(label)] { make(request, text); });
+  auto job = [this, request = std::move(request), text = std::string(label)] { make(request, text); };
+  if (callback_threads()) return CommThread::make_now(job);
+  return thread_->start(this, std::move(job));
 }
 
 }  // namespace ds

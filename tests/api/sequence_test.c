@@ -138,6 +138,19 @@ static size_t some_dims(int64_t* dims) {
 
 static ds_dtype a_dtype(void) { return (ds_dtype)below(one_in(8) ? 12 : 8); }
 
+/* A comm of one rank over callbacks, which has nothing to move; each is destroyed once. */
+static int made_comms, forgotten_comms;
+static ds_status nothing_moves(const void* const* ins, const size_t* in_sizes, void* const* outs,
+                               const size_t* out_sizes, void* user_data) {
+  (void)ins, (void)in_sizes, (void)outs, (void)out_sizes, (void)user_data;
+  fail("a comm of one rank", "a callback");
+  return DS_ERROR_USER;
+}
+static void forget(void* user_data) {
+  (void)user_data;
+  if (++forgotten_comms > made_comms) fail("ds_comm_destroy", "more comms than were made");
+}
+
 static void with_comm(void) {
   ds_comm *comm = ANY(comms, ds_comm), *made = NULL;
   ds_comm_options options;
@@ -150,9 +163,19 @@ static void with_comm(void) {
       if (one_in(4)) options.rank = a_number();
       if (one_in(4)) options.size = a_number();
       if (options.size > 1) options.size = 1; /* others would be waited for */
-      ok = took(ds_comm_create(one_in(5) ? a_text() : "self", one_in(3) ? NULL : &options, &made),
-                "ds_comm_create");
-      expect_made(ok, made, "ds_comm_create");
+      if (one_in(3)) {
+        ds_comm_callbacks callbacks = {sizeof callbacks, NULL, nothing_moves, NULL, NULL, NULL, forget, NULL};
+        if (one_in(5)) callbacks.all_to_all = NULL;
+        if (one_in(5)) callbacks.struct_size = below((uint32_t)sizeof callbacks);
+        ok = took(
+            ds_comm_create_from_callbacks(one_in(9) ? NULL : &callbacks, one_in(3) ? NULL : &options, &made),
+            "ds_comm_create_from_callbacks");
+        made_comms += ok;
+      } else {
+        ok = took(ds_comm_create(one_in(5) ? a_text() : "self", one_in(3) ? NULL : &options, &made),
+                  "ds_comm_create");
+      }
+      expect_made(ok, made, "a comm");
       KEEP(comms, made, ds_comm);
       break;
     case 1:
@@ -725,6 +748,7 @@ static void sequence(void) {
   }
   end_some(1);
   if (kept_user_data != 0) fail("ds_graph_custom_op", "user_data that nobody has ended");
+  if (forgotten_comms != made_comms) fail("ds_comm_create_from_callbacks", "a comm that nobody has ended");
 }
 
 static void no_log(ds_log_level level, const char* line, void* user_data) {

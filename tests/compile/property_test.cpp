@@ -219,28 +219,31 @@ class Rank {
 std::string run_leg(const RandomRun& run, const std::string& from, const TakeOver& first,
                     const TakeOver& last, const std::string& folder, Payload& out) {
   std::string saved;
-  run_ranks(run.world, [&](Communicator& comm) {
-    Payload mine;
-    Rank rank(run, comm, mine);
-    if (!from.empty()) rank.checkpoints().load(from);
-    for (int s = first.step; s < last.step; ++s) {
-      if (s > first.step || !first.behind) rank.events(s);
-      rank.step(s, from.empty() && folder.empty());
-    }
-    if (last.behind) rank.events(last.step);
-    std::string path;
-    if (last.step == run.steps) {
-      rank.finish();
-    } else if (last.async) {
-      rank.checkpoints().start_save(folder);
-      path = rank.checkpoints().wait();
-    } else {
-      path = rank.checkpoints().save(folder);
-    }
-    if (comm.rank() != 0) return;
-    out.insert(out.end(), mine.begin(), mine.end());
-    saved = path;
-  });
+  run_ranks(
+      run.world,
+      [&](Communicator& comm) {
+        Payload mine;
+        Rank rank(run, comm, mine);
+        if (!from.empty()) rank.checkpoints().load(from);
+        for (int s = first.step; s < last.step; ++s) {
+          if (s > first.step || !first.behind) rank.events(s);
+          rank.step(s, from.empty() && folder.empty());
+        }
+        if (last.behind) rank.events(last.step);
+        std::string path;
+        if (last.step == run.steps) {
+          rank.finish();
+        } else if (last.async) {
+          rank.checkpoints().start_save(folder);
+          path = rank.checkpoints().wait();
+        } else {
+          path = rank.checkpoints().save(folder);
+        }
+        if (comm.rank() != 0) return;
+        out.insert(out.end(), mine.begin(), mine.end());
+        saved = path;
+      },
+      run.by_callbacks ? "caller" : "threads");
   return saved;
 }
 

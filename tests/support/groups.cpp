@@ -11,6 +11,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
 #include "core/base/plugin.h"
+#include "support/caller.h"
 #include "support/post_office.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"
@@ -21,12 +22,13 @@ namespace {
 
 std::vector<GroupCase> all_cases() {
   std::vector<GroupCase> out;
-  for (const char* transport : {"threads", "shm", "post"}) {
+  for (const char* transport : {"threads", "shm", "post", "caller"}) {
     for (int ranks : {1, 2, 3, 4}) out.push_back({transport, ranks});
-    if (std::string(transport) == "post") continue;
+    if (std::string(transport) == "post" || std::string(transport) == "caller") continue;
     for (int ranks : {2, 3}) out.push_back({transport, ranks, false, 0});
     out.push_back({transport, 3, true, 2});
   }
+  out.push_back({"swaps", 3});
   for (int ranks : {1, 2, 4}) out.push_back({"tcp", ranks});
   return out;
 }
@@ -47,7 +49,9 @@ std::vector<GroupCase> group_cases() {
 
 std::vector<GroupCase> group_cases(int ranks) {
   std::vector<GroupCase> out = all_cases();
-  std::erase_if(out, [&](const GroupCase& c) { return c.ranks != ranks; });
+  std::erase_if(out, [&](const GroupCase& c) {
+    return c.ranks != ranks || c.transport == "caller" || c.transport == "swaps";
+  });
   return out;
 }
 
@@ -67,6 +71,7 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
     return body(*comm);
   }
   bool post = group.transport == "post", tcp = group.transport == "tcp";
+  bool swaps = group.transport == "swaps", called = group.transport == "caller" || swaps;
   if (tcp && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   TempFolder folder;
   std::string name = tcp ? folder / "meet" : fmt::format("group-{}", getpid());
@@ -74,8 +79,10 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
   auto one = [&](int rank) {
     CommOptions options{
         .rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct, .cores = group.cores};
-    auto comm = post ? make_linked(post_transport(), "", options) : create_communicator(url, options);
-    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !tcp);
+    auto comm = post     ? make_linked(post_transport(), "", options)
+                : called ? make_caller_group(rank, group.ranks, !swaps)
+                         : create_communicator(url, options);
+    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !called && !tcp);
     body(*comm);
   };
   Office office;

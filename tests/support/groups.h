@@ -11,7 +11,9 @@
 namespace ds::test {
 
 struct GroupCase {
-  std::string transport;  // threads, shm, post (a plugin's, between threads), tcp, or that of DS_TEST_GROUP
+  // threads, shm, post (a plugin's, between threads), caller (callbacks of a program, likewise), swaps (the
+  // same program without an all_gather), tcp, or that of DS_TEST_GROUP
+  std::string transport;
   int ranks = 1;
   bool direct = true;  // large payloads are read where they lie, over threads and shm
   int cores = 64;      // CommOptions
@@ -21,7 +23,8 @@ struct GroupCase {
 // group that the comm url `env` names, and that group is the only case: so any plugin runs this suite,
 // whoever starts its ranks (tests/comm/mpi.sh, tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
-// Those of so many ranks, without regard to DS_TEST_GROUP: all ranks see what becomes of each.
+// Those of so many ranks in which all ranks see what becomes of each, without regard to DS_TEST_GROUP; no
+// callbacks.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
 void PrintTo(const GroupCase& group, std::ostream* out);  // of GoogleTest, which else prints bytes

@@ -125,14 +125,14 @@ std::string RandomRun::text() const {
       "{} "
       "persist {} prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} "
       "threads {} "
-      "pieces {} sparse {} compressed {} chaos {} mean by {}",
+      "pieces {} sparse {} compressed {} callbacks {} chaos {} mean by {}",
       seed, o.type, dtype_name(o.masters), dtype_name(o.states), z.stage, tier_name(z.optimizer_tier),
       tier_name(z.param_tier), world, leaves, config.reproducible ? "tree" : config.reduction,
       dtype_name(config.compute), config.gradient_clipping, z.reduce_bucket_size,
       z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance,
       z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes, z.mics_shard_size,
       z.hpz_partition_size, threads, pieces, config.sparse_gradients,
-      config.gradient_compression.on() ? config.gradient_compression.type : "none",
+      config.gradient_compression.on() ? config.gradient_compression.type : "none", by_callbacks,
       chaos ? std::to_string(*chaos) : "off", config.loss_average);
   auto names = [&](const std::vector<int32_t>& params) {
     std::string text;
@@ -249,6 +249,7 @@ RandomRun with_layout(RandomRun run, uint32_t stream) {
   if (dice.one_in(2)) z.max_live_parameters = dice.pick<int64_t>({0, 256, 1000, 4000});
   run.config.sparse_gradients = dice.one_in(2);
   run.written_out = 0;
+  run.by_callbacks = dice.one_in(4);
   return run;
 }
 

@@ -33,6 +33,7 @@ struct RandomRun {
   int threads = 1;
   bool pieces = false;  // forward, backward, step instead of train_batch
   std::optional<uint64_t> chaos;
+  bool by_callbacks = false;  // ranks meet by the collectives of a program (caller.h)
   int64_t written_out = std::numeric_limits<int64_t>::max();  // PlanPrograms
 
   bool uneven() const;  // a rank has no data in some step

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from . import errors, lowlevel
 from ._handle import Handle
@@ -133,6 +133,32 @@ class Comm(Handle):
         options.rank, options.size = rank, size
         options.timeout_ms, options.join_ms = round(timeout * 1000), round(join_timeout * 1000)
         self._start(_joined(url, options))
+
+    @classmethod
+    def from_callbacks(cls, *, rank: int, size: int, all_to_all: Callable[[list[bytes], list[int]], Sequence[Any]],
+                       all_gather: Callable[[bytes], Any] | None = None, send: Callable[[bytes, int], Any] | None = None,
+                       receive: Callable[[int, int], Any] | None = None, abort: Callable[[str], Any] | None = None) -> Comm:
+        """A group whose bytes go through the collectives of another library, which keeps its own process groups.
+
+        Args:
+            rank, size: this rank and the number of ranks.
+            all_to_all: gets the bytes for each rank and the number of bytes that each rank sends to this one, and returns a list
+                of buffers with what has come from each. Nothing moves from a rank to itself.
+            all_gather: gets this rank's bytes and returns those of all ranks, one after the other. Without it, all_to_all does
+                its work.
+            send, receive: send(data, to) sends bytes to a rank, receive(count, source) returns as many bytes of a rank. Without
+                them, `send`, `receive` and `split` raise UnsupportedError.
+            abort: gets a reason, and ends the collective that runs and every later one on all ranks, if it can.
+
+        Each call returns when this rank's bytes have gone and come. Sums have the same bits as over every url. Time-outs are
+        those of the callables: libds cannot see a rank that they wait for. An exception in a callable ends the group, and the
+        call that ran it raises it. The callables must not use this comm or its engines.
+        """
+        options = lowlevel.comm_options()
+        options.rank, options.size = rank, size
+        out = cls.__new__(cls)
+        out._start(lowlevel.comm_create_from_callbacks((size, all_to_all, all_gather, send, receive, abort), options))
+        return out
 
     def _start(self, raw: Any, parent: Comm | None = None) -> None:
         self._loans: dict[Any, Any] = parent._loans if parent else {}  # buffers of what was started, by its Work

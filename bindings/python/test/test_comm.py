@@ -1,6 +1,8 @@
 """Collectives over ranks that are threads, and over processes that `libds launch` starts (this file with --rank)."""
 import array
+import concurrent.futures
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -67,6 +69,38 @@ def everything(comm):
     assert repr(comm) == f"Comm(rank={rank}, size=3)"
 
 
+class Letters:
+    """Collectives as a program of its own has them: ranks that are threads put bytes into each other's boxes."""
+
+    def __init__(self, size):
+        self.size, self.boxes = size, {(a, b): queue.Queue() for a in range(size) for b in range(size)}
+
+    def comm(self, rank, **others):
+        def all_to_all(parts, sizes):
+            for to, part in enumerate(parts):
+                if part:
+                    self.boxes[rank, to].put(part)
+            return [self.receive(rank, source) if count else b"" for source, count in enumerate(sizes)]
+
+        def all_gather(data):
+            for to in range(self.size):
+                self.boxes[rank, to].put(data)
+            return b"".join(self.receive(rank, source) for source in range(self.size))
+
+        callables = {"all_gather": all_gather, "send": lambda data, to: self.boxes[rank, to].put(data),
+                     "receive": lambda count, source: self.receive(rank, source), **others}
+        return libds.Comm.from_callbacks(rank=rank, size=self.size, all_to_all=all_to_all, **callables)
+
+    def receive(self, rank, source):
+        return self.boxes[source, rank].get(timeout=60)
+
+
+def on_threads(size, body):
+    """Runs body(rank) on threads; returns the results, or raises the first exception."""
+    with concurrent.futures.ThreadPoolExecutor(size) as pool:
+        return [future.result() for future in [pool.submit(body, rank) for rank in range(size)]]
+
+
 def a_delegate(comm):
     with libds.DelegateEngine(HOST, comm=comm) as engine:
         engine.add_param("p", 5)
@@ -86,6 +120,56 @@ class Collectives(unittest.TestCase):
     def test_ranks_that_are_processes(self):
         subprocess.run([os.environ["DS_COMMAND"], "launch", "-n", "3", sys.executable, __file__, "--rank"], check=True,
                        timeout=60)
+
+    def test_ranks_over_callables(self):
+        letters = Letters(3)
+        on_threads(3, lambda rank: everything(letters.comm(rank)))
+        plain = Letters(3)
+        totals = on_threads(3, lambda rank: plain.comm(rank, all_gather=None, send=None, receive=None).all_reduce(
+            np.float32([rank, 1])).tolist())
+        self.assertEqual(totals, [[3, 3]] * 3)
+
+    def test_callables_that_fail(self):
+        letters = Letters(2)
+
+        def gather(data):
+            raise KeyError("no such group")
+
+        with self.assertRaisesRegex(KeyError, "no such group"):
+            letters.comm(0, all_gather=gather)
+        for bad, words in [(lambda data: b"", "all_gather must return"), (lambda data: None, "bytes-like")]:
+            with self.assertRaisesRegex((ValueError, TypeError), words):
+                letters.comm(0, all_gather=bad)
+        with self.assertRaisesRegex(ValueError, "rank must be 0 to 1, got 2"):
+            libds.Comm.from_callbacks(rank=2, size=2, all_to_all=lambda parts, sizes: parts)
+        with self.assertRaisesRegex(ValueError, "all_to_all must return a list of 2 buffers"):
+            libds.Comm.from_callbacks(rank=0, size=2, all_to_all=lambda parts, sizes: 7)
+        with self.assertRaisesRegex(ValueError, "both be given or both be NULL"):
+            letters.comm(0, send=None)
+
+    def test_a_callable_ends_the_group_or_uses_it(self):
+        letters, reasons = Letters(2), []
+
+        def body(rank):
+            comm = letters.comm(rank, abort=reasons.append)
+            used = []
+
+            def receive(count, source):  # a callable that uses its comm is refused, which ends nothing
+                with self.assertRaisesRegex(libds.StateError, "is inside a call"):
+                    used[0].barrier()
+                return letters.receive(rank, source)
+
+            used.append(letters.comm(rank, receive=receive))
+            if rank == 0:
+                used[0].send(b"data", to=1)
+            else:
+                self.assertEqual(used[0].receive(bytearray(4), source=0), b"data")
+            with self.assertRaisesRegex(libds.CommError, "enough"):
+                comm.abort("enough")
+                comm.barrier()
+
+        on_threads(2, body)
+        self.assertEqual(reasons, ["enough"] * 2)
 
     def test_nothing_is_copied(self):
         def body(comm):

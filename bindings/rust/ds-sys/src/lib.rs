@@ -150,6 +150,33 @@ pub struct DLManagedTensorVersioned {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
+/// Gathers as ds_comm_all_gather does. `in` may lie in `out`, as the block of this rank.
+pub type ds_comm_all_gather_fn =
+    Option<unsafe extern "C" fn(r#in: *const c_void, in_size: usize, out: *mut c_void, user_data: *mut c_void) -> ds_status>;
+
+/// Sends in_sizes\[r\] bytes at ins\[r\] to rank r and receives out_sizes\[r\] bytes from rank r at
+/// outs\[r\], at most 256 MiB each. The entries of this rank are NULL and 0, as are others between which
+/// nothing moves.
+pub type ds_comm_all_to_all_fn =
+    Option<unsafe extern "C" fn(ins: *const *const c_void, in_sizes: *const usize, outs: *const *mut c_void, out_sizes: *const usize, user_data: *mut c_void) -> ds_status>;
+
+/// Sends to rank `to`, which receives as many bytes, at most 256 MiB.
+pub type ds_comm_send_fn =
+    Option<unsafe extern "C" fn(data: *const c_void, data_size: usize, to: i32, user_data: *mut c_void) -> ds_status>;
+
+/// Receives what rank `from` sends to this one.
+pub type ds_comm_receive_fn =
+    Option<unsafe extern "C" fn(data: *mut c_void, data_size: usize, from: i32, user_data: *mut c_void) -> ds_status>;
+
+/// Ends the collective that runs and every later one, on all ranks if it can. It runs on any thread, also
+/// beside another callback.
+pub type ds_comm_abort_fn =
+    Option<unsafe extern "C" fn(reason: *const c_char, user_data: *mut c_void)>;
+
+/// Frees the user_data of a comm.
+pub type ds_comm_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
 /// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
 /// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
 /// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
@@ -203,6 +230,28 @@ pub struct ds_comm_options {
     pub timeout_ms: i64,
     /// how long to wait until all ranks have joined; default 60000
     pub join_ms: i64,
+}
+
+/// The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank
+/// have gone and come, and all ranks call them in the same order; only two ranks meet in a send and a
+/// receive. It has no defaults and no _init function: fill it with zeros, set struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_comm_callbacks {
+    pub struct_size: usize,
+    /// \[nullable\] NULL: all_to_all does it
+    pub all_gather: ds_comm_all_gather_fn,
+    pub all_to_all: ds_comm_all_to_all_fn,
+    /// \[nullable\] only together with receive, as are groups of a split
+    pub send: ds_comm_send_fn,
+    /// \[nullable\]
+    pub receive: ds_comm_receive_fn,
+    /// \[nullable\] NULL: the other ranks wait as long as their collectives do
+    pub abort: ds_comm_abort_fn,
+    /// \[nullable\] called with user_data, see ds_comm_create_from_callbacks
+    pub destroy: ds_comm_destroy_fn,
+    /// \[nullable\] passed to the callbacks
+    pub user_data: *mut c_void,
 }
 
 /// A collective as data: any operation, over a list of buffers or over blocks of unequal size. All members
@@ -384,6 +433,26 @@ extern "C" {
     /// Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if
     /// ranks differ in size or version.
     pub fn ds_comm_create(url: *const c_char, options: *const ds_comm_options, out: *mut *mut ds_comm) -> ds_status;
+    /// Makes a comm from the collectives of the caller, which keeps its own process groups. They only move
+    /// bytes: sums, their order and the comparison of what ranks are about to do are those of libds, so that
+    /// results have the same bits as over every url. Callbacks run on the thread that is inside a call of the
+    /// comm, of a comm split from it, or of an engine on either; a collective that ds_comm_submit starts has
+    /// therefore ended when it returns. A call with one of these handles inside a callback returns
+    /// DS_ERROR_STATE. Collective. libds cannot see a rank that the callbacks wait for, so time-outs are
+    /// those of the callbacks, and timeout_ms and join_ms of the options are not used. If a callback returns
+    /// an error, the call ends with DS_ERROR_COMM, and so does every later one. `destroy` is called once,
+    /// inside the destroy call that ends the last handle that uses the comm.
+    ///
+    /// - `callbacks`: copied
+    ///
+    /// - `options`: rank and size
+    ///
+    /// - `out`: \[out\] \[owned\]
+    ///
+    /// Returns After an error, user_data remains yours. DS_ERROR_COMM if ranks differ in size or version, or
+    /// if all_gather or all_to_all delivers other bytes than were sent; the message names both ranks. Without
+    /// `send` and `receive`, ds_comm_send, ds_comm_receive and ds_comm_split return DS_ERROR_UNSUPPORTED.
+    pub fn ds_comm_create_from_callbacks(callbacks: *const ds_comm_callbacks, options: *const ds_comm_options, out: *mut *mut ds_comm) -> ds_status;
     /// Returns this rank, 0 to size - 1, or -1 if comm is NULL.
     pub fn ds_comm_rank(comm: *const ds_comm) -> i32;
     /// Returns the number of ranks, or -1 if comm is NULL.
