@@ -188,13 +188,16 @@ TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
 TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
   Rank rank = launch(1, 300, {3, "nvme"})[0];
   ASSERT_TRUE(rank.finished) << rank.errors;
+  // The least of twenty steps: after a step some of its writes may still be under way, each with a task on
+  // the heap.
   auto grown = [&](const std::string& name) {
     const std::vector<int64_t>& samples = rank.values.at(name);
     EXPECT_EQ(samples.size(), 300u);
-    return samples.back() - samples.at(49);
+    return *std::min_element(samples.end() - 20, samples.end()) -
+           *std::min_element(samples.begin() + 40, samples.begin() + 60);
   };
   EXPECT_EQ(grown("descriptors"), 0);
-  EXPECT_LE(grown("heap"), 1024);
+  EXPECT_LE(grown("heap"), 256);
   EXPECT_LE(grown("resident"), 256 * 1024);
   EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);
 }
