@@ -230,7 +230,7 @@ TEST(HfConfig, RefusesValuesThatCannotBe) {
   wrong("gpt2", "n_head", 5);
   wrong("mixtral", "num_experts_per_tok", 5);
   wrong("qwen2", "max_window_layers", -1);
-  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "n_layer", 1 << 20), {"n_layer", "4096", "1048576"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "n_layer", 1 << 20), {"n_layer", "2048", "1048576"});
   expect_names(message_of([] { hf_model(Json(3), 1, 1); }, DS_ERROR_INVALID_ARGUMENT), {"object", "integer"});
   expect_names(message_of([] { hf_model(config_of("gpt2"), 64, 49); }, DS_ERROR_INVALID_ARGUMENT),
                {"n_positions", "48", "49"});

@@ -15,7 +15,7 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxLayers = 2048;
 constexpr double kMaxParameters = 1e13;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 16> activations{
