@@ -29,6 +29,7 @@
 #include "core/device/named_device.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
+#include "engine/memory_nodes.h"
 #include "engine/numerics.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
@@ -36,6 +37,7 @@
 #include "io/async_file.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
+#include "machine/host_topology.h"
 
 namespace ds {
 namespace {
@@ -134,6 +136,12 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
   if (logger.enabled && (logger.all || !logger.operations.empty()))
     comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
   if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
+  if (config_.levels == "auto") {
+    std::vector<int> cpus = cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads);
+    if (cpus.empty()) cpus = usable_cpus();
+    options_.machine.ranks_per_memory_node = ranks_per_memory_node(
+        comm_, memory_node_of(host_topology(false), cpus), options_.machine.ranks_per_node);
+  }
   if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
 }
 

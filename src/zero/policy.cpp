@@ -31,23 +31,28 @@ Policy make_policy(const ZeroConfig& zero, const RankLevels& levels) {
   return p;
 }
 
-RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, int ranks_per_node) {
+RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, const Machine& machine) {
   const ZeroConfig& zero = config.zero;
+  int ranks_per_node = machine.ranks_per_node;
   if (config.nodes > 0) {
     check_nodes(config, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
   auto [world, stride] = group;  // from here on ranks are those of the group
-  ranks_per_node = ranks_per_node % stride == 0 ? ranks_per_node / stride : 0;
   std::vector<int> blocks{world};
   int64_t shard = zero.shard_group();
   if (shard > world && world < mesh.data_size()) shard = 0;
   if (shard > 0) check_shard_group(zero, world);
   if (shard > 0) blocks.push_back(static_cast<int>(shard));
-  bool nodes = ranks_per_node > 0 && ranks_per_node < world && world % ranks_per_node == 0 &&
-               std::has_single_bit(static_cast<uint64_t>(ranks_per_node));
-  bool inside = ranks_per_node < zero.mics_shard_size;  // a shard group of several nodes
-  if (nodes && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks_per_node);
+  auto add = [&, world = world, stride = stride](int ranks) {
+    ranks = ranks % stride == 0 ? ranks / stride : 0;
+    bool level =
+        ranks > 0 && ranks < world && world % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks));
+    bool inside = ranks < zero.mics_shard_size;  // a shard group of several such blocks
+    if (level && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks);
+  };
+  add(ranks_per_node);
+  if (config.levels == "auto") add(machine.ranks_per_memory_node);
   std::sort(blocks.begin(), blocks.end());
   return RankLevels::of_blocks(std::move(blocks), stride);
 }
@@ -235,7 +240,7 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
     for (ClassId c : plan.classes.ids()) {
       if (plan.classes[c].axes == names) return c;
     }
-    RankLevels levels = make_levels(config, plan.mesh, plan.mesh.group(axes), machine.ranks_per_node);
+    RankLevels levels = make_levels(config, plan.mesh, plan.mesh.group(axes), machine);
     Policy policy = make_policy(config.zero, levels);
     return plan.classes.add({std::move(names), std::move(levels), policy});
   };

@@ -39,7 +39,7 @@ std::vector<std::vector<float>> initial_values(const RandomCase& c) {
 // once more, at an outer level, have the gradients of the first of them.
 int drawing_rank(const RandomCase& c, int rank) {
   if (!c.config.zero.quantized_gradients) return rank;
-  RankLevels levels = make_levels(c.config, c.world, {c.world, 1}, 0);
+  RankLevels levels = make_levels(c.config, c.world, {c.world, 1}, {});
   int inner = levels.ways(levels.depth() - 1);
   return rank / inner * inner;
 }

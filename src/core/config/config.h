@@ -264,6 +264,7 @@ struct Config {
   AioConfig aio;
   MemoryBudget memory_budget;
   int64_t nodes = 0;                 // machines that the ranks are spread over evenly; 0: as detected
+  std::string levels = "hosts";      // "auto": the memory nodes of a machine are a level, too
   std::string communicator = "env";  // the command joins it before it reads anything else
   std::string device = "cpu";        // a name of make_device(); never changes bits on devices of one kind
   bool tf32 = false;                 // f32 products of a GPU round their operands to TF32

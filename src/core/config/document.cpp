@@ -65,7 +65,7 @@ bool filled_by_caller(const std::string& path) {
 }
 
 // A word of our own keys.
-bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
+bool takes_auto_itself(const std::string& path) { return path == "fused_head" || path == "topology.levels"; }
 
 constexpr const char* kWithoutEffect = "accepted-without-effect";
 constexpr const char* kOnlyOff = "accepted-only-with-the-value-that-means-off";
@@ -178,8 +178,13 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
     give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
     return;
   }
+  const bool automatic_value = value.is_string() && value.string() == "auto";
+  if (path == "topology" && automatic_value) {
+    give("topology.levels", path, value, "config");
+    return;
+  }
   if (!whole_.contains(path) && sections_.contains(path)) {
-    if (!filled_by_caller(path) && value.is_string() && value.string() == "auto") return;
+    if (!filled_by_caller(path) && automatic_value) return;
     read_.insert(path);
     refusals_.doubtful.erase(path);
     if (!value.is_object())
@@ -190,8 +195,7 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
   }
   const auto found = names_.find(path);
   if (found == names_.end()) return unknown(path);
-  if (value.is_string() && value.string() == "auto" && !takes_auto_itself(path))
-    return automatic(found->second, path);
+  if (automatic_value && !takes_auto_itself(path)) return automatic(found->second, path);
   const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
   if (!old_switch) return give(found->second, path, value, "config");
   bool on = false;

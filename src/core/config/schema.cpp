@@ -261,6 +261,7 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));
+  keys.push_back(choice_key("topology.levels", [](auto& c) -> auto& { return c.levels; }, {"hosts", "auto"}));
   keys.push_back(key("frozen_parameters", [](auto& c) -> auto& { return c.frozen; }));
   Key apart = key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; });
   apart.get = [](const Config& c) { return Json(c.separate_tiers()); };

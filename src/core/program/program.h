@@ -239,6 +239,7 @@ struct Machine {
   double link_bytes_per_second = 3e9;  // collectives, and host <-> device
   double file_bytes_per_second = 1e9;
   int ranks_per_node = 0;               // neighbours on one machine; 0: all ranks
+  int ranks_per_memory_node = 0;        // neighbours on one memory node (NUMA) of a machine; 0: not known
   int64_t alignment = 64;               // of device and host buffers
   int64_t file_alignment = kFileBlock;  // of file extents and of host buffers that files touch
 };
