@@ -101,16 +101,19 @@ class Meeting : public testing::TestWithParam<const char*> {
     const bool all = std::getenv("DS_LONG") != nullptr;
     return over_tcp() ? (all ? 128 : 24) : (all ? 256 : 66);
   }
-  // Runs body(rank, join) in processes; join(ms) makes that rank's communicator.
-  using Join = std::function<std::unique_ptr<Communicator>(int64_t)>;
+  // Runs body(rank, join) in processes; join(ms) makes that rank's communicator, join(ms, r) that of rank r.
+  struct Join {
+    std::string url;
+    int rank, size;
+    std::unique_ptr<Communicator> operator()(int64_t ms) const { return (*this)(ms, rank); }
+    std::unique_ptr<Communicator> operator()(int64_t ms, int as) const {
+      return create_communicator(url, {.rank = as, .size = size, .join_ms = ms});
+    }
+  };
   std::vector<int> on_ranks(const std::function<void(int, const Join&)>& body) {
     const std::string url =
         over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://meeting-{}", getpid());
-    return test::spawn_processes(ranks(), [&](int rank) {
-      body(rank, [&](int64_t ms) {
-        return create_communicator(url, {.rank = rank, .size = ranks(), .join_ms = ms});
-      });
-    });
+    return test::spawn_processes(ranks(), [&](int rank) { body(rank, Join{url, rank, ranks()}); });
   }
 
   test::TempFolder folder_;
@@ -132,6 +135,34 @@ TEST_P(Meeting, NamesTheRankThatIsMissing) {
     if (rank == missing) return;
     const std::string message = test::message_of([&] { join(ranks() > 100 ? 8000 : 1500); });
     if (rank < 2) test::expect_names(message, {fmt::format("rank {}", missing)});
+  });
+  EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
+}
+
+// It comes when the others have given up, and gives up, too.
+TEST_P(Meeting, NamesTheRankThatIsLate) {
+  const int late = ranks() / 2;
+  const int64_t patience = ranks() > 100 ? 8000 : 1500;
+  const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
+    if (rank == late) test::pause_ms(static_cast<int>(patience) + 2000);
+    const std::string message = test::message_of([&] { join(rank == late ? 1000 : patience); });
+    if (rank < 2) test::expect_names(message, {fmt::format("rank {}", late)});
+    if (rank == late) test::expect_names(message, {fmt::format("rank {}", late), "1000 ms"});
+  });
+  EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
+}
+
+// A rank of another job among them: it has another key, or a number that is taken.
+TEST_P(Meeting, NamesTheRankThatIsForeign) {
+  const int foreign = ranks() / 2;
+  const int64_t patience = ranks() > 100 ? 8000 : 1500;
+  const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
+    if (rank == foreign && over_tcp()) setenv("DS_JOB_KEY", "the key of another job", 1);
+    const bool twice = rank == foreign && !over_tcp();
+    const std::string message = test::message_of([&] { join(patience, twice ? rank + 1 : rank); });
+    if (rank == 0 || rank == foreign) test::expect_names(message, {fmt::format("rank {}", foreign + twice)});
+    if (rank == foreign && over_tcp()) test::expect_names(message, {"does not take this rank's proof"});
+    if (rank == 0 && over_tcp()) test::expect_names(message, {"did not prove the key"});
   });
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
 }
