@@ -27,8 +27,8 @@
 #include <mutex>
 #include <utility>
 
+#include "comm/build_name.h"
 #include "comm/transport/transport.h"
-#include "core/base/callback_threads.h"
 #include "core/base/error.h"
 
 namespace ds {

@@ -10,6 +10,7 @@
 #include "comm/exchange.h"
 #include "comm/greeting.h"
 #include "comm/message_stage.h"
+#include "core/base/callback_threads.h"
 #include "ds.h"
 
 namespace ds {

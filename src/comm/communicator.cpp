@@ -9,6 +9,7 @@
 #include "comm/comm_thread.h"
 #include "comm/exchange.h"
 #include "comm/flight.h"
+#include "core/base/callback_threads.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
 

@@ -8,12 +8,15 @@
 #include <dirent.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -165,13 +168,24 @@ class Rank {
       print("loss", static_cast<long>(engine.train_batch(inputs).loss * 1e6));
       print("resident", resident());
       print("descriptors", open_descriptors());
-      print("heap", shim_.counts().heap);
+      print("heap", settled_heap());
     }
     print("train", shim_.counts());
     shim_.reset();
     engine.checkpoints().load(engine.checkpoints().save(argv_[4]));
     print("save", shim_.counts());
     print("save.resident", resident());
+  }
+
+  // After a step some of its writes may still be under way, each with a task on the heap: the least of some
+  // milliseconds.
+  long settled_heap() const {
+    long least = shim_.counts().heap;
+    for (int i = 0; i < 5; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      least = std::min(least, shim_.counts().heap);
+    }
+    return least;
   }
 
   void draw(int64_t step) {

@@ -188,8 +188,8 @@ TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
 TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
   Rank rank = launch(1, 300, {3, "nvme"})[0];
   ASSERT_TRUE(rank.finished) << rank.errors;
-  // The least of twenty steps: after a step some of its writes may still be under way, each with a task on
-  // the heap.
+  // The least of twenty steps: on a crowded machine writes of a step may still be under way when the next has
+  // ended.
   auto grown = [&](const std::string& name) {
     const std::vector<int64_t>& samples = rank.values.at(name);
     EXPECT_EQ(samples.size(), 300u);
