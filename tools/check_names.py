@@ -42,6 +42,9 @@ PARTS = {
         "machine/host_topology_absent", "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
         "kernels/builtin", "kernels/registry",
     ],
+    "one architecture's side of the functions in its header": [
+        "diagnostics/peak_loops_arm64", "diagnostics/peak_loops_x86",
+    ],
     "a class whose methods fill two files": [
         "comm/shared_wait", "compile/recorded", "engine/delegate_fragments", "engine/delegate_record", "engine/own_states",
         "exec/chaos", "exec/instruction_launch",

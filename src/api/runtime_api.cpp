@@ -63,10 +63,8 @@ std::string env_text(const EnvFacts& facts) {
   std::string out = fmt::format("libds             {}\n", library_build());
   out += fmt::format("compiler          {}\n", __VERSION__);
   out += fmt::format("system            {}\n", facts.system);
-  out += fmt::format(
-      "instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; sse4, avx2, avx512, avx512_bf16 or "
-      "amx)\n",
-      k.machine, k.in_use, k.limit.empty() ? "not set" : k.limit);
+  out += fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; {})\n", k.machine,
+                     k.in_use, k.limit.empty() ? "not set" : k.limit, k.choices);
   out += fmt::format("Highway           {}\noneDNN            {}, {}\n", k.highway, k.onednn, k.onednn_isa);
   out += fmt::format("cores             {} of {} online, by the affinity mask\n", facts.usable_cores,
                      facts.cores);

@@ -107,7 +107,7 @@ void add_train(CLI::App& app, int& code) {
       "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
       "  libds train --resume runs/001\n"
       "Exit codes: 0 finished, 1 failed, 2 wrong usage, 75 stopped and saved.");
-  command->callback([args, command, &code] {
+  command->callback([args, &code] {
     if (args->config.file.empty() && args->resume.empty()) {
       throw CLI::RequiredError("train: --config or --resume");
     }

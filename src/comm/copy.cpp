@@ -1,13 +1,16 @@
 #include "comm/copy.h"
 
-#include <cpuid.h>
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 namespace ds {
+#if defined(__x86_64__)
 namespace {
 
 constexpr size_t kString = size_t{512} << 10;  // from here up to kFar the processor's own copy is the fastest
@@ -58,4 +61,11 @@ void copy(void* to, const void* from, size_t bytes, size_t whole) {
   }
 }
 
+#else
+
+void copy(void* to, const void* from, size_t bytes, size_t) {
+  if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+#endif
 }  // namespace ds

@@ -27,7 +27,6 @@
 #include "comm/linked_exchange.h"
 
 #include <fmt/core.h>
-#include <immintrin.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -45,6 +44,7 @@
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/relax.h"
 #include "core/base/trace.h"
 
 namespace ds {
@@ -209,7 +209,7 @@ void LinkedExchange::wait() {
   for (int64_t turn = 0;; ++turn) {
     if (poll()) break;
     if (turn < spins_) {
-      _mm_pause();
+      cpu_relax();
       continue;
     }
     int64_t now = now_ns();

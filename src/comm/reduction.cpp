@@ -94,6 +94,16 @@ void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T
   }
 }
 
+// DS_INDEPENDENT: the iterations of the next loop do not depend on each other. DS_SUM_512: vectors of 512
+// bits, which clang takes without being told.
+#if defined(__clang__)
+#define DS_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq")
+#else
+#define DS_INDEPENDENT _Pragma("GCC ivdep")
+#define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+#endif
+
 // The same tree in registers, for sums of 2, 4 or 8 ranks. Element by element, so src may be dst.
 template <typename Wire, int First, int Span>
 [[gnu::always_inline]] inline float tree_at(const Wire* const* src, size_t i) {
@@ -110,7 +120,7 @@ template <typename Wire, int Ranks>
   for (int r = 0; r < Ranks; ++r) from[r] = static_cast<const Wire*>(src[r]);
   size_t first = 0;
   for (; first + kBlock <= count; first += kBlock) {
-#pragma GCC ivdep
+    DS_INDEPENDENT
     for (size_t i = 0; i < kBlock; ++i) dst[first + i] = tree_at<Wire, 0, Ranks>(from, first + i);
   }
   for (; first < count; ++first) dst[first] = tree_at<Wire, 0, Ranks>(from, first);
@@ -120,18 +130,17 @@ template <typename Wire, int Ranks>
 void sum_any(const void* const* src, float* dst, size_t count) {
   sum_body<Wire, Ranks>(src, dst, count);
 }
+using Sum = void (*)(const void* const*, float*, size_t);
+
+#if defined(__x86_64__)
 template <typename Wire, int Ranks>
 [[gnu::target("avx2")]] void sum_avx2(const void* const* src, float* dst, size_t count) {
   sum_body<Wire, Ranks>(src, dst, count);
 }
 template <typename Wire, int Ranks>
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")]] void sum_avx512(
-    const void* const* src, float* dst, size_t count) {
+[[DS_SUM_512]] void sum_avx512(const void* const* src, float* dst, size_t count) {
   sum_body<Wire, Ranks>(src, dst, count);
 }
-
-using Sum = void (*)(const void* const*, float*, size_t);
-
 template <typename Wire, int Ranks>
 Sum sum_of() {
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -140,6 +149,13 @@ Sum sum_of() {
   }
   return __builtin_cpu_supports("avx2") ? sum_avx2<Wire, Ranks> : sum_any<Wire, Ranks>;
 }
+#else
+// The baseline of arm64 has vectors of floats.
+template <typename Wire, int Ranks>
+Sum sum_of() {
+  return sum_any<Wire, Ranks>;
+}
+#endif
 
 // nullptr: no such sum.
 template <typename Wire>

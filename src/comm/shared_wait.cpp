@@ -20,6 +20,7 @@
 #include "comm/shared_exchange.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/relax.h"
 #include "core/base/trace.h"
 
 // How ranks of a segment wait for each other, and how they end.
@@ -126,7 +127,7 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   auto reached = [&] { return is_at(word.load(std::memory_order_acquire), count); };
   for (int i = 0; i < spins_; ++i) {
     if (reached()) return;
-    __builtin_ia32_pause();
+    cpu_relax();
   }
   for (int i = 0; i < yields_; ++i) {
     if (reached()) return;

@@ -33,7 +33,7 @@ namespace {
 }  // namespace
 
 Transfer::Transfer(std::string_view name, size_t chunk_bytes, int depth)
-    : chunk_bytes_(round_up(chunk_bytes, 4096)), depth_(depth) {
+    : chunk_bytes_(round_up(chunk_bytes, 4096)) {
   require(chunk_bytes > 0 && chunk_bytes <= (size_t{1} << 30),
           "chunk_bytes of I/O lane '{}' must be from 1 to 2^30, got {}", name, chunk_bytes);
   require(depth > 0, "depth of I/O lane '{}' must be positive, got {}", name, depth);

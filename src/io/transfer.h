@@ -38,7 +38,6 @@ class Transfer {
   void blocking(const IoRequest& request, size_t begin, size_t bytes) const;
 
   size_t chunk_bytes_;
-  int depth_;
   io_context_t context_ = nullptr;  // null: blocking
   std::vector<Chunk> chunks_;       // slots, reused by each request
   std::vector<iocb*> waiting_;      // prepared, not yet accepted by the kernel

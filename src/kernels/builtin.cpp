@@ -15,7 +15,12 @@ struct Family {
   void (*add)(KernelRegistry& registry);
 };
 constexpr Family kFamilies[] = {
-    {"gemm", register_gemm}, {"onednn", register_onednn}, {"cpu", register_cpu}, {"ref", register_ref}};
+#if defined(__x86_64__)
+    {"gemm", register_gemm},
+#endif
+    {"onednn", register_onednn},
+    {"cpu", register_cpu},
+    {"ref", register_ref}};
 
 }  // namespace
 

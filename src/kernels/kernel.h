@@ -65,7 +65,7 @@ class KernelRegistry {
   std::vector<KernelImpl> impls_;
 };
 
-void register_gemm(KernelRegistry& registry);    // kernels/gemm: products of bf16
+void register_gemm(KernelRegistry& registry);    // kernels/gemm: products of bf16, on x86-64 alone
 void register_onednn(KernelRegistry& registry);  // kernels/onednn
 void register_cpu(KernelRegistry& registry);     // kernels/cpu
 void register_ref(KernelRegistry& registry);  // kernels/ref: every op and instruction, f32, bf16, f16 and f64

@@ -17,7 +17,7 @@ TEST(CpuFeatures, LimitIsKept) {
     EXPECT_EQ(effective_isa(), machine_isa());
     return;
   }
-  for (Isa isa : {Isa::sse4, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
+  for (Isa isa : {Isa::neon, Isa::sse4, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
     if (isa_name(isa) != std::string(limit)) continue;
     EXPECT_EQ(effective_isa(), std::min(isa, machine_isa()));
   }
@@ -27,7 +27,10 @@ TEST(CpuFeatures, ReportNamesWhatRuns) {
   KernelFacts facts = kernel_facts();
   EXPECT_EQ(facts.machine, isa_name(machine_isa()));
   EXPECT_EQ(facts.in_use, isa_name(effective_isa()));
-  const char* target = effective_isa() == Isa::sse4 ? "SSE4" : effective_isa() == Isa::avx2 ? "AVX2" : "AVX3";
+  const char* target = "AVX3";
+  if (effective_isa() == Isa::neon) target = "NEON";
+  if (effective_isa() == Isa::sse4) target = "SSE4";
+  if (effective_isa() == Isa::avx2) target = "AVX2";
   EXPECT_EQ(facts.highway, target);
   EXPECT_FALSE(facts.onednn.empty());
   if (effective_isa() != Isa::avx2) return;
@@ -43,7 +46,8 @@ TEST(CpuFeatures, UnknownLimitIsNamed) {
     effective_isa();
     FAIL() << "no exception";
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "DS_MAX_ISA must be one of sse4 avx2 avx512 avx512_bf16 amx, got 'avx1024'");
+    const char* choices = machine_isa() == Isa::neon ? "neon" : "sse4 avx2 avx512 avx512_bf16 amx";
+    EXPECT_EQ(e.what(), std::string("DS_MAX_ISA must be one of ") + choices + ", got 'avx1024'");
   }
   if (before) {
     setenv("DS_MAX_ISA", kept.c_str(), 1);

@@ -10,15 +10,6 @@ namespace {
 
 constexpr int64_t kWords = 2100;  // blocks of 704, 704 and 692
 
-KernelRegistry families() {
-  KernelRegistry registry;
-  register_gemm(registry);
-  register_onednn(registry);
-  register_cpu(registry);
-  register_ref(registry);
-  return registry;
-}
-
 // Targets at the edges of blocks, two rows without one.
 OpCase forward_case(int64_t rows, int64_t width) {
   Tensor targets = random_ids(rows, kWords, 3);
@@ -47,7 +38,7 @@ std::vector<OpCase> both_cases(OpCase forward) {
 }
 
 void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DType)>& f) {
-  KernelRegistry registry = families();
+  KernelRegistry registry = built_in_kernels();
   for (auto [rows, width] : {std::pair<int64_t, int64_t>{70, 40}, {5, 33}, {1, 1}}) {
     for (const OpCase& c : both_cases(forward_case(rows, width))) {
       for (const KernelImpl& impl : registry.all()) {
@@ -122,7 +113,7 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
 // are exact in f32, so that nothing but the softmax is rounded.
 TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   const double kOff = 0x1p-24 * std::sqrt(kWords);  // of a sum of so many terms
-  const KernelRegistry registry = families();
+  const KernelRegistry registry = built_in_kernels();
   ThreadTeam team(2);
   Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}), w = random_tensor(DS_DTYPE_F64, {kWords, 1}, 5);
   for (Tensor* t : {&one, &x}) t->set(0, 1);
@@ -151,7 +142,7 @@ TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
 }
 
 TEST(LinearCrossEntropy, WithoutTargetsAllIsZero) {
-  const KernelRegistry registry = families();
+  const KernelRegistry registry = built_in_kernels();
   for (const KernelImpl& impl : registry.all()) {
     OpCase forward = forward_case(3, 8);
     for (int64_t r = 0; r < 3; ++r) forward.in[2].set(r, -100);

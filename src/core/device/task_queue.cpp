@@ -19,8 +19,8 @@ namespace {
 // Bounds what a lost wake-up would cost.
 constexpr int64_t kLongestSleep = 50'000'000;
 
-// Sleeps while the word has this value. Who sleeps and who wakes tell each other by relaxed atomic additions,
-// which are full barriers on x86.
+// Sleeps while the word has this value. Who sleeps and who wakes tell each other by additions and loads in
+// the one order of all threads, so that one of the two sees the other. Such loads cost nothing on x86-64.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t value, int64_t ns = kLongestSleep) {
   timespec longest{0, static_cast<long>(std::min(ns, kLongestSleep))};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest, nullptr, 0);
@@ -60,7 +60,7 @@ TaskQueue::TaskQueue(std::string name, Faults* faults)
 
 TaskQueue::~TaskQueue() {
   stop_.store(true, std::memory_order_release);
-  arrivals_.fetch_add(1, std::memory_order_relaxed);
+  arrivals_.fetch_add(1);
   wake(arrivals_);
   thread_.join();
   if (faults_) faults_->remove(this);
@@ -78,8 +78,8 @@ uint64_t TaskQueue::submit(std::function<void()> body) {
     last_->next.store(task, std::memory_order_release);
     last_ = task;
   }
-  arrivals_.fetch_add(1, std::memory_order_relaxed);
-  if (thread_sleeps_.load(std::memory_order_relaxed)) wake(arrivals_);
+  arrivals_.fetch_add(1);
+  if (thread_sleeps_.load()) wake(arrivals_);
   return ticket;
 }
 
@@ -98,12 +98,12 @@ void TaskQueue::loop(Task* before) {
 // Null: there is none, and there will be none.
 TaskQueue::Task* TaskQueue::next_of(Task& before) {
   for (;;) {
-    uint32_t arrivals = arrivals_.load(std::memory_order_relaxed);
+    uint32_t arrivals = arrivals_.load();
     bool last = stop_.load(std::memory_order_acquire);
     Task* task = before.next.load(std::memory_order_acquire);
     if (task || last) return task;
-    thread_sleeps_.exchange(true, std::memory_order_relaxed);
-    if (!before.next.load(std::memory_order_acquire)) sleep_on(arrivals_, arrivals);
+    thread_sleeps_.exchange(true);
+    if (!before.next.load()) sleep_on(arrivals_, arrivals);
     thread_sleeps_.store(false, std::memory_order_relaxed);
   }
 }
@@ -136,19 +136,19 @@ void TaskQueue::fail(std::exception_ptr error) {
 }
 
 void TaskQueue::wake_waiters() {
-  changes_.fetch_add(1, std::memory_order_relaxed);
-  if (sleepers_.load(std::memory_order_relaxed) > 0) wake(changes_);
+  changes_.fetch_add(1);
+  if (sleepers_.load() > 0) wake(changes_);
 }
 
 template <typename Ready>
 bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
   if (ready()) return true;
-  sleepers_.fetch_add(1, std::memory_order_relaxed);
-  uint32_t seen = changes_.load(std::memory_order_relaxed);
+  sleepers_.fetch_add(1);
+  uint32_t seen = changes_.load();
   bool is = ready();
   while (!is) {
     sleep_on(changes_, seen, ns < 0 ? kLongestSleep : ns);
-    seen = changes_.load(std::memory_order_relaxed);
+    seen = changes_.load();
     is = ready();
     if (ns >= 0) break;
   }

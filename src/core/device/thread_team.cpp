@@ -1,6 +1,5 @@
 #include "core/device/thread_team.h"
 
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -17,6 +16,7 @@
 
 #include "core/base/bytes_text.h"
 #include "core/base/error.h"
+#include "core/base/relax.h"
 #include "core/base/round.h"
 
 namespace ds {
@@ -34,7 +34,7 @@ template <typename Ready>
 bool spin(const Ready& ready) {
   for (int i = 0; i < kPolls; ++i) {
     if (ready()) return true;
-    _mm_pause();
+    cpu_relax();
   }
   auto end = std::chrono::steady_clock::now() + kSpin;
   do {

@@ -1,6 +1,9 @@
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/targets.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <hwy/highway.h>
@@ -12,17 +15,22 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 #include "kernels/onednn/adapter.h"
 
 namespace ds {
 namespace {
 
-constexpr std::array<const char*, 5> kNames{"sse4", "avx2", "avx512", "avx512_bf16", "amx"};
+constexpr std::array kNames{"neon", "sse4", "avx2", "avx512", "avx512_bf16", "amx"};
+
+#if defined(__x86_64__)
+constexpr Isa kLeast = Isa::sse4, kMost = Isa::amx;
 constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
 
 // Linux lets a process use tiles once it has asked to; from then on sigaltstack() refuses stacks that have no
@@ -38,19 +46,6 @@ bool has_amx() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBf16) != 0 && may_use_tiles();
 }
 
-Isa parse_isa(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (name == kNames[i]) return static_cast<Isa>(i);
-  }
-  raise(DS_ERROR_INVALID_ARGUMENT, "DS_MAX_ISA must be one of sse4 avx2 avx512 avx512_bf16 amx, got '{}'",
-        name);
-}
-
-Isa limit() {
-  const char* name = std::getenv("DS_MAX_ISA");
-  return name && *name ? parse_isa(name) : Isa::amx;
-}
-
 // The best one but tiles, for which the system is not asked.
 Isa vector_isa() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::sse4;
@@ -62,14 +57,39 @@ Isa vector_isa() {
 
 // Highway's targets above `isa`.
 int64_t targets_above(Isa isa) {
-  int64_t avx512 = HWY_AVX3 | HWY_AVX3_DL;
-  if (isa == Isa::sse4) return avx512 | HWY_AVX2;
-  return isa == Isa::avx2 ? avx512 : 0;
+  if (isa == Isa::sse4) return HWY_AVX3 | HWY_AVX2;
+  return isa == Isa::avx2 ? HWY_AVX3 : 0;
+}
+
+#else
+constexpr Isa kLeast = Isa::neon, kMost = Isa::neon;
+
+bool has_amx() { return false; }
+Isa vector_isa() { return Isa::neon; }
+int64_t targets_above(Isa) { return 0; }
+#endif
+
+// The instruction sets that DS_MAX_ISA may name here.
+std::span<const char* const> choices() {
+  return std::span(kNames).subspan(static_cast<size_t>(kLeast),
+                                   static_cast<size_t>(kMost) - static_cast<size_t>(kLeast) + 1);
+}
+
+Isa parse_isa(std::string_view name) {
+  for (size_t i = 0; i < choices().size(); ++i) {
+    if (name == choices()[i]) return static_cast<Isa>(static_cast<size_t>(kLeast) + i);
+  }
+  raise(DS_ERROR_INVALID_ARGUMENT, "DS_MAX_ISA must be one of {}, got '{}'", fmt::join(choices(), " "), name);
+}
+
+Isa limit() {
+  const char* name = std::getenv("DS_MAX_ISA");
+  return name && *name ? parse_isa(name) : kMost;
 }
 
 std::string limit_once() {
   Isa isa = limit();
-  if (isa == Isa::amx) return "";
+  if (isa == kMost) return "";
   hwy::DisableTargets(targets_above(isa));
   return onednn::limit_isa(isa_name(isa));
 }
@@ -97,7 +117,7 @@ Isa machine_isa() {
 
 Isa effective_isa() {
   const Isa most = limit();
-  return most == Isa::amx ? machine_isa() : std::min(vector_isa(), most);
+  return most == kMost ? machine_isa() : std::min(vector_isa(), most);
 }
 
 void limit_isa_from_environment() {
@@ -124,8 +144,14 @@ std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const Kerne
 KernelFacts kernel_facts() {
   limit_isa_from_environment();
   const char* limit = std::getenv("DS_MAX_ISA");
-  return {isa_name(machine_isa()), isa_name(effective_isa()), limit ? limit : "",
-          highway_target(),        onednn::version(),         onednn::effective_isa()};
+  const auto first = choices().first(choices().size() - 1);
+  return {isa_name(machine_isa()),
+          isa_name(effective_isa()),
+          limit ? limit : "",
+          fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", choices().back()),
+          highway_target(),
+          onednn::version(),
+          onednn::effective_isa()};
 }
 
 }  // namespace ds

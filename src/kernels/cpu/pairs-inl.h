@@ -19,7 +19,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 using Rounded = hn::Vec<Halves>;  // one vector of f32 as bf16
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX3
 // Highway 1.0 has neither instruction, and its targets do not turn them on for the compiler's intrinsics.
 constexpr bool kHasPairs = true;
 HWY_INLINE Vec dot_pairs(Vec x, Vec b, Vec sum) {

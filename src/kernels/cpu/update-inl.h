@@ -95,7 +95,7 @@ HWY_INLINE Two load_two(const T* at) {
     return {load(at), load(at + lanes())};
   } else {
     const Lanes d;
-    TwoWords x;
+    TwoWords x = no_words();
     if constexpr (std::is_same_v<T, bf16>) {
       x = separate(reinterpret_cast<const uint16_t*>(at));
     } else {

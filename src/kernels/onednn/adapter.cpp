@@ -1,7 +1,6 @@
 #include "kernels/onednn/adapter.h"
 
 #include <fmt/core.h>
-#include <omp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,6 +16,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "kernels/onednn/openmp.h"
 
 namespace ds::onednn {
 namespace {
