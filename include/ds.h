@@ -205,11 +205,12 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
  * differ in size or version. {comm.create.refused} */
 DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);
 
-/** Gathers as ds_comm_all_gather does. `in` may lie in `out`, as the block of this rank.
- * {comm.callbacks.in_place} */
+/** Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may lie in `out`, as the block of this
+ * rank. {comm.callbacks.in_place} */
 typedef ds_status ds_comm_all_gather_fn(const void* in, size_t in_size, void* out, void* user_data);
 /** Sends in_sizes[r] bytes at ins[r] to rank r and receives out_sizes[r] bytes from rank r at outs[r], at
- * most 256 MiB each. The entries of this rank are NULL and 0, as are others between which nothing moves. */
+ * most 256 MiB each and 1 GiB in all. The entries of this rank are NULL and 0, as are others between which
+ * nothing moves. */
 typedef ds_status ds_comm_all_to_all_fn(const void* const* ins, const size_t* in_sizes, void* const* outs,
                                         const size_t* out_sizes, void* user_data);
 /** Sends to rank `to`, which receives as many bytes, at most 256 MiB. */
@@ -224,7 +225,8 @@ typedef void ds_comm_destroy_fn(void* user_data);
 
 /** The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank
  * have gone and come, and all ranks call them in the same order; only two ranks meet in a send and a receive.
- * It has no defaults and no _init function: fill it with zeros, set struct_size, then the members. */
+ * All ranks give the same callbacks. Pointers are valid inside the callback. With one rank, none is
+ * called. It has no defaults and no _init function: fill it with zeros, set struct_size, then the members. */
 typedef struct ds_comm_callbacks {
   size_t struct_size;
   ds_comm_all_gather_fn* all_gather; /**< [nullable] NULL: all_to_all does it */
@@ -241,7 +243,9 @@ typedef struct ds_comm_callbacks {
  * the same bits as over every url. {comm.callbacks.bits} Callbacks run on the thread that is inside a call of
  * the comm, of a comm split from it, or of an engine on either; a collective that ds_comm_submit starts has
  * therefore ended when it returns. {comm.callbacks.submit} A call with one of these handles inside a callback
- * returns DS_ERROR_STATE. {comm.callbacks.inside} Collective.
+ * returns DS_ERROR_STATE. {comm.callbacks.inside} A handle that a callback destroys ends with the outermost
+ * call on that thread. {comm.callbacks.destroyed_inside} A device whose work has threads of its own refuses
+ * such a comm. {comm.callbacks.device} Collective.
  *
  * libds cannot see a rank that the callbacks wait for, so time-outs are those of the callbacks, and
  * timeout_ms and join_ms of the options are not used. If a callback returns an error, the call ends with
@@ -249,9 +253,9 @@ typedef struct ds_comm_callbacks {
  * destroy call that ends the last handle that uses the comm. {comm.callbacks.destroy}
  * @param callbacks copied  @param options rank and size  @param out [out] [owned]
  * @return After an error, user_data remains yours. {comm.callbacks.refused} DS_ERROR_COMM if ranks differ in
- * size or version, or if all_gather or all_to_all delivers other bytes than were sent; the message names both
- * ranks. {comm.callbacks.tried} Without `send` and `receive`, ds_comm_send, ds_comm_receive and ds_comm_split
- * return DS_ERROR_UNSUPPORTED. {comm.callbacks.pairs} */
+ * size, version or callbacks, or if all_gather or all_to_all delivers other bytes than were sent when they
+ * are tried here; the message names a rank. {comm.callbacks.tried} Without `send` and `receive`,
+ * ds_comm_send, ds_comm_receive and ds_comm_split return DS_ERROR_UNSUPPORTED. {comm.callbacks.pairs} */
 DS_API ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks,
                                                const ds_comm_options* options, ds_comm** out);
 
@@ -297,7 +301,7 @@ DS_API ds_status ds_comm_send(ds_comm* comm, const void* data, size_t data_size,
 DS_API ds_status ds_comm_receive(ds_comm* comm, void* data, size_t data_size, int32_t from);
 /** Splits the group: the ranks that give the same color form a group, ordered by key, then by rank.
  * {comm.split} Collective. An abort of this group also ends the groups split from it. {comm.split.abort} Over
- * a plugin, whatever ends one of these groups ends all of them.
+ * a plugin and over callbacks, whatever ends one of these groups ends all of them.
  * @param color negative: this rank joins no group, and *out is NULL  @param out [out] [owned] */
 DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out);
 /** Returns when every rank has called it. {comm.barrier} Collective. */

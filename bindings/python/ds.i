@@ -385,8 +385,12 @@ only. These options must live until the engine has started.";
 // Whether the call is only started; then the result is its ds_work.
 %typemap(in) ds_work **out_work (ds_work *made = NULL) "$1 = PyObject_IsTrue($input) ? &made : NULL;"
 %typemap(argout) ds_work **out_work {
-  if ($1) { %append_output(SWIG_NewPointerObj(*$1, $descriptor(ds_work *), SWIG_POINTER_OWN)); }
+  if ($1) {
+    %append_output(SWIG_NewPointerObj(*$1, $descriptor(ds_work *), SWIG_POINTER_OWN));
+    *$1 = NULL;
+  }
 }
+%typemap(freearg) ds_work **out_work { if ($1) ds_work_destroy(*$1); }
 %typemap(in, numinputs=0) int32_t *out_done (int32_t made = 0) "$1 = &made;"
 %typemap(argout) int32_t *out_done { %append_output(PyBool_FromLong(*$1)); }
 

@@ -870,7 +870,14 @@ static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
   memset(argument, 0, sizeof *argument);
   if (!PyArg_ParseTuple(tuple, "iOOOOO", &size, &given[0], &given[1], &given[2], &given[3], &given[4]))
     return -1;
-  for (int i = 0; i < 5; ++i) given[i] = given[i] == Py_None ? NULL : given[i];
+  for (int i = 0; i < 5; ++i) {
+    given[i] = given[i] == Py_None ? NULL : given[i];
+    if (given[i] && !PyCallable_Check(given[i])) {
+      static const char* const names[] = {"all_to_all", "all_gather", "send", "receive", "abort"};
+      PyErr_Format(PyExc_TypeError, "%s must be callable, got %R", names[i], given[i]);
+      return -1;
+    }
+  }
   Collectives* made = argument->made = calloc(1, sizeof *made);
   if (!made) {
     PyErr_NoMemory();

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "core/base/start_error.h"
 
@@ -17,6 +18,13 @@ namespace {
 
 thread_local std::string last_message;
 thread_local ErrorDetails last_about;
+
+// A handle that a callback has destroyed, and what ends it.
+struct Ended {
+  void* handle;
+  void (*end)(void*);
+};
+thread_local std::vector<Ended> ended_handles;
 
 // Read at every call: a counter is cheaper than a system call.
 std::atomic<uint64_t> forks{0};
@@ -76,6 +84,31 @@ void put_text(std::string_view text, char** out_text) {
   std::memcpy(copy, text.data(), text.size());
   copy[text.size()] = '\0';
   need(out_text, "out_text") = copy;
+}
+
+constinit thread_local int Call::depth_ = 0, Call::waiting_ = 0;
+
+void Call::end_later(void* handle, void (*end)(void*)) noexcept {
+  for (const Ended& ended : ended_handles) {
+    if (ended.handle == handle) return;
+  }
+  try {
+    ended_handles.push_back({handle, end});
+    ++waiting_;
+  } catch (const std::bad_alloc&) {  // its memory stays
+  }
+}
+
+// The end of one may run callbacks, whose calls are not outermost ones.
+void Call::end_handles() noexcept {
+  ++depth_;
+  while (waiting_ > 0) {
+    const Ended last = ended_handles.back();
+    ended_handles.pop_back();
+    --waiting_;
+    last.end(last.handle);
+  }
+  --depth_;
 }
 
 bool wants_json(ds_format format) {

@@ -24,10 +24,31 @@ ds_status set_unforeseen_error(const std::exception& error) noexcept;
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 
+// A call of ds.h on this thread. Handles that callbacks have destroyed while a call used them end with the
+// outermost one.
+class Call {
+ public:
+  Call() noexcept { ++depth_; }
+  ~Call() {
+    if (--depth_ == 0 && waiting_ > 0) end_handles();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Ends the handle with the outermost call; a handle is given once.
+  static void end_later(void* handle, void (*end)(void*)) noexcept;
+
+ private:
+  static void end_handles() noexcept;
+  static constinit thread_local int depth_,
+      waiting_;  // calls on this thread, and handles that wait for their end
+};
+
 // The only place where exceptions become a status. Delivers queued log lines on the way out, as the calling
 // thread is the one that callbacks may run on.
 template <class F>
 ds_status boundary(F&& body) noexcept {
+  Call call;
   ds_status status = DS_OK;
   try {
     std::forward<F>(body)();
@@ -100,10 +121,16 @@ T* need_or_null(T* pointer, const char* argument) {
 
 // Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that the child
 // does not have and speak to ranks that know only the parent. Its memory ends with the child. One that is
-// inside a call stays, too.
+// inside a call ends with that.
 template <class T>
 void destroy(T* handle) noexcept {
-  if (handle && !handle->is_inherited() && !handle->is_inside()) delete handle;
+  if (!handle || handle->is_inherited()) return;
+  Call call;
+  if (handle->is_inside()) {
+    Call::end_later(handle, [](void* ended) { delete static_cast<T*>(ended); });
+  } else {
+    delete handle;
+  }
 }
 
 // An array argument: NULL is allowed for no elements only.

@@ -70,30 +70,59 @@ CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls, Mem
 void CallbackExchange::greet() {
   struct Introduction {
     Greeting greeting;
-    int32_t rank, size;  // in the world
+    int32_t rank, size;         // in the world
+    int32_t all_gather, pairs;  // whether the caller has these callbacks
   };
-  const Introduction own{Greeting::own(), world(rank()), calls_->size};
+  const Introduction own{Greeting::own(), world(rank()), calls_->size, calls_->calls.all_gather ? 1 : 0,
+                         meets_pairs() ? 1 : 0};
   std::vector<Introduction> all(intents_.size());
   std::vector<Part> sends(all.size(), Part{const_cast<Introduction*>(&own), sizeof own}),
       receives(all.size());
   for (size_t r = 0; r < all.size(); ++r) receives[r] = {&all[r], sizeof own};
   intent_.set(0, "join", "", sizeof own, "");
   check_abort();
-  swap(sends.data(), receives.data());
+  swap(sends.data(), receives.data());  // by all_to_all, which every rank has
   std::vector<Greeting> greetings(all.size());
   for (size_t r = 0; r < all.size(); ++r) {
-    greetings[r] = all[r].greeting;
-    if (std::memcmp(&all[r].greeting.build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     const int wanted = world(static_cast<int>(r));
+    greetings[r] = all[r].greeting;
+    if (greetings[r].build.text[0] == '\0')
+      fail(fmt::format("all_to_all has delivered nothing from rank {}", wanted));
+    if (std::memcmp(&greetings[r].build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     if (all[r].rank != wanted || all[r].size != calls_->size) {
       fail(fmt::format("the place of rank {} of {} holds what rank {} of {} has sent", wanted, calls_->size,
                        all[r].rank, all[r].size));
     }
+    auto check_callback = [&](const char* name, int32_t mine, int32_t theirs) {
+      if (mine == theirs) return;
+      fail(fmt::format("rank {} gives {}, and rank {} does not", mine != 0 ? own.rank : wanted, name,
+                       mine != 0 ? wanted : own.rank));
+    };
+    check_callback("all_gather", own.all_gather, all[r].all_gather);
+    check_callback("send and receive", own.pairs, all[r].pairs);
   }
   std::string reason;
   neighbours_ = meet_neighbours(place(), greetings, &reason);
   if (!reason.empty()) fail(reason);
-  if (place().group.empty()) try_swap();
+  gathers_ = place().group.empty() && calls_->calls.all_gather;
+  if (!place().group.empty()) return;
+  try_swap();
+  if (gathers_) try_gather();
+}
+
+void CallbackExchange::try_gather() {
+  // Sizes that are no multiples of a number's size, as bytes of texts and of codes are.
+  for (const size_t bytes : {size_t{1}, size_t{7}, size_t{4099}}) {
+    auto part_of = [&](int from) { return std::string(bytes, static_cast<char>(from * 7 + 1)); };
+    std::string mine = part_of(rank()), all(bytes * intents_.size(), '\0');
+    std::vector<Part> sends(intents_.size(), Part{mine.data(), bytes}), receives(intents_.size());
+    for (size_t r = 0; r < receives.size(); ++r) receives[r] = {all.data() + r * bytes, bytes};
+    swap(sends.data(), receives.data());
+    for (int r = 0; r < size(); ++r) {
+      if (all.compare(static_cast<size_t>(r) * bytes, bytes, part_of(r)) != 0)
+        fail(fmt::format("all_gather has delivered other bytes than the {} that rank {} has sent", bytes, r));
+    }
+  }
 }
 
 void CallbackExchange::try_swap() {
@@ -138,7 +167,10 @@ void CallbackExchange::check_intent(int r, const Intent& theirs) {
 }
 
 size_t CallbackExchange::prepare(Round kind, size_t) {
-  return kind == Round::seen ? stage_.part_bytes() : kMostPart;
+  // All parts of a round have at most 1 GiB, so that their places are numbers of 32 bits for the caller.
+  constexpr size_t kMostRound = size_t{1} << 30;
+  const size_t most = std::max<size_t>(kMostRound / static_cast<size_t>(size()) / 64, 1) * 64;
+  return kind == Round::seen ? stage_.part_bytes() : std::min(kMostPart, most);
 }
 
 void CallbackExchange::round(const Part* sends, const Part* receives) {
@@ -154,7 +186,7 @@ void CallbackExchange::swap(const Part* sends, const Part* receives) {
   } else if (ranks > 1) {
     const size_t bytes = sends[own].size;
     auto* all = static_cast<std::byte*>(receives[0].data);
-    bool gathers = calls_->calls.all_gather && bytes > 0;
+    bool gathers = gathers_ && bytes > 0;
     for (size_t r = 0; r < ranks && gathers; ++r) {
       gathers = sends[r].data == sends[0].data && sends[r].size == bytes && receives[r].size == bytes &&
                 receives[r].data == all + r * bytes;

@@ -49,6 +49,8 @@ class CallbackExchange final : public Exchange {
   void greet();
   // Tries all_to_all with parts of unequal sizes, whose bytes are known.
   void try_swap();
+  // Tries all_gather likewise.
+  void try_gather();
   void swap(const Part* sends, const Part* receives);
   // Swaps with one rank after the other, which do so with this one at the same time.
   void swap_by_pairs(const Part* sends, const Part* receives);
@@ -63,6 +65,7 @@ class CallbackExchange final : public Exchange {
 
   std::shared_ptr<CallerCollectives> calls_;
   Neighbours neighbours_;
+  bool gathers_ = false;  // rounds may go by all_gather
   Intent intent_;
   std::vector<Intent> intents_;  // of each rank here
   MessageStage stage_;

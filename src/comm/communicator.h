@@ -172,7 +172,7 @@ class Communicator {
 
   // Collective over this group: the ranks that give one color (0 or more) become a group, ordered by key,
   // then by rank here. A negative color: nullptr, in no group. Its aborts are its own, an abort of this group
-  // ends it too. Over a plugin both share one link: whatever ends one of them ends both.
+  // ends it too. Over a plugin or callbacks both share one link: whatever ends one of them ends both.
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label);
 
   // Ends this and all later calls of every rank with DS_ERROR_COMM and this reason. Threadsafe, idempotent.

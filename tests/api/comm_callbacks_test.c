@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 /* A comm over the collectives of this program: its threads are ranks that give each other letters. Proves
  * {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside}, {comm.callbacks.error},
- * {comm.callbacks.in_place}, {comm.callbacks.destroy}, {comm.callbacks.refused}, {comm.callbacks.tried} and
- * {comm.callbacks.pairs}. */
+ * {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside}, {comm.callbacks.device},
+ * {comm.callbacks.destroy}, {comm.callbacks.refused}, {comm.callbacks.tried} and {comm.callbacks.pairs}. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,10 @@ typedef struct rank_state {
   pthread_t thread;                        /* that is inside a call of the comm */
   ds_comm* inside;                         /* what the next callback tries to use */
   ds_engine* engine;                       /* likewise */
+  ds_comm* ends;                           /* what the next callback destroys */
+  int claims;                              /* its number in the comm, where that is another */
   int fails;                               /* the next callback returns an error */
+  int rounds;                              /* all_gather moves whole numbers of four bytes only */
   int damages;                             /* the next parts that go out differ from what was given */
 } rank_state;
 
@@ -76,14 +79,19 @@ static ds_status enter(rank_state* me) {
     ds_comm* comm = me->inside;
     me->inside = NULL;
     check_error(ds_comm_barrier(comm), DS_ERROR_STATE, "comm is inside a call");
-    ds_comm_destroy(comm);
-    check(ds_comm_size(comm) > 0, "a comm inside a call stays");
   }
   if (me->engine) {
     ds_engine* engine = me->engine;
     me->engine = NULL;
     check_error(ds_engine_refresh(engine), DS_ERROR_STATE, "engine is inside a call");
-    ds_engine_destroy(engine);
+  }
+  if (me->ends) {
+    ds_comm* comm = me->ends;
+    me->ends = NULL;
+    ds_comm_destroy(comm);
+    ds_comm_destroy(comm);
+    check(ds_comm_size(comm) == RANKS && me->destroyed == 0,
+          "a comm inside a call lives as long as the call");
   }
   return me->fails ? DS_ERROR_USER : DS_OK;
 }
@@ -93,7 +101,8 @@ static ds_status all_to_all(const void* const* ins, const size_t* in_sizes, void
   rank_state* me = user_data;
   ds_status status = enter(me);
   int r;
-  check(ins[me->rank] == NULL && in_sizes[me->rank] == 0 && out_sizes[me->rank] == 0, "its own entries");
+  r = me->claims ? me->claims : me->rank;
+  check(ins[r] == NULL && in_sizes[r] == 0 && out_sizes[r] == 0, "its own entries");
   for (r = 0; r < RANKS && status == DS_OK; ++r) status = post(me, ins[r], in_sizes[r], r);
   for (r = 0; r < RANKS && status == DS_OK; ++r) status = take(me, outs[r], out_sizes[r], r);
   return status;
@@ -106,6 +115,10 @@ static ds_status all_gather(const void* in, size_t in_size, void* out, void* use
   int r;
   me->in_place += in == blocks + (size_t)me->rank * in_size;
   memmove(blocks + (size_t)me->rank * in_size, in, in_size);
+  if (me->rounds) {
+    for (r = 0; r < RANKS; ++r) memset(blocks + (size_t)r * in_size, 0, r == me->rank ? 0 : in_size);
+    in_size = in_size / 4 * 4;
+  }
   for (r = 0; r < RANKS && status == DS_OK; ++r) {
     if (r != me->rank) status = post(me, in, in_size, r);
   }
@@ -330,8 +343,60 @@ static void twice(rank_state* me) {
   ds_comm* comm = NULL;
   check_ok(ds_comm_options_init(&options, sizeof options), "options");
   options.rank = me->rank == 2 ? 1 : me->rank, options.size = RANKS;
-  check_error(ds_comm_create_from_callbacks(&callbacks, &options, &comm), DS_ERROR_COMM,
-              "the place of rank 2 of 3 holds what rank 1 of 3 has sent");
+  me->claims = options.rank;
+  check(ds_comm_create_from_callbacks(&callbacks, &options, &comm) == DS_ERROR_COMM,
+        "a number that is taken");
+  if (me->rank == 0)
+    check(strstr(ds_last_error_message(), "the place of rank 2 of 3 holds what rank 1 of 3 has sent") != NULL,
+          "named");
+}
+
+/* What the ranks give differs, or all_gather loses bytes: both are seen when the comm is made. */
+static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
+  ds_comm_options options;
+  ds_comm* comm = NULL;
+  check_ok(ds_comm_options_init(&options, sizeof options), "options");
+  options.rank = me->rank, options.size = RANKS;
+  check(ds_comm_create_from_callbacks(&callbacks, &options, &comm) == DS_ERROR_COMM && comm == NULL, words);
+  if (me->rank == 0) check(strstr(ds_last_error_message(), words) != NULL, words);
+  check(me->destroyed == 0, "user_data remains the caller's");
+}
+static void unlike(rank_state* me) {
+  ds_comm_callbacks callbacks = callbacks_of(me);
+  if (me->rank == 1) callbacks.all_gather = NULL;
+  refused_together(me, callbacks, "rank 0 gives all_gather, and rank 1 does not");
+}
+static void unlike_pairs(rank_state* me) {
+  ds_comm_callbacks callbacks = callbacks_of(me);
+  if (me->rank != 1) callbacks.send = NULL, callbacks.receive = NULL;
+  refused_together(me, callbacks, "rank 1 gives send and receive, and rank 0 does not");
+}
+static void rounding(rank_state* me) {
+  me->rounds = 1;
+  refused_together(me, callbacks_of(me),
+                   "all_gather has delivered other bytes than the 1 that rank 1 has sent");
+}
+
+/* A callback destroys the comm whose call it is in. */
+static void destroying(rank_state* me) {
+  ds_comm* comm = join(me);
+  me->ends = comm;
+  check_ok(ds_comm_barrier(comm), "the call goes on");
+  check(me->ends == NULL && me->destroyed == 1, "the comm has ended with the call");
+}
+
+static void on_a_device(rank_state* me) {
+  ds_comm* comm = join(me);
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  char config[1024], *text = NULL;
+  mlp_config(config, sizeof config, 0, 1, RANKS);
+  check_ok(ds_config_merge(config, "{\"device\": \"separate\"}", &text), "merge");
+  check_error(ds_engine_create(comm, text, graph, NULL, &engine), DS_ERROR_UNSUPPORTED,
+              "threads of its own, which cannot run the callbacks of a comm");
+  ds_text_destroy(text);
+  ds_graph_destroy(graph);
+  ds_comm_destroy(comm);
 }
 
 /* A program that has no messages of two: everything else works. */
@@ -393,6 +458,11 @@ int main(void) {
   on_ranks(ending);
   on_ranks(damaged);
   on_ranks(twice);
+  on_ranks(unlike);
+  on_ranks(unlike_pairs);
+  on_ranks(rounding);
+  on_ranks(destroying);
+  on_ranks(on_a_device);
   on_ranks(without_pairs);
   return 0;
 }

@@ -81,7 +81,8 @@ end
 
 """
 The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank have
-gone and come, and all ranks call them in the same order; only two ranks meet in a send and a receive. It has
+gone and come, and all ranks call them in the same order; only two ranks meet in a send and a receive. All
+ranks give the same callbacks. Pointers are valid inside the callback. With one rank, none is called. It has
 no defaults and no _init function: fill it with zeros, set struct_size, then the members.
 """
 struct ds_comm_callbacks
@@ -267,16 +268,19 @@ Makes a comm from the collectives of the caller, which keeps its own process gro
 sums, their order and the comparison of what ranks are about to do are those of libds, so that results have
 the same bits as over every url. Callbacks run on the thread that is inside a call of the comm, of a comm
 split from it, or of an engine on either; a collective that ds_comm_submit starts has therefore ended when it
-returns. A call with one of these handles inside a callback returns DS_ERROR_STATE. Collective. libds cannot
-see a rank that the callbacks wait for, so time-outs are those of the callbacks, and timeout_ms and join_ms of
-the options are not used. If a callback returns an error, the call ends with DS_ERROR_COMM, and so does every
-later one. `destroy` is called once, inside the destroy call that ends the last handle that uses the comm.
+returns. A call with one of these handles inside a callback returns DS_ERROR_STATE. A handle that a callback
+destroys ends with the outermost call on that thread. A device whose work has threads of its own refuses such
+a comm. Collective. libds cannot see a rank that the callbacks wait for, so time-outs are those of the
+callbacks, and timeout_ms and join_ms of the options are not used. If a callback returns an error, the call
+ends with DS_ERROR_COMM, and so does every later one. `destroy` is called once, inside the destroy call that
+ends the last handle that uses the comm.
 - `callbacks`: copied
 - `options`: rank and size
 - `out`: [out] [owned]
-Returns After an error, user_data remains yours. DS_ERROR_COMM if ranks differ in size or version, or if
-all_gather or all_to_all delivers other bytes than were sent; the message names both ranks. Without `send` and
-`receive`, ds_comm_send, ds_comm_receive and ds_comm_split return DS_ERROR_UNSUPPORTED.
+Returns After an error, user_data remains yours. DS_ERROR_COMM if ranks differ in size, version or callbacks,
+or if all_gather or all_to_all delivers other bytes than were sent when they are tried here; the message names
+a rank. Without `send` and `receive`, ds_comm_send, ds_comm_receive and ds_comm_split return
+DS_ERROR_UNSUPPORTED.
 """
 function ds_comm_create_from_callbacks(callbacks, options, out)
     @ccall libds.ds_comm_create_from_callbacks(callbacks::Ptr{ds_comm_callbacks}, options::Ptr{ds_comm_options}, out::Ptr{Ptr{ds_comm}})::Int32
@@ -354,8 +358,8 @@ end
 
 """
 Splits the group: the ranks that give the same color form a group, ordered by key, then by rank. Collective.
-An abort of this group also ends the groups split from it. Over a plugin, whatever ends one of these groups
-ends all of them.
+An abort of this group also ends the groups split from it. Over a plugin and over callbacks, whatever ends one
+of these groups ends all of them.
 - `color`: negative: this rank joins no group, and *out is NULL
 - `out`: [out] [owned]
 """

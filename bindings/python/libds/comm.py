@@ -152,7 +152,8 @@ class Comm(Handle):
 
         Each call returns when this rank's bytes have gone and come. Sums have the same bits as over every url. Time-outs are
         those of the callables: libds cannot see a rank that they wait for. An exception in a callable ends the group, and the
-        call that ran it raises it. The callables must not use this comm or its engines.
+        call that ran it raises it. The callables must not use this comm or its engines. Where a callable refers to the comm,
+        close the comm, or neither ends. All ranks give the same callables.
         """
         options = lowlevel.comm_options()
         options.rank, options.size = rank, size

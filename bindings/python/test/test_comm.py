@@ -1,6 +1,7 @@
 """Collectives over ranks that are threads, and over processes that `libds launch` starts (this file with --rank)."""
 import array
 import concurrent.futures
+import gc
 import os
 import queue
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 
 from support import HOST, libds, np, ranks
 
@@ -130,22 +132,55 @@ class Collectives(unittest.TestCase):
         self.assertEqual(totals, [[3, 3]] * 3)
 
     def test_callables_that_fail(self):
-        letters = Letters(2)
-
         def gather(data):
             raise KeyError("no such group")
 
-        with self.assertRaisesRegex(KeyError, "no such group"):
-            letters.comm(0, all_gather=gather)
-        for bad, words in [(lambda data: b"", "all_gather must return"), (lambda data: None, "bytes-like")]:
-            with self.assertRaisesRegex((ValueError, TypeError), words):
-                letters.comm(0, all_gather=bad)
+        for bad, error, words in [(gather, KeyError, "no such group"), (lambda data: b"", ValueError, "all_gather must return"),
+                                  (lambda data: None, TypeError, "bytes-like")]:
+            letters = Letters(2)
+
+            def body(rank):
+                with self.assertRaisesRegex(error, words):
+                    letters.comm(rank, all_gather=bad)
+
+            on_threads(2, body)
+        letters = Letters(2)
         with self.assertRaisesRegex(ValueError, "rank must be 0 to 1, got 2"):
             libds.Comm.from_callbacks(rank=2, size=2, all_to_all=lambda parts, sizes: parts)
         with self.assertRaisesRegex(ValueError, "all_to_all must return a list of 2 buffers"):
             libds.Comm.from_callbacks(rank=0, size=2, all_to_all=lambda parts, sizes: 7)
+        with self.assertRaisesRegex(TypeError, "all_to_all must be callable, got 5"):
+            libds.Comm.from_callbacks(rank=0, size=1, all_to_all=5)
         with self.assertRaisesRegex(ValueError, "both be given or both be NULL"):
             letters.comm(0, send=None)
+
+    def test_what_a_callable_destroys_ends_with_the_call(self):
+        class Held:
+            pass
+
+        letters, held, ended = Letters(2), threading.local(), []
+
+        def body(rank):
+            def gather(data):
+                if getattr(held, "part", None):
+                    held.part.close()
+                    held.part = None
+                for to in range(2):
+                    letters.boxes[rank, to].put(data)
+                return b"".join(letters.receive(rank, source) for source in range(2))
+
+            comm = letters.comm(rank, all_gather=gather)
+            marker = Held()
+            weakref.finalize(marker, ended.append, rank)
+            gather.marker = marker  # lives as long as libds has the callables
+            held.part = comm.split(0)
+            comm.barrier()
+            comm.close()
+            del gather, marker
+
+        on_threads(2, body)
+        gc.collect()
+        self.assertEqual(sorted(ended), [0, 1])
 
     def test_a_callable_ends_the_group_or_uses_it(self):
         letters, reasons = Letters(2), []

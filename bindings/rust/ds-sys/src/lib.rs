@@ -150,13 +150,14 @@ pub struct DLManagedTensorVersioned {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
-/// Gathers as ds_comm_all_gather does. `in` may lie in `out`, as the block of this rank.
+/// Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may lie in `out`, as the block of this
+/// rank.
 pub type ds_comm_all_gather_fn =
     Option<unsafe extern "C" fn(r#in: *const c_void, in_size: usize, out: *mut c_void, user_data: *mut c_void) -> ds_status>;
 
 /// Sends in_sizes\[r\] bytes at ins\[r\] to rank r and receives out_sizes\[r\] bytes from rank r at
-/// outs\[r\], at most 256 MiB each. The entries of this rank are NULL and 0, as are others between which
-/// nothing moves.
+/// outs\[r\], at most 256 MiB each and 1 GiB in all. The entries of this rank are NULL and 0, as are others
+/// between which nothing moves.
 pub type ds_comm_all_to_all_fn =
     Option<unsafe extern "C" fn(ins: *const *const c_void, in_sizes: *const usize, outs: *const *mut c_void, out_sizes: *const usize, user_data: *mut c_void) -> ds_status>;
 
@@ -234,7 +235,8 @@ pub struct ds_comm_options {
 
 /// The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank
 /// have gone and come, and all ranks call them in the same order; only two ranks meet in a send and a
-/// receive. It has no defaults and no _init function: fill it with zeros, set struct_size, then the members.
+/// receive. All ranks give the same callbacks. Pointers are valid inside the callback. With one rank, none is
+/// called. It has no defaults and no _init function: fill it with zeros, set struct_size, then the members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_comm_callbacks {
@@ -438,10 +440,12 @@ extern "C" {
     /// results have the same bits as over every url. Callbacks run on the thread that is inside a call of the
     /// comm, of a comm split from it, or of an engine on either; a collective that ds_comm_submit starts has
     /// therefore ended when it returns. A call with one of these handles inside a callback returns
-    /// DS_ERROR_STATE. Collective. libds cannot see a rank that the callbacks wait for, so time-outs are
-    /// those of the callbacks, and timeout_ms and join_ms of the options are not used. If a callback returns
-    /// an error, the call ends with DS_ERROR_COMM, and so does every later one. `destroy` is called once,
-    /// inside the destroy call that ends the last handle that uses the comm.
+    /// DS_ERROR_STATE. A handle that a callback destroys ends with the outermost call on that thread. A
+    /// device whose work has threads of its own refuses such a comm. Collective. libds cannot see a rank that
+    /// the callbacks wait for, so time-outs are those of the callbacks, and timeout_ms and join_ms of the
+    /// options are not used. If a callback returns an error, the call ends with DS_ERROR_COMM, and so does
+    /// every later one. `destroy` is called once, inside the destroy call that ends the last handle that uses
+    /// the comm.
     ///
     /// - `callbacks`: copied
     ///
@@ -449,9 +453,10 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     ///
-    /// Returns After an error, user_data remains yours. DS_ERROR_COMM if ranks differ in size or version, or
-    /// if all_gather or all_to_all delivers other bytes than were sent; the message names both ranks. Without
-    /// `send` and `receive`, ds_comm_send, ds_comm_receive and ds_comm_split return DS_ERROR_UNSUPPORTED.
+    /// Returns After an error, user_data remains yours. DS_ERROR_COMM if ranks differ in size, version or
+    /// callbacks, or if all_gather or all_to_all delivers other bytes than were sent when they are tried
+    /// here; the message names a rank. Without `send` and `receive`, ds_comm_send, ds_comm_receive and
+    /// ds_comm_split return DS_ERROR_UNSUPPORTED.
     pub fn ds_comm_create_from_callbacks(callbacks: *const ds_comm_callbacks, options: *const ds_comm_options, out: *mut *mut ds_comm) -> ds_status;
     /// Returns this rank, 0 to size - 1, or -1 if comm is NULL.
     pub fn ds_comm_rank(comm: *const ds_comm) -> i32;
@@ -483,8 +488,8 @@ extern "C" {
     /// Receives data_size bytes that rank `from` sends. If the sizes differ, both ranks get DS_ERROR_COMM.
     pub fn ds_comm_receive(comm: *mut ds_comm, data: *mut c_void, data_size: usize, from: i32) -> ds_status;
     /// Splits the group: the ranks that give the same color form a group, ordered by key, then by rank.
-    /// Collective. An abort of this group also ends the groups split from it. Over a plugin, whatever ends
-    /// one of these groups ends all of them.
+    /// Collective. An abort of this group also ends the groups split from it. Over a plugin and over
+    /// callbacks, whatever ends one of these groups ends all of them.
     ///
     /// - `color`: negative: this rank joins no group, and *out is NULL
     ///
