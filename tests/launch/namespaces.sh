@@ -88,7 +88,7 @@ wait_for() {
   tries=0
   until "$@" > /dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 300 ] || { cat err out; die "waited in vain: $what"; }
+    [ $tries -lt 600 ] || { cat err out; die "waited in vain: $what"; }
     sleep 0.1
   done
 }

@@ -122,8 +122,14 @@ wait_for "a checkpoint after the restart" sh -c 'ls slurm_run/checkpoints | grep
 on a scontrol update nodename=b state=down reason=test
 wait_for "the requeue of a job" grep -q "ranks are left, 4 are needed (--min-ranks); Slurm starts job $job again when it has hosts for it" batch.out
 on a scontrol update nodename=b state=resume 2> err || true # it may have registered again
-on a scontrol update jobid="$job" starttime=now  # Slurm lets a requeued job wait for two minutes
-ended() { on a scontrol show job "$job" | grep -q "JobState=COMPLETED"; }  # squeue leaves a job out while it is requeued
+# squeue leaves a job out while it is requeued. Slurm lets a requeued job wait for two minutes, from when it has taken it back,
+# which may be after any one word to it.
+ended() {
+  on a scontrol show job "$job" > state
+  grep -q "JobState=COMPLETED" state && return 0
+  ! grep -q "JobState=PENDING" state || on a scontrol update jobid="$job" starttime=now 2> err || true
+  return 1
+}
 wait_for "the end of the job" ended
 grep -q 'step 120/120' batch.out || { cat batch.out; die "the job has not made its steps"; }
 [ "$(hash_of local4)" = "$(hash_of slurm_run)" ] || die "the payload hash of a job that was started again differs"
