@@ -122,12 +122,13 @@ wait_for "a checkpoint after the restart" sh -c 'ls slurm_run/checkpoints | grep
 on a scontrol update nodename=b state=down reason=test
 wait_for "the requeue of a job" grep -q "ranks are left, 4 are needed (--min-ranks); Slurm starts job $job again when it has hosts for it" batch.out
 on a scontrol update nodename=b state=resume 2> err || true # it may have registered again
-# squeue leaves a job out while it is requeued. Slurm lets a requeued job wait for two minutes, from when it has taken it back,
-# which may be after any one word to it.
+# Slurm lets a requeued job wait for two minutes, from when it has taken it back, which may be after any one word to it. A start
+# while the hosts still remember that it was revoked (cred_expire) fails. squeue leaves a job out while it is requeued.
+sleep 6
 ended() {
-  on a scontrol show job "$job" > state
-  grep -q "JobState=COMPLETED" state && return 0
-  ! grep -q "JobState=PENDING" state || on a scontrol update jobid="$job" starttime=now 2> err || true
+  on a scontrol show job "$job" > shown
+  grep -q "JobState=COMPLETED" shown && return 0
+  ! grep -q "JobState=PENDING" shown || on a scontrol update jobid="$job" starttime=now 2> err || true
   return 1
 }
 wait_for "the end of the job" ended
