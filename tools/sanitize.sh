@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 asan="
 core -Config.misspelt*
 io
-comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
+comm -*/post*:*/swaps*:*/caller2:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
 exec
 kernels
 checkpoint -Checkpoint.StatesAreWrittenInWholeGranules
@@ -22,7 +22,7 @@ api"
 tsan="
 core -Json.*Texts*:Json.*Documents*:Config.*:DsConfigs.*:ProgramText.*
 io
-comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*:TCP.*:*/tcp*
+comm -*/post*:*/swaps*:*/caller2:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*:TCP.*:*/tcp*
 exec
 training SameBits.SgdStageTierChaos:SameBits.SeparateDevice:Skipped.ANanWrittenAsGradient*
 mutate --quick"
