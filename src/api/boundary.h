@@ -40,8 +40,8 @@ class Call {
 
  private:
   static void end_handles() noexcept;
-  static constinit thread_local int depth_,
-      waiting_;  // calls on this thread, and handles that wait for their end
+  // Calls on this thread, and handles that wait for their end.
+  static constinit thread_local int depth_, waiting_;
 };
 
 // The only place where exceptions become a status. Delivers queued log lines on the way out, as the calling

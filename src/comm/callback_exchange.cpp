@@ -111,7 +111,7 @@ void CallbackExchange::greet() {
 }
 
 void CallbackExchange::try_gather() {
-  // Sizes that are no multiples of a number's size, as bytes of texts and of codes are.
+  // These sizes are not multiples of the size of a number; nor are those of texts and codes.
   for (const size_t bytes : {size_t{1}, size_t{7}, size_t{4099}}) {
     auto part_of = [&](int from) { return std::string(bytes, static_cast<char>(from * 7 + 1)); };
     std::string mine = part_of(rank()), all(bytes * intents_.size(), '\0');
@@ -147,13 +147,17 @@ void CallbackExchange::try_swap() {
   }
 }
 
-void CallbackExchange::begin(const Intent& intent) {
+void CallbackExchange::enter(const Intent& intent) {
   intent_ = intent;
   if (getpid() != calls_->process) {
     raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
           intent_.operation, intent_.label, calls_->process, getpid());
   }
   check_abort();
+}
+
+void CallbackExchange::begin(const Intent& intent) {
+  enter(intent);
   std::vector<Part> sends(intents_.size(), Part{&intent_, sizeof intent_}), receives(intents_.size());
   for (size_t r = 0; r < receives.size(); ++r) receives[r] = {&intents_[r], sizeof intents_[r]};
   swap(sends.data(), receives.data());
@@ -239,8 +243,7 @@ void CallbackExchange::take(int r, Part part) {
 bool CallbackExchange::meets_pairs() const { return calls_->calls.send && calls_->calls.receive; }
 
 void CallbackExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
-  intent_ = intent;
-  check_abort();
+  enter(intent);
   Intent& theirs = intents_[static_cast<size_t>(peer)];
   swap_with(peer, {&intent_, sizeof intent_}, {&theirs, sizeof theirs});
   check_intent(peer, theirs);

@@ -58,6 +58,8 @@ class CallbackExchange final : public Exchange {
   void swap_with(int r, Part give, Part take);
   void give(int r, Part part);
   void take(int r, Part part);
+  // Begins what all ranks or two do; refuses it in a forked child, and where the group has ended.
+  void enter(const Intent& intent);
   void check_intent(int r, const Intent& theirs);
   void check_abort() const;
   // Fails where a callback has returned an error.

@@ -1,10 +1,12 @@
 #pragma once
 #include <algorithm>
 #include <exception>
+#include <string_view>
 
 #include "comm/blocks.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
+#include "core/base/error.h"
 
 namespace ds {
 
@@ -20,6 +22,13 @@ void Communicator::perform(const Call& call, Body body) {
     give_up(error);
     throw;
   }
+}
+
+// Refuses what only two ranks that meet can do, where ranks meet only all together.
+inline void need_pairs(const Exchange& exchange, std::string_view label) {
+  if (exchange.meets_pairs()) return;
+  raise(DS_ERROR_UNSUPPORTED, "{} needs the callbacks send and receive, which this comm does not have",
+        label);
 }
 
 struct GiveTake {

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "comm/collective.h"
-#include "core/base/error.h"
 
 namespace ds {
 
@@ -21,10 +20,7 @@ void Communicator::meet(std::string_view operation, std::string_view argument, i
                         std::string_view label) {
   require(peer >= 0 && peer < size_ && peer != rank_,
           "{} must be a rank of the group of {} other than {}, got {}", argument, size_, rank_, peer);
-  if (!exchange_->meets_pairs()) {
-    raise(DS_ERROR_UNSUPPORTED, "{} needs the callbacks send and receive, which this comm does not have",
-          label);
-  }
+  need_pairs(*exchange_, label);
   bool gives = operation == "send";
   std::string direction =
       fmt::format("{} to {}", exchange_->world(gives ? rank_ : peer), exchange_->world(gives ? peer : rank_));

@@ -9,20 +9,17 @@
 #include <vector>
 
 #include "comm/blocks.h"
+#include "comm/collective.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
-#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/trace.h"
 
 namespace ds {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string_view label) {
-  if (!exchange_->meets_pairs()) {
-    raise(DS_ERROR_UNSUPPORTED, "{} needs the callbacks send and receive, which this comm does not have",
-          label);
-  }
+  need_pairs(*exchange_, label);
   struct Choice {
     int64_t color, key;
     uint64_t token;  // rank 0's makes the name of the groups unlike any other
