@@ -158,14 +158,19 @@ static ds_comm_callbacks callbacks_of(rank_state* me) {
   return out;
 }
 
+/* A comm of these callbacks as rank `rank` of RANKS. */
+static ds_status make(const ds_comm_callbacks* callbacks, int rank, ds_comm** out) {
+  ds_comm_options options;
+  check_ok(ds_comm_options_init(&options, sizeof options), "options");
+  options.rank = rank, options.size = RANKS;
+  return ds_comm_create_from_callbacks(callbacks, &options, out);
+}
+
 static ds_comm* join(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
-  ds_comm_options options;
   ds_comm* comm = NULL;
-  check_ok(ds_comm_options_init(&options, sizeof options), "options");
-  options.rank = me->rank, options.size = RANKS;
-  check_ok(ds_comm_create_from_callbacks(&callbacks, &options, &comm), "create");
-  pthread_barrier_wait(&me->post->joined); /* an end now is none of the joining of another rank */
+  check_ok(make(&callbacks, me->rank, &comm), "create");
+  pthread_barrier_wait(&me->post->joined); /* an end after this meets no rank that still joins */
   return comm;
 }
 
@@ -346,37 +351,26 @@ static void ending(rank_state* me) {
 /* Callbacks that deliver other bytes than were sent are refused by all that see it. */
 static void damaged(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
-  ds_comm_options options;
   ds_comm* comm = NULL;
-  check_ok(ds_comm_options_init(&options, sizeof options), "options");
-  options.rank = me->rank, options.size = RANKS;
   callbacks.all_gather = NULL;
   me->damages = me->rank == 1;
-  check(ds_comm_create_from_callbacks(&callbacks, &options, &comm) == DS_ERROR_COMM && comm == NULL,
-        "damaged parts");
+  check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, "damaged parts");
   check(me->destroyed == 0, "user_data remains the caller's");
 }
 
 /* Two threads say that they are rank 1. */
 static void twice(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
-  ds_comm_options options;
   ds_comm* comm = NULL;
-  check_ok(ds_comm_options_init(&options, sizeof options), "options");
-  options.rank = me->rank == 2 ? 1 : me->rank, options.size = RANKS;
-  me->claims = options.rank;
-  check(ds_comm_create_from_callbacks(&callbacks, &options, &comm) == DS_ERROR_COMM,
-        "a number that is taken");
+  me->claims = me->rank == 2 ? 1 : me->rank;
+  check(make(&callbacks, me->claims, &comm) == DS_ERROR_COMM, "a number that is taken");
   names_it(me, "the place of rank 2 of 3 holds what rank 1 of 3 has sent");
 }
 
 /* What the ranks give differs, or all_gather loses bytes: both are seen when the comm is made. */
 static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
-  ds_comm_options options;
   ds_comm* comm = NULL;
-  check_ok(ds_comm_options_init(&options, sizeof options), "options");
-  options.rank = me->rank, options.size = RANKS;
-  check(ds_comm_create_from_callbacks(&callbacks, &options, &comm) == DS_ERROR_COMM && comm == NULL, words);
+  check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, words);
   names_it(me, words);
   check(me->destroyed == 0, "user_data remains the caller's");
 }
@@ -420,13 +414,10 @@ static void on_a_device(rank_state* me) {
 /* A program that has no messages of two: everything else works. */
 static void without_pairs(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
-  ds_comm_options options;
   ds_comm *comm = NULL, *part = NULL;
   int32_t word = me->rank;
-  check_ok(ds_comm_options_init(&options, sizeof options), "options");
-  options.rank = me->rank, options.size = RANKS;
   callbacks.send = NULL, callbacks.receive = NULL, callbacks.all_gather = NULL, callbacks.abort = NULL;
-  check_ok(ds_comm_create_from_callbacks(&callbacks, &options, &comm), "create");
+  check_ok(make(&callbacks, me->rank, &comm), "create");
   check_error(ds_comm_send(comm, &word, sizeof word, (me->rank + 1) % RANKS), DS_ERROR_UNSUPPORTED,
               "needs the callbacks send and receive");
   check_error(ds_comm_receive(comm, &word, sizeof word, (me->rank + 1) % RANKS), DS_ERROR_UNSUPPORTED,

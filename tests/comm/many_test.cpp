@@ -101,6 +101,8 @@ class Meeting : public testing::TestWithParam<const char*> {
     const bool all = std::getenv("DS_LONG") != nullptr;
     return over_tcp() ? (all ? 128 : 24) : (all ? 256 : 66);
   }
+  // Milliseconds after which ranks give up one that does not come.
+  int64_t patience() const { return ranks() > 100 ? 8000 : 1500; }
   // Runs body(rank, join) in processes; join(ms) makes that rank's communicator, join(ms, r) that of rank r.
   struct Join {
     std::string url;
@@ -133,7 +135,7 @@ TEST_P(Meeting, NamesTheRankThatIsMissing) {
   const int missing = ranks() / 2;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
     if (rank == missing) return;
-    const std::string message = test::message_of([&] { join(ranks() > 100 ? 8000 : 1500); });
+    const std::string message = test::message_of([&] { join(patience()); });
     if (rank < 2) test::expect_names(message, {fmt::format("rank {}", missing)});
   });
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
@@ -142,10 +144,9 @@ TEST_P(Meeting, NamesTheRankThatIsMissing) {
 // It comes when the others have given up, and gives up, too.
 TEST_P(Meeting, NamesTheRankThatIsLate) {
   const int late = ranks() / 2;
-  const int64_t patience = ranks() > 100 ? 8000 : 1500;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
-    if (rank == late) test::pause_ms(static_cast<int>(patience) + 2000);
-    const std::string message = test::message_of([&] { join(rank == late ? 1000 : patience); });
+    if (rank == late) test::pause_ms(static_cast<int>(patience()) + 2000);
+    const std::string message = test::message_of([&] { join(rank == late ? 1000 : patience()); });
     if (rank < 2) test::expect_names(message, {fmt::format("rank {}", late)});
     if (rank == late) test::expect_names(message, {"1000 ms"});
   });
@@ -155,11 +156,10 @@ TEST_P(Meeting, NamesTheRankThatIsLate) {
 // A rank of another job among them: it has another key, or a number that is taken.
 TEST_P(Meeting, NamesTheRankThatIsForeign) {
   const int foreign = ranks() / 2;
-  const int64_t patience = ranks() > 100 ? 8000 : 1500;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
     if (rank == foreign && over_tcp()) setenv("DS_JOB_KEY", "the key of another job", 1);
     const bool twice = rank == foreign && !over_tcp();
-    const std::string message = test::message_of([&] { join(patience, twice ? rank + 1 : rank); });
+    const std::string message = test::message_of([&] { join(patience(), twice ? rank + 1 : rank); });
     if (rank == 0 || rank == foreign) test::expect_names(message, {fmt::format("rank {}", foreign + twice)});
     if (rank == foreign && over_tcp()) test::expect_names(message, {"does not take this rank's proof"});
     if (rank == 0 && over_tcp()) test::expect_names(message, {"did not prove the key"});

@@ -27,7 +27,7 @@ ds_status move(CallerRank& caller, const std::vector<ds_plugin_part>& sends,
     if (last) return DS_ERROR_COMM;
     if (post.aborted_by(caller.link) >= 0) return DS_ERROR_COMM;
     for (int r = 0; r < caller.size; ++r) {
-      // What it sent before it left may have come since.
+      // Its last part may have come after the poll above.
       if (arrived[static_cast<size_t>(r)] == 0 && post.has_left(caller.link, r) != 0) last = 1;
     }
     std::this_thread::yield();

@@ -15,7 +15,6 @@
 #include "core/base/plugin.h"
 #include "core/base/trace.h"
 #include "support/processes.h"
-#include "support/ranks.h"
 #include "support/temp_folder.h"
 
 namespace ds::test::same_bits_test {
@@ -326,38 +325,6 @@ TEST_P(SameBitsOver, Boundary) {
   expect_reports(transport.c_str(), p, expected,
                  transport == "tcp" ? train_processes(p, kFewSteps, "tcp://" + folder / "meet")
                                     : train_processes(p, kFewSteps));
-}
-
-// Ranks that meet by the collectives of a program: all collectives, and groups of a split.
-TEST_F(SameBits, OverCallbacks) {
-  auto bits = [](const Point& p) {
-    std::vector<std::string> out(static_cast<size_t>(p.world));
-    run_ranks(
-        p.world,
-        [&](Communicator& comm) {
-          out[static_cast<size_t>(comm.rank())] = train_rank(p, kFewSteps, comm).bits();
-        },
-        "caller");
-    for (const std::string& other : out) EXPECT_EQ(other, out[0]) << p.name();
-    return out[0];
-  };
-  for (int world : {2, 3}) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      Point p = odd_base(world);
-      p.stage = stage;
-      p.tier = kTiers[stage % 3];
-      EXPECT_EQ(bits(p), expected_of(world)) << p.name();
-    }
-  }
-  Point shards = odd_base(4);
-  const std::string whole = train_threads(shards, kFewSteps).bits();
-  shards.stage = 3;
-  shards.mics = 2;
-  EXPECT_EQ(bits(shards), whole);
-  shards.mics = -1;
-  shards.nodes = 2;
-  shards.hpz = 2;
-  EXPECT_EQ(bits(shards), whole);
 }
 
 // Far more ranks than cores, with the leaves of four.

@@ -11,7 +11,7 @@
 #include "support/ranks.h"
 #include "support/same_bits.h"
 
-namespace ds::test {
+namespace ds::test::sparse_test {
 namespace {
 
 constexpr int kSteps = 3;
@@ -277,4 +277,4 @@ TEST(SparseGradients, ADelegateHasNoIds) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::sparse_test
