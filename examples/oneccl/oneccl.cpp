@@ -11,8 +11,8 @@
 // on with the others. So only a start that fails is an error here. What else oneCCL says is kept for stall():
 // libds notices by the missing signs which rank is lost, and adds it to the message.
 //
-// What stays. A posted receive cannot be taken back and points into its link, so links, with their
-// communicators, stay until the process ends.
+// Lifetime. A posted receive cannot be taken back, and it points into its link. So links and their
+// communicators stay until the process ends.
 #include <ds_plugin.h>
 #include <unistd.h>
 
@@ -72,7 +72,7 @@ struct ds_plugin_link {
   bool ended = false;
   int aborted_by = -1;
   std::string reason;
-  // What oneCCL said last, and the text that stall() returned last.
+  // The last text of oneCCL, and the last one that stall() returned.
   std::string error, clause;
 };
 

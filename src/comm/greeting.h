@@ -8,7 +8,8 @@
 
 namespace ds {
 
-// What ranks that share no memory tell each other first. As in BuildName, the layout never changes.
+// The first thing that ranks without shared memory tell each other. As in BuildName, the layout never
+// changes.
 struct Greeting {
   BuildName build;
   uint64_t host;  // the same for all processes of a running host, and for no other host

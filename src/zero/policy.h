@@ -27,8 +27,8 @@ Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
 
 // Levels of the ranks of a group: nodes, where there are several, their memory nodes, and the shard group of
 // mics_shard_size or zero_hpz_partition_size, which is all ranks of a group that has fewer than those along
-// `data`. Blocks below all ranks are of a power of two, so that sums are added as without them: a node that
-// is none is no level. Throws DS_ERROR_CONFIG.
+// `data`. Blocks below all ranks are of a power of two, so that sums are added as without them; nodes
+// of another size are not levels. Throws DS_ERROR_CONFIG.
 RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, const Machine& machine);
 
 // Parameters whose gradients are summed over the ranks of one group, over which everything of theirs is cut.

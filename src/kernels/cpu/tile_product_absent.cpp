@@ -1,4 +1,4 @@
-// Of architectures without AMX: runs_tiles() is false there.
+// Architectures without AMX compile this file; runs_tiles() is false on them.
 #include "core/base/error.h"
 #include "kernels/cpu/tile_product.h"
 
