@@ -48,6 +48,16 @@ TEST_P(PairsCollectives, SendAndReceive) {
   });
 }
 
+TEST_P(PairsCollectives, AGroupOfAllRanksHasAnotherOrder) {
+  test::on_group(GetParam(), [](Communicator& comm) {
+    auto group = comm.split(0, -comm.rank(), "reversed");
+    const int32_t mine = comm.rank();
+    std::vector<int32_t> all(static_cast<size_t>(comm.size()));
+    group->all_gather(&mine, all.data(), sizeof mine, "ranks");
+    for (size_t r = 0; r < all.size(); ++r) ASSERT_EQ(all[r], comm.size() - 1 - static_cast<int32_t>(r));
+  });
+}
+
 class TwoRanks : public testing::TestWithParam<test::GroupCase> {};
 
 TEST_P(TwoRanks, DoWhatMatches) {

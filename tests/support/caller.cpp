@@ -69,7 +69,15 @@ ds_status meet(CallerRank& caller, int32_t peer, ds_plugin_part send, ds_plugin_
 }
 
 ds_status send(const void* data, size_t data_size, int32_t to, void* user_data) {
-  return meet(rank_of(user_data), to, {const_cast<void*>(data), data_size}, {});
+  CallerRank& caller = rank_of(user_data);
+  const ds_status status = meet(caller, to, {const_cast<void*>(data), data_size}, {});
+  const ds_plugin_transport_table& post = post_transport();
+  // The strictest of libraries: a send ends when it has been received, so a circle of ranks that send waits.
+  while (status == DS_OK && !is_taken(caller.rank, to)) {
+    if (post.aborted_by(caller.link) >= 0 || post.has_left(caller.link, to) != 0) return DS_ERROR_COMM;
+    std::this_thread::yield();
+  }
+  return status;
 }
 
 ds_status receive(void* data, size_t data_size, int32_t from, void* user_data) {

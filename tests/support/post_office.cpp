@@ -113,4 +113,9 @@ void open_office(Office* opened) { office = opened; }
 
 const ds_plugin_transport_table& post_transport() { return kPost; }
 
+bool is_taken(int from, int to) {
+  std::lock_guard lock(office->mutex);
+  return office->letters[{from, to}].empty();
+}
+
 }  // namespace ds::test

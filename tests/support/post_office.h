@@ -28,5 +28,7 @@ struct Office {
 // in the office that was last opened.
 void open_office(Office* office);
 const ds_plugin_transport_table& post_transport();
+// Whether `to` has taken all that `from` has sent it.
+bool is_taken(int from, int to);
 
 }  // namespace ds::test
