@@ -74,6 +74,16 @@ def kill(pid, number):
         pass
 
 
+def started_by(child):
+    """The process that a command has become: nsenter waits for its own in the namespace, and passes no signals on."""
+    try:
+        if read(f"/proc/{child.pid}/comm") == "nsenter\n":
+            return int(read(f"/proc/{child.pid}/task/{child.pid}/children").split()[0])
+    except (OSError, IndexError):
+        pass
+    return child.pid
+
+
 class Disk:
     """A small file system of memory, for runs whose disk fills up. None where mounting is not allowed."""
 
@@ -269,9 +279,10 @@ class Story:
         if child.poll() is not None:
             return False
         everybody = processes(self.folder)
-        ranks = [pid for pid in everybody if pid != child.pid] or [child.pid]
+        first = started_by(child)
+        ranks = [pid for pid in everybody if pid not in (child.pid, first)] or [first]
         if attack == "launcher":
-            kill(child.pid, signal.SIGKILL)
+            kill(first, signal.SIGKILL)
         elif attack == "rank":
             kill(self.random.choice(ranks), signal.SIGKILL)
         elif attack == "all":
@@ -282,10 +293,11 @@ class Story:
             kill(victim, signal.SIGSTOP)
             time.sleep(self.random.uniform(0, 0.3))
             kill(victim, signal.SIGKILL)
+            kill(child.pid, signal.SIGCONT)  # nsenter stands still with its child
         elif attack == "disk":
             self.machine.disk.fill(self.random.choice([0, 4 << 10, 60 << 10, 200 << 10]))
         else:
-            kill(child.pid, signal.SIGTERM if attack == "term" else signal.SIGINT)
+            kill(first, signal.SIGTERM if attack == "term" else signal.SIGINT)
         return True
 
     def kill_ranks(self, child, times):
