@@ -251,7 +251,8 @@ TEST(FuzzJsonl, RandomLines) {
   Json line;
   line.set("messages", all.at("chats").array()[4]);
   line.set("tools", all.at("tools"));
-  Attempts attempts;
+  Attempts attempts(
+      size_t{8} << 20);  // one letter in a long word takes some 140 bytes: its origin, its token, its merges
   for (uint32_t i = 0; i < draws(800); ++i) {
     Dice dice = dice_of(73, i);
     SCOPED_TRACE(i);
