@@ -27,6 +27,11 @@ void Intent::set(uint64_t number, std::string_view name, std::string_view detail
   put_text(label, sizeof label, about);
 }
 
+uint64_t Intent::digest() const {
+  const uint64_t parts[] = {sequence, bytes, label_hash, counts_hash, hash64(operation)};
+  return hash64({reinterpret_cast<const char*>(parts), sizeof parts});
+}
+
 std::string intents_differ(int rank, const Intent& mine, int other, const Intent& theirs) {
   bool same = theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
               theirs.label_hash == mine.label_hash && std::strcmp(theirs.operation, mine.operation) == 0;

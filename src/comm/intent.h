@@ -21,6 +21,8 @@ struct Intent {
   // `detail` is what ranks must agree on besides the operation: the wire type, the root.
   void set(uint64_t number, std::string_view name, std::string_view detail, uint64_t count,
            std::string_view about);
+  // A number of everything that ranks must agree on.
+  uint64_t digest() const;
 };
 
 // "" when two ranks are about to do the same, else the line that says what each is doing.

@@ -5,11 +5,12 @@
 // Invariant. Between two ranks of a group the n-th part that one sends is the n-th that the other expects,
 // of the same size. Nothing on the wire says which part it is, so both must have started the same swaps
 // before it. They have, because a rank starts one swap at a time and polls it to its end (wait()), and
-// because every collective begins with a swap of intents (agree()): ranks that are about to do different
-// things learn it before the first byte of data, and the group ends with an error that names both. Groups
-// that were split from one link share its order, so an intent also says which collective of its group it is.
+// because every collective begins with a swap of digests of their intents (agree()): ranks that are about to
+// do different things learn it before the first byte of data. Then both know it of each other, they swap the
+// intents themselves, and the group ends with an error that names both. Groups that were split from one link
+// share its order, so an intent also says which collective of its group it is.
 //
-// Algorithm. begin() swaps intents with all ranks; each round is one swap of all its parts (round()), into
+// Algorithm. begin() swaps digests with all ranks; each round is one swap of all its parts (round()), into
 // the memory where they are wanted. Parts of a sum, which are looked at piece by piece and have no place of
 // their own, come into a stage of at most 1 MiB for each rank and 64 MiB for all; the sum itself is made by
 // the collective, in the one order of reduction.h, which is why a transport cannot change results. A meeting
@@ -19,8 +20,8 @@
 // is lost, and the group ends. A rank sends signs at most every 100 ms, when it begins a collective, when it
 // says that it works (tick()) and while it waits.
 //
-// Cost, per collective and rank: W - 1 intents of sizeof(Intent) bytes each way more than its parts; memory,
-// the stage, and some 300 bytes for each other rank. Parts for others are not copied here.
+// Cost, per collective and rank: W - 1 digests of 8 bytes each way more than its parts; memory, the stage,
+// and some 170 bytes for each other rank. Parts for others are not copied here.
 //
 // Source. The division between collectives and transports is docs/adr/0010; the first round that compares is
 // the same as in shared memory.
@@ -102,7 +103,7 @@ Link::~Link() {
 LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options)
     : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms), stage_(size()) {
   auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
-  intents_.resize(own);
+  digests_.resize(own);
   sends_.resize(ranks);
   receives_.resize(ranks);
   arrived_.resize(ranks);
@@ -141,14 +142,28 @@ void LinkedExchange::agree(int only) {
   }
   check_abort();
   tick();
-  std::vector<Part> sends(intents_.size(), Part{&intent_, sizeof intent_}), receives(intents_.size());
-  for (size_t r = 0; r < receives.size(); ++r) receives[r] = {&intents_[r], sizeof intents_[r]};
+  uint64_t own = intent_.digest();
+  std::vector<Part> sends(digests_.size(), Part{&own, sizeof own}), receives(digests_.size());
+  for (size_t r = 0; r < receives.size(); ++r) receives[r] = {&digests_[r], sizeof digests_[r]};
   swap(sends.data(), receives.data(), only);
+  std::vector<int> others;
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || (only >= 0 && r != only)) continue;
-    std::string reason = intents_differ(world(rank()), intent_, world(r), intents_[static_cast<size_t>(r)]);
-    if (!reason.empty()) fail(reason);
+    if (digests_[static_cast<size_t>(r)] != own) others.push_back(r);
   }
+  if (!others.empty()) disagree(others);
+}
+
+void LinkedExchange::disagree(const std::vector<int>& others) {
+  std::vector<Part> sends(digests_.size()), receives(digests_.size());
+  std::vector<Intent> theirs(others.size());
+  for (size_t i = 0; i < others.size(); ++i) {
+    const auto r = static_cast<size_t>(others[i]);
+    sends[r] = {&intent_, sizeof intent_};
+    receives[r] = {&theirs[i], sizeof theirs[i]};
+  }
+  swap(sends.data(), receives.data(), -1);
+  fail(intents_differ(world(rank()), intent_, world(others[0]), theirs[0]));
 }
 
 size_t LinkedExchange::prepare(Round kind, size_t) {
@@ -180,7 +195,7 @@ void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
 void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   intent_ = intent;
   agree(peer);
-  std::vector<Part> sends(intents_.size()), receives(intents_.size());
+  std::vector<Part> sends(digests_.size()), receives(digests_.size());
   auto r = static_cast<size_t>(peer);
   for (size_t first = 0; first < intent.bytes; first += kMostPart) {
     size_t n = std::min(kMostPart, intent.bytes - first);

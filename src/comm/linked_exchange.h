@@ -62,8 +62,10 @@ class LinkedExchange final : public Exchange {
  private:
   // Entry r of these arrays is what goes to or comes from rank r; `only`: with no other rank, -1: with all.
   void swap(const Part* sends, const Part* receives, int only);
-  // Swaps intents and compares them.
+  // Swaps digests of intents and compares them.
   void agree(int only);
+  // Fails because the intents of these ranks are not this one's.
+  [[noreturn]] void disagree(const std::vector<int>& others);
   void wait();
   // Moves parts; whether all have come and gone.
   bool poll();
@@ -85,7 +87,7 @@ class LinkedExchange final : public Exchange {
   int spins_ = 0;  // polls before this rank gives its core away
   int64_t timeout_ms_;
   Intent intent_;
-  std::vector<Intent> intents_;  // of each rank here
+  std::vector<uint64_t> digests_;  // of the intents of each rank here
   MessageStage stage_;
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;

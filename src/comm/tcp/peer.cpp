@@ -48,7 +48,10 @@ void Peer::start(const ds_plugin_part& send, const ds_plugin_part& receive) {
   send_ = send;
   receive_ = receive;
   to_say_ready_ = receive_.size > kMostSmall;
-  if (!early_.empty() && place(early_.front())) early_.pop_front();
+  if (!early_.empty() && place(early_.front())) {
+    early_.erase(early_.begin());
+    if (early_.empty()) early_ = {};
+  }
   go_on();
 }
 
@@ -76,7 +79,7 @@ void Peer::beat(uint64_t sign) {
 
 void Peer::tell(const End& end) {
   if (word_) return;
-  word_ = {end.rank, end.reason.substr(0, kMostReason)};
+  word_ = std::make_unique<End>(End{end.rank, end.reason.substr(0, kMostReason)});
   send();
 }
 
@@ -84,8 +87,8 @@ void Peer::tell(const End& end) {
 void Peer::give_up() {
   given_up_ = true;
   if (sending_ && (out_.kind == Kind::part || out_.kind == Kind::small)) {
-    kept_.assign(static_cast<const char*>(out_data_), out_.size);
-    out_data_ = kept_.data();
+    kept_ = std::make_unique<std::string>(static_cast<const char*>(out_data_), out_.size);
+    out_data_ = kept_->data();
   }
   send_ = receive_ = {};
 }
@@ -172,7 +175,6 @@ bool Peer::take() {
     in_had_ += got;
     if (in_had_ < sizeof in_) return got != 0;
     if (!is_possible(in_.size)) ended_ = true;
-    heard_.clear();
   } else if (in_.kind == Kind::part) {
     const size_t left = in_.size - (in_had_ - sizeof in_);
     if (!given_up_ && left > receive_.size) ended_ = true;
@@ -198,7 +200,7 @@ bool Peer::take() {
 void Peer::took() {
   in_had_ = 0;
   if (in_.kind == Kind::small && !given_up_) {
-    if (!early_.empty() || !place(heard_)) early_.push_back(heard_);
+    if (!early_.empty() || !place(heard_)) early_.push_back(std::move(heard_));
   } else if (in_.kind == Kind::ready) {
     ++ready_;
     send();
@@ -206,8 +208,9 @@ void Peer::took() {
     sign_ = in_.value;
     unanswered_ = 0;
   } else if (in_.kind == Kind::word && !told_) {
-    told_ = End{static_cast<int>(in_.value), heard_};
+    told_ = std::make_unique<End>(End{static_cast<int>(in_.value), heard_});
   }
+  heard_ = {};
 }
 
 // An error of sending does not end the connection: bytes that the other end sent before it left may still

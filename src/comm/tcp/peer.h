@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/tcp/wire.h"
 
@@ -22,7 +23,8 @@ struct End {
 // many frames, and only when the other end has said that it is ready for it; a small one goes at once, and
 // the other end keeps it until it is asked for. So a sign of life or a word waits for one frame at most,
 // whatever the other rank is doing, and a part can be given up: the rest of it is not sent, and another frame
-// follows. Nothing here waits. One thread at a time.
+// follows. Nothing here waits, and an idle connection keeps no memory beside this object. One thread at a
+// time.
 class Peer {
  public:
   explicit Peer(Socket socket) : socket_(std::move(socket)) {}
@@ -42,8 +44,8 @@ class Peer {
   uint64_t sign() const { return sign_; }
   // The last word to this peer: the group has ended.
   void tell(const End& end);
-  // What this peer told.
-  const std::optional<End>& told() const { return told_; }
+  // What this peer told; null: nothing.
+  const End* told() const { return told_.get(); }
 
   // Whether the kernel takes no more for now: go_on() has something to send when it does.
   bool blocked() const { return blocked_; }
@@ -92,13 +94,14 @@ class Peer {
   bool ended_ = false, mute_ = false;  // nothing more comes; nothing more can be sent
   bool to_say_ready_ = false;          // for the part that is awaited
   uint32_t ready_ = 0;                 // the peer is, for so many parts of this rank
-  std::deque<std::string> early_;      // small parts that are not asked for yet
+  std::vector<std::string> early_;     // small parts that are not asked for yet
   std::optional<uint64_t> next_sign_;
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
   uint32_t unanswered_ = 0;  // signs since the peer's last one
-  std::optional<End> word_, told_;
+  std::unique_ptr<End> word_, told_;
   std::string heard_;  // of a small part or a word that comes
-  std::string kept_;   // of a part that was given up, the rest of the frame that was on its way
+  std::unique_ptr<std::string>
+      kept_;  // of a part that was given up, the rest of the frame that was on its way
 };
 
 }  // namespace ds

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -186,17 +185,14 @@ void abort_group(ds_plugin_link* link, const char* reason) {
 }
 
 static std::string first_stall(const ds_plugin_link& link) {
-  for (const auto& [rank, clause] : link.stalls) {
-    if (!clause.empty()) return "; " + clause;
-  }
-  return "";
+  return link.stalls.empty() ? "" : "; " + link.stalls.begin()->second;
 }
 
 int32_t aborted_by(ds_plugin_link* link) {
   std::lock_guard lock(link->mutex);
   go_on(*link);
   for (size_t r = 0; r < link->peers.size() && link->end.rank < 0; ++r) {
-    const std::optional<End> end = link->peers[r] ? link->peers[r]->told() : std::nullopt;
+    const End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
     if (!end || end->rank == static_cast<int>(link->rank)) continue;
     link->end = *end;
     // Who gave up may be the one that waits for what this rank sends.
@@ -216,13 +212,18 @@ uint64_t moved(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(link->mutex);
   auto& peer = link->peers[static_cast<size_t>(rank)];
   if (!peer) return 0;
-  link->stalls[static_cast<size_t>(rank)] = peer->stall();
+  if (std::string clause = peer->stall(); !clause.empty()) {
+    link->stalls[static_cast<size_t>(rank)] = clause;
+  } else {
+    link->stalls.erase(static_cast<size_t>(rank));
+  }
   return peer->moved();
 }
 
 const char* stall(ds_plugin_link* link, int32_t rank) {
   std::lock_guard lock(link->mutex);
-  return link->stalls[static_cast<size_t>(rank)].c_str();
+  auto found = link->stalls.find(static_cast<size_t>(rank));
+  return found == link->stalls.end() ? "" : found->second.c_str();
 }
 
 const char* message(ds_plugin_link* link) {
