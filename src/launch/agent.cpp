@@ -213,7 +213,8 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
                    .log_dir = options.log_dir,
                    .append = is_restart(),
                    .part = true,
-                   .orders = options.host >= 0 ? STDIN_FILENO : -1};
+                   .orders = options.host >= 0 ? STDIN_FILENO : -1,
+                   .daemon = is_daemon_of_mpirun(getppid()) ? getppid() : 0};
     RankFailure end =
         Job(job, std::move(places), command).run([&](const RankFailure& failure) { launcher.tell(failure); });
     return end.stopped() ? launcher.tell_stopped(end) : end.code;

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "launch/reach.h"
 #include "launch/strings.h"
 
 namespace ds {
@@ -108,6 +109,7 @@ void Job::start(const RankPlace& place) {
 void Job::look() {
   obey(signals_.next(kLookMs));
   take_orders();
+  look_at_daemon();
   if (options_.part && getppid() != parent_) {
     end_with_the_larger_job();
     stop(SIGKILL);
@@ -154,6 +156,15 @@ bool Job::hears_nothing() {
     silent_ += std::min(kLongestStep, std::chrono::duration_cast<std::chrono::milliseconds>(now - looked_));
   looked_ = now;
   return silent_.count() > options_.silence_ms;
+}
+
+void Job::look_at_daemon() {
+  constexpr std::chrono::seconds kBetweenLooks{2};
+  if (options_.daemon == 0 || Clock::now() - looked_ < kBetweenLooks) return;
+  looked_ = Clock::now();
+  if (!is_cut_off(options_.daemon)) return;
+  kill(std::exchange(options_.daemon, 0), SIGTERM);
+  lose_launcher();
 }
 
 void Job::lose_launcher() {

@@ -36,6 +36,9 @@ struct JobOptions {
   // An order of any kind comes at least this often, or the launcher cannot be reached any more, as if it had
   // ended. Time in which this process itself stood still does not count.
   int64_t silence_ms = 30000;
+  // mpirun's process on this host. When it cannot reach the launcher any more, the launcher has ended as far
+  // as can be known here, and this process is ended, too. 0: there is none.
+  pid_t daemon = 0;
 };
 
 // Orders. interrupt: as a first Ctrl-C, the second time as a second one. hangup: as a closed terminal. end: a
@@ -78,6 +81,7 @@ class Job {
   void take_orders();
   void lose_launcher();
   bool hears_nothing();
+  void look_at_daemon();
   void end_with_the_larger_job();
   void collect(size_t index);
   void hear_ranks();
@@ -108,7 +112,7 @@ class Job {
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;
-  std::chrono::steady_clock::time_point looked_{};  // for orders
+  std::chrono::steady_clock::time_point looked_{};  // for orders, or at the daemon
   std::chrono::milliseconds silent_{0};
   // Of the first failure, or of the end of the larger job.
   std::chrono::steady_clock::time_point failed_;
