@@ -1,14 +1,19 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -103,7 +108,8 @@ class Meeting : public testing::TestWithParam<const char*> {
   }
   // Milliseconds after which ranks give up one that does not come.
   int64_t patience() const { return ranks() > 100 ? 8000 : 1500; }
-  // Runs body(rank, join) in processes; join(ms) makes that rank's communicator, join(ms, r) that of rank r.
+  // Runs body(rank, join) in processes once all of them are there, since starting so many may take longer
+  // than a rank's patience; join(ms) makes that rank's communicator, join(ms, r) that of rank r.
   struct Join {
     std::string url;
     int rank, size;
@@ -115,7 +121,16 @@ class Meeting : public testing::TestWithParam<const char*> {
   std::vector<int> on_ranks(const std::function<void(int, const Join&)>& body) {
     const std::string url =
         over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://meeting-{}", getpid());
-    return test::spawn_processes(ranks(), [&](int rank) { body(rank, Join{url, rank, ranks()}); });
+    void* shared =
+        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
+    auto* started = new (shared) std::atomic<int>(0);
+    std::vector<int> codes = test::spawn_processes(ranks(), [&](int rank) {
+      for (++*started; *started < ranks();) test::pause_ms(1);
+      body(rank, Join{url, rank, ranks()});
+    });
+    munmap(shared, sizeof(std::atomic<int>));
+    return codes;
   }
 
   test::TempFolder folder_;
