@@ -72,11 +72,18 @@ void check_local(ds::StateStore& store, int32_t param, const float* data, size_t
               ds::TensorName(store.param_names()[ds::ParamId(param)]), count, data_count);
 }
 
+// Null where the engine is NULL or belongs to the parent of a fork. Which parameters and states there are
+// does not change, so a callback and other threads may ask while the engine is inside a call.
+const ds::StateStore* names_of(const ds_engine* engine) {
+  if (!engine || engine->is_inherited()) return nullptr;
+  return engine->native ? &engine->native->store() : &engine->delegate->store();
+}
+
 }  // namespace
 
 int32_t ds_engine_param_count(const ds_engine* engine) {
-  if (!engine || engine->is_inherited()) return -1;
-  return static_cast<int32_t>(ds::store(engine).param_names().size());
+  const ds::StateStore* names = names_of(engine);
+  return names ? static_cast<int32_t>(names->param_names().size()) : -1;
 }
 
 ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out) {
@@ -109,8 +116,9 @@ ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const cha
 }
 
 const char* ds_engine_state_name(const ds_engine* engine, int32_t index) {
-  if (!engine || engine->is_inherited() || index < 0) return nullptr;
-  const std::vector<std::string>& states = ds::store(engine).state_kinds();
+  const ds::StateStore* names = names_of(engine);
+  if (!names || index < 0) return nullptr;
+  const std::vector<std::string>& states = names->state_kinds();
   const auto at = static_cast<size_t>(index);
   if (at < states.size()) return states[at].c_str();
   return at == states.size() ? "param" : at == states.size() + 1 ? "grad" : nullptr;

@@ -153,6 +153,8 @@ static ds_status uses_its_engine(const ds_tensor* const* inputs, ds_tensor* cons
   check_error(ds_engine_get(busy, "step", &number), DS_ERROR_STATE, "engine is inside a call");
   check_error(ds_eval_batch(busy, inputs, 1, NULL, &number), DS_ERROR_STATE, "engine is inside a call");
   check_error(ds_infer(busy, inputs, 1, NULL, &none), DS_ERROR_STATE, "engine is inside a call");
+  /* Which parameters and states there are does not change. */
+  check(ds_engine_param_count(busy) > 0 && strcmp(ds_engine_state_name(busy, 0), "master") == 0, "names");
   if (entered == 1) ds_engine_destroy(busy); /* it ends with the call */
   check(number == -5 && none == NULL, "outputs of refused calls");
   ++entered;

@@ -89,7 +89,13 @@ def deed(target, views=()):
         one.start()
         one.join(0.05)
 
-    return dice.choice([target.close, enter, thread, fork, gc.collect, lambda: 1 / 0, lambda: sys.exit(3), step,
+    def look():  # without a call of its own name: the C functions that give no status
+        with contextlib.suppress(libds.Error):
+            repr(target)
+            for name in ("params", "state_names"):
+                list(getattr(target, name, ()))
+
+    return dice.choice([target.close, enter, look, look, thread, fork, gc.collect, lambda: 1 / 0, lambda: sys.exit(3), step,
                         lambda: libds.set_log(None),
                         lambda: [view.release() for view in views], *[lambda: [resize(view) for view in views]] * (2 if views else 0)])
 
