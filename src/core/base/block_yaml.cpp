@@ -85,6 +85,9 @@ class YamlReader {
   Json document() {
     if (at_ < lines_.size() && lines_[at_].text == "---") ++at_;
     if (at_ == lines_.size()) return Json(Json::Object{});
+    for (const YamlLine& line : lines_) {
+      if (line.text.front() == '\t') refuse(line, "is indented by a tab; YAML is indented by blanks");
+    }
     Json out = map(lines_[at_].indent, 0);
     if (at_ < lines_.size()) refuse(lines_[at_], "is not indented like the lines before it");
     return out;

@@ -8,6 +8,7 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"
@@ -26,6 +27,41 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
+// Keys of the file beside the section: all that Accelerate knows. All but the type change no number.
+constexpr std::array<std::string_view, 28> kFileKeys{"compute_environment",
+                                                     "distributed_type",
+                                                     "mixed_precision",
+                                                     "use_cpu",
+                                                     "debug",
+                                                     "num_processes",
+                                                     "machine_rank",
+                                                     "num_machines",
+                                                     "gpu_ids",
+                                                     "main_process_ip",
+                                                     "main_process_port",
+                                                     "rdzv_backend",
+                                                     "same_network",
+                                                     "main_training_function",
+                                                     "enable_cpu_affinity",
+                                                     "fp8_config",
+                                                     "deepspeed_config",
+                                                     "fsdp_config",
+                                                     "parallelism_config",
+                                                     "megatron_lm_config",
+                                                     "mpirun_config",
+                                                     "downcast_bf16",
+                                                     "tpu_name",
+                                                     "tpu_zone",
+                                                     "tpu_use_cluster",
+                                                     "tpu_use_sudo",
+                                                     "dynamo_config",
+                                                     "tpu_env"};
+
+template <typename Names>
+bool is_one(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 const Json* given(const Json& section, std::string_view key) {
   const Json* value = section.find(key);
   return value && !value->is_null() ? value : nullptr;
@@ -37,11 +73,8 @@ bool says_none(const Json& value) {
 }
 
 void check_keys(const Json& section, std::string_view source) {
-  auto of = [](const auto& keys, const std::string& name) {
-    return std::find(keys.begin(), keys.end(), name) != keys.end();
-  };
   for (const auto& [name, value] : section.object()) {
-    if (of(kAccelerateKeys, name) || of(kLaunchKeys, name)) continue;
+    if (is_one(kAccelerateKeys, name) || is_one(kLaunchKeys, name)) continue;
     if (name == "deepspeed_config_file") {
       raise(DS_ERROR_CONFIG, "{}: {}.{} names the configuration: give that file, {}, in place of this one",
             source, kAccelerateSection, name, value.dump());
@@ -50,6 +83,20 @@ void check_keys(const Json& section, std::string_view source) {
     std::copy(kAccelerateKeys.begin(), kAccelerateKeys.end(), names.begin());
     raise(DS_ERROR_CONFIG, "{}: {}.{}: unknown key of Accelerate{}", source, kAccelerateSection, name,
           did_you_mean(name, names));
+  }
+}
+
+// Accelerate refuses other keys, too.
+void check_file_keys(const Json& document, std::string_view source) {
+  for (const auto& [name, value] : document.object()) {
+    if (is_one(kFileKeys, name)) continue;
+    if (is_one(kAccelerateKeys, name)) {
+      raise(DS_ERROR_CONFIG,
+            "{}: {}: is a key of the section {}, indented below it; got it beside the section", source, name,
+            kAccelerateSection);
+    }
+    const std::vector<std::string> names(kFileKeys.begin(), kFileKeys.end());
+    raise(DS_ERROR_CONFIG, "{}: {}: unknown key of Accelerate{}", source, name, did_you_mean(name, names));
   }
 }
 
@@ -89,6 +136,7 @@ Json accelerate_config(const Json& document, std::string_view source) {
   }
   if (!section->is_object())
     raise(DS_ERROR_CONFIG, "{}: {}: expected a section, got {}", source, kAccelerateSection, section->kind());
+  check_file_keys(document, source);
   check_keys(*section, source);
   Json out, zero;
   out.set("train_micro_batch_size_per_gpu", "auto");

@@ -70,6 +70,12 @@ TEST(ConfigText, OtherYamlIsRefusedByName) {
   expect_names(refused("deepspeed_config:\n  zero_stages: 3\n"),
                {"deepspeed_config.zero_stages", "zero_stage"});
   expect_names(refused("deepspeed_config: {}\nmixed_precision: fp8\n"), {"mixed_precision", "fp8"});
+  expect_names(refused("deepspeed_config: {}\nmixed_precison: bf16\n"),
+               {"file: mixed_precison", "'mixed_precision'"});
+  expect_names(refused("deepspeed_config:\n  gradient_clipping: 1.0\nzero_stage: 3\n"),
+               {"file: zero_stage", "section deepspeed_config"});
+  expect_names(refused("deepspeed_config:\n  gradient_clipping: 1.0\n\tzero_stage: 3\n"),
+               {"file: line 3", "zero_stage: 3", "tab"});
   expect_names(refused("a: 1\n b: 2\n"), {"file: line 2", "indented"});
   expect_names(refused("a: &x 1\n"), {"file: line 1", "more of YAML"});
   expect_names(refused("a:\n  b\n"), {"file: line 2", "key: value"});
