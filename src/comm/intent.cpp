@@ -5,9 +5,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
 
 namespace ds {
+namespace {
+
+// What another rank has sent may be anything: text without an end, too.
+template <size_t size>
+std::string_view text_of(const char (&text)[size]) {
+  return {text, strnlen(text, size)};
+}
+
+}  // namespace
 
 size_t put_text(char* to, size_t size, std::string_view text, size_t at) {
   size_t count = std::min(size - 1 - at, text.size());
@@ -33,8 +43,9 @@ uint64_t Intent::digest() const {
 }
 
 std::string intents_differ(int rank, const Intent& mine, int other, const Intent& theirs) {
+  const std::string_view operation = text_of(theirs.operation);
   bool same = theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
-              theirs.label_hash == mine.label_hash && std::strcmp(theirs.operation, mine.operation) == 0;
+              theirs.label_hash == mine.label_hash && operation == mine.operation;
   if (same && theirs.counts_hash == mine.counts_hash) return "";
   if (same) {
     return fmt::format("ranks differ: ranks {} and {} give other counts to {} '{}' of {} bytes as number {}",
@@ -44,8 +55,8 @@ std::string intents_differ(int rank, const Intent& mine, int other, const Intent
   return fmt::format(
       "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} bytes as "
       "number {}",
-      rank, mine.operation, mine.label, mine.bytes, mine.sequence, other, theirs.operation, theirs.label,
-      theirs.bytes, theirs.sequence);
+      rank, mine.operation, mine.label, mine.bytes, mine.sequence, other, one_line(operation),
+      one_line(text_of(theirs.label)), theirs.bytes, theirs.sequence);
 }
 
 }  // namespace ds

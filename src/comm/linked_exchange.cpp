@@ -163,7 +163,9 @@ void LinkedExchange::disagree(const std::vector<int>& others) {
     receives[r] = {&theirs[i], sizeof theirs[i]};
   }
   swap(sends.data(), receives.data(), -1);
-  fail(intents_differ(world(rank()), intent_, world(others[0]), theirs[0]));
+  const std::string reason = intents_differ(world(rank()), intent_, world(others[0]), theirs[0]);
+  fail(reason.empty() ? fmt::format("rank {} has sent the digest of another call", world(others[0]))
+                      : reason);
 }
 
 size_t LinkedExchange::prepare(Round kind, size_t) {

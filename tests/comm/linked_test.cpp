@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <functional>
+#include <string>
 #include <thread>
 
+#include "comm/intent.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "support/post_office.h"
 #include "support/spawn.h"
 
@@ -167,6 +171,17 @@ TEST_F(Linked, DifferentCallsAreNamedOnBothRanks) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
     }
   });
+}
+
+// What another rank sends may be anything, text without an end too.
+TEST(Intents, WhatAnotherRankSaysIsShownAsOneLine) {
+  Intent mine, theirs;
+  mine.set(1, "barrier", "", 0, "h.3");
+  std::memset(static_cast<void*>(&theirs), 0xff, sizeof theirs);
+  const std::string reason = intents_differ(0, mine, 1, theirs);
+  EXPECT_TRUE(is_utf8(reason)) << reason;
+  EXPECT_NE(reason.find("\\xff"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("rank 0 calls barrier 'h.3'"), std::string::npos) << reason;
 }
 
 }  // namespace
