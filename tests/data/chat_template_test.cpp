@@ -60,6 +60,11 @@ TEST(ChatTemplate, RendersConstructsAsTransformersDoes) {
   }
 }
 
+TEST(ChatTemplate, TheSmallestNumberHasNoRemainderByMinusOne) {
+  const Json none{Json::Object{}};
+  EXPECT_EQ(ChatTemplate("{{ (-9223372036854775807 - 1) % -1 }}", "t").render(none).text, "0");
+}
+
 // Python's answer would be another text, or one with an address in it.
 TEST(ChatTemplate, RefusesWhatItCannotRenderAsPython) {
   const Json variables = Json::parse(R"({"nums": [1, 2], "d": {"k": 1}})", "variables");
@@ -73,6 +78,7 @@ TEST(ChatTemplate, RefusesWhatItCannotRenderAsPython) {
       {"{{ d.keys() == {}.keys() }}", "'==' of a dict_keys and a dict_keys is unsupported"},
       {"{{ 1e20 | int(9) }}", "int of 1e+20: it has more than 64 bits"},
       {"{{ '1e20' | int }}", "more than 64 bits"},
+      {"{{ (-9223372036854775807 - 1) // -1 }}", "more than 64 bits"},
       {"{{ '1_000' | int }}", "a number with '_' is unsupported"},
       {"{% macro m() %}{% endmacro %}{{ m.name }}", "attribute 'name' is unsupported"},
       {"{{ range(3).start }}", "attribute 'start' is unsupported"},

@@ -27,6 +27,7 @@ Value integers(std::string_view mark, int64_t a, int64_t b) {
   if (mark == "*" && !__builtin_mul_overflow(a, b, &out)) return Value::of(out);
   if (mark == "//" || mark == "%") {
     if (b == 0) fault(DS_ERROR_CONFIG, "division by 0");
+    if (b == -1 && mark == "%") return Value::of(int64_t{0});
     if (b == -1 && a == INT64_MIN) too_large(mark);
     int64_t rest = a % b;
     bool down = rest != 0 && (rest < 0) != (b < 0);  // Python rounds down

@@ -37,6 +37,9 @@ HfConfig::HfConfig(const Json& document, bool training, HfBatch batch)
       batch_(batch),
       family_(family_of(document)),
       keys_(hf_keys(family_)) {
+  if (keys_ == nullptr && family_.empty()) {
+    raise(DS_ERROR_UNSUPPORTED, "key 'model_type' is missing: it must be one of {}", hf_families());
+  }
   if (keys_ == nullptr) {
     raise(DS_ERROR_UNSUPPORTED, "key 'model_type' must be one of {}, got '{}'", hf_families(), family_);
   }
