@@ -27,8 +27,9 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
-// Keys of the file beside the section: all that Accelerate knows. All but the type change no number.
-constexpr std::array<std::string_view, 28> kFileKeys{"compute_environment",
+// Keys of the file beside the section, the older dynamo_backend and fp16 too. Precisions alone change
+// numbers.
+constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
                                                      "distributed_type",
                                                      "mixed_precision",
                                                      "use_cpu",
@@ -54,8 +55,13 @@ constexpr std::array<std::string_view, 28> kFileKeys{"compute_environment",
                                                      "tpu_zone",
                                                      "tpu_use_cluster",
                                                      "tpu_use_sudo",
+                                                     "command_file",
+                                                     "commands",
+                                                     "tpu_vm",
+                                                     "tpu_env",
                                                      "dynamo_config",
-                                                     "tpu_env"};
+                                                     "dynamo_backend",
+                                                     "fp16"};
 
 template <typename Names>
 bool is_one(const Names& names, std::string_view name) {
@@ -113,6 +119,9 @@ Json offload(const Json& section, const std::string& of) {
 
 void add_precision(const Json& document, std::string_view source, Json& out) {
   const Json* type = given(document, "mixed_precision");
+  const Json* half = given(document, "fp16");
+  const Json older("fp16");
+  if (!document.find("mixed_precision") && half && half->is_bool() && half->boolean()) type = &older;
   if (!type || (type->is_bool() && !type->boolean())) return;  // "no" is false in YAML
   const std::string word = type->is_string() ? type->string() : type->dump();
   if (word == "no") return;

@@ -60,6 +60,11 @@ TEST(ConfigText, AcceleratesFileIsTheConfigurationThatAccelerateMakesOfIt) {
   EXPECT_EQ(config.gradient_clipping, 1);
   EXPECT_EQ(config.accumulation, 1);
   EXPECT_EQ(config.compute, DS_DTYPE_F32);
+  // As older versions of Accelerate wrote it.
+  const char* older =
+      "command_file: null\ncommands: null\ndeepspeed_config: {}\ndynamo_backend: 'NO'\nfp16: true\n"
+      "fsdp_config: {}\ntpu_vm: []\n";
+  EXPECT_EQ(parse_config(parse_config_text(older, "file"), 1).compute, DS_DTYPE_F16);
 }
 
 TEST(ConfigText, OtherYamlIsRefusedByName) {
