@@ -196,7 +196,8 @@ TEST(HfConfig, PaddingTokens) {
 
 TEST(HfConfig, RefusesWhatItDoesNotKnow) {
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", "t5"), {"model_type", "gpt2", "'t5'"});
-  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", Json()), {"model_type", "missing", "gpt2"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", Json()),
+               {"model_type", "missing", "gpt2"});
   expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "is_causal", false), {"is_causal", "true", "false"});
   expect_names(refusal("gemma2", DS_ERROR_UNSUPPORTED, "use_bidirectional_attention", true),
                {"use_bidirectional_attention", "false", "true"});
