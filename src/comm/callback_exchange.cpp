@@ -149,10 +149,7 @@ void CallbackExchange::try_swap() {
 
 void CallbackExchange::enter(const Intent& intent) {
   intent_ = intent;
-  if (getpid() != calls_->process) {
-    raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
-          intent_.operation, intent_.label, calls_->process, getpid());
-  }
+  need_maker(intent_, calls_->process);
   check_abort();
 }
 

@@ -1,11 +1,13 @@
 #include "comm/exchange.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "comm/copy.h"
+#include "core/base/error.h"
 
 namespace ds {
 
@@ -25,6 +27,12 @@ Membership Membership::subset(const std::vector<int>& members, std::string name)
 void Exchange::take_own(const Part* sends, const Part* receives, size_t whole) const {
   const Part &give = sends[rank()], &take = receives[rank()];
   if (take.data) copy(take.data, give.data, give.size, whole);
+}
+
+void Exchange::need_maker(const Intent& intent, int process) {
+  if (getpid() == process) return;
+  raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
+        intent.operation, intent.label, process, getpid());
 }
 
 std::string Exchange::here(const Intent& intent) const {

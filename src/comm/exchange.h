@@ -124,6 +124,8 @@ class Exchange {
                                           const std::string& group) = 0;
 
  protected:
+  // Refuses a call in a child of the process that made the communicator, which has no part in the group.
+  static void need_maker(const Intent& intent, int process);
   // "rank 3 in barrier 'h.3'", with the name of a part.
   std::string here(const Intent& intent) const;
   // This rank's own part of a round, in a collective in which a rank takes up to `whole` bytes.

@@ -136,10 +136,7 @@ void LinkedExchange::begin(const Intent& intent) {
 }
 
 void LinkedExchange::agree(int only) {
-  if (getpid() != link_->process) {
-    raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
-          intent_.operation, intent_.label, link_->process, getpid());
-  }
+  need_maker(intent_, link_->process);
   check_abort();
   tick();
   uint64_t own = intent_.digest();

@@ -166,10 +166,7 @@ int64_t SharedExchange::overhead_bytes() const {
 
 void SharedExchange::begin(const Intent& intent) {
   intent_ = intent;
-  if (getpid() != process_) {
-    raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
-          intent_.operation, intent_.label, process_, getpid());
-  }
+  need_maker(intent_, process_);
   first_ = true;
   direct_ = false;
   check_abort();  // last: the message names this collective

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,13 +16,13 @@
 namespace ds {
 namespace {
 
-// Each waits twice as long as the one before; the first one 0.2 s, more where answers take long.
+// The kernel waits 0.2 s or more before it first sends bytes again, and twice as long each further time.
 constexpr int kMostRepeats = 7;
 
 // The inodes of a process's sockets, in digits.
-std::set<std::string, std::less<>> sockets_of(pid_t process) {
+std::set<std::string> sockets_of(pid_t process) {
   constexpr std::string_view kBefore = "socket:[";
-  std::set<std::string, std::less<>> found;
+  std::set<std::string> found;
   std::error_code error;
   std::filesystem::directory_iterator files(fmt::format("/proc/{}/fd", process), error), end;
   for (; !error && files != end; files.increment(error)) {
@@ -37,13 +36,10 @@ std::set<std::string, std::less<>> sockets_of(pid_t process) {
 
 // A line of /proc/net/tcp: number, both ends, state, queues, timer, repeats (hexadecimal), user, time-out,
 // inode. Timer 1 is that of bytes that have not arrived.
-bool repeats_itself(std::string_view line, const std::set<std::string, std::less<>>& sockets) {
-  std::vector<std::string_view> words;
-  for (std::string_view word : split(line, ' ')) {
-    if (!word.empty()) words.push_back(word);
-  }
+bool repeats_itself(std::string_view line, const std::set<std::string>& sockets) {
+  const std::vector<std::string> words = words_of(line);
   if (words.size() < 10) return false;
-  const std::string_view repeats = words[6];
+  const std::string& repeats = words[6];
   int count = 0;
   std::from_chars(repeats.data(), repeats.data() + repeats.size(), count, 16);
   return count >= kMostRepeats && words[5].starts_with("01:") && sockets.contains(words[9]);

@@ -25,14 +25,6 @@ std::string joined(const Words& words) {
   return text;
 }
 
-Words blank_separated(std::string_view text) {
-  Words words;
-  for (std::string_view word : split(text, ' ')) {
-    if (!word.empty()) words.emplace_back(word);
-  }
-  return words;
-}
-
 // One part per host, since mpirun would count the ranks of its own host first.
 Words mpirun_words(const ClusterOptions& options, const Words& names, const Words& agent) {
   Words words = {"mpirun", "-q", "--bind-to", "none", "--stdin", "none"};
@@ -46,7 +38,7 @@ Words mpirun_words(const ClusterOptions& options, const Words& names, const Word
   append(words, {"--mca", "oob_tcp_keepalive_time", "10"});
   append(words, {"--mca", "oob_tcp_keepalive_intvl", "5"});
   append(words, {"--mca", "oob_tcp_keepalive_probes", "4"});
-  append(words, blank_separated(options.extra));
+  append(words, words_of(options.extra));
   for (const Host& host : options.hosts) {
     std::string ranks = std::to_string(host.slots.size());
     if (&host != &options.hosts[0]) words.push_back(":");
@@ -117,7 +109,7 @@ Words ssh_agent_words(const ClusterOptions& options, size_t host, const std::str
   for (const std::string& word : agent) line += " " + shell_word(word);
   Words words = {"ssh", "-T"};
   append(words, ssh_words(options.ssh));
-  append(words, blank_separated(options.extra));
+  append(words, words_of(options.extra));
   append(words, {name, line});
   return words;
 }
@@ -129,7 +121,7 @@ Words starter_words(const ClusterOptions& options, const Words& names, const Wor
   append(agent, command);
   if (options.starter == Starter::mpirun) return mpirun_words(options, names, agent);
   Words words = srun_words(options);
-  append(words, blank_separated(options.extra));
+  append(words, words_of(options.extra));
   append(words, agent);
   return words;
 }

@@ -31,6 +31,14 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (std::string_view word : split(text, ' ')) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  return words;
+}
+
 // A regular file: a pipe would hang, a device may have no end.
 std::optional<std::string> read_small_file(const std::string& path, std::string_view role) {
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

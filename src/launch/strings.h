@@ -14,6 +14,9 @@ std::string_view trimmed(std::string_view text);
 // The parts between separators, one more than there are separators.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
+// The words between blanks.
+std::vector<std::string> words_of(std::string_view text);
+
 // A file's content; nothing when there is no such file. Throws "WHAT 'PATH': ..." when it cannot be
 // read.
 std::optional<std::string> read_small_file(const std::string& path, std::string_view role);

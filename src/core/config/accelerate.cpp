@@ -27,8 +27,8 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
-// Keys of the file beside the section, the older dynamo_backend and fp16 too. Precisions alone change
-// numbers.
+// Every key that Accelerate takes beside the section, with the older dynamo_backend and fp16. Only the
+// precision changes numbers.
 constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
                                                      "distributed_type",
                                                      "mixed_precision",
@@ -78,6 +78,14 @@ bool says_none(const Json& value) {
   return value.is_string() && (value.string() == "none" || value.string().empty());
 }
 
+template <typename Names>
+[[noreturn]] void refuse_unknown(std::string_view source, std::string_view section, const std::string& name,
+                                 const Names& known) {
+  const std::vector<std::string> names(known.begin(), known.end());
+  raise(DS_ERROR_CONFIG, "{}: {}{}: unknown key of Accelerate{}", source, section, name,
+        did_you_mean(name, names));
+}
+
 void check_keys(const Json& section, std::string_view source) {
   for (const auto& [name, value] : section.object()) {
     if (is_one(kAccelerateKeys, name) || is_one(kLaunchKeys, name)) continue;
@@ -85,14 +93,10 @@ void check_keys(const Json& section, std::string_view source) {
       raise(DS_ERROR_CONFIG, "{}: {}.{} names the configuration: give that file, {}, in place of this one",
             source, kAccelerateSection, name, value.dump());
     }
-    std::array<std::string, kAccelerateKeys.size()> names;
-    std::copy(kAccelerateKeys.begin(), kAccelerateKeys.end(), names.begin());
-    raise(DS_ERROR_CONFIG, "{}: {}.{}: unknown key of Accelerate{}", source, kAccelerateSection, name,
-          did_you_mean(name, names));
+    refuse_unknown(source, fmt::format("{}.", kAccelerateSection), name, kAccelerateKeys);
   }
 }
 
-// Accelerate refuses other keys, too.
 void check_file_keys(const Json& document, std::string_view source) {
   for (const auto& [name, value] : document.object()) {
     if (is_one(kFileKeys, name)) continue;
@@ -101,8 +105,7 @@ void check_file_keys(const Json& document, std::string_view source) {
             "{}: {}: is a key of the section {}, indented below it; got it beside the section", source, name,
             kAccelerateSection);
     }
-    const std::vector<std::string> names(kFileKeys.begin(), kFileKeys.end());
-    raise(DS_ERROR_CONFIG, "{}: {}: unknown key of Accelerate{}", source, name, did_you_mean(name, names));
+    refuse_unknown(source, "", name, kFileKeys);
   }
 }
 
