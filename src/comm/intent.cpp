@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-// What another rank has sent may be anything: text without an end, too.
+// Text from another rank may hold any bytes, and may lack the final zero.
 template <size_t size>
 std::string_view text_of(const char (&text)[size]) {
   return {text, strnlen(text, size)};

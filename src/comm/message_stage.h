@@ -24,8 +24,8 @@ class MessageStage {
   size_t part_bytes() const { return part_; }
   int64_t bytes() const { return static_cast<int64_t>(ranks_ * part_); }
   std::byte* of(int rank) const { return memory_.get() + static_cast<size_t>(rank) * part_; }
-  // `receives`, with places here for the parts of other ranks that have none of their own. Valid until the
-  // next call.
+  // Returns a copy of `receives` in which parts of other ranks without a place of their own get one here. It
+  // is valid until the next call.
   const Part* places(int own, const Part* receives) {
     for (size_t r = 0; r < ranks_; ++r) {
       places_[r] = receives[r];

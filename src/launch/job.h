@@ -36,8 +36,8 @@ struct JobOptions {
   // An order of any kind comes at least this often, or the launcher cannot be reached any more, as if it had
   // ended. Time in which this process itself stood still does not count.
   int64_t silence_ms = 30000;
-  // mpirun's process on this host. When it cannot reach the launcher any more, the launcher has ended as far
-  // as can be known here, and this process is ended, too. 0: there is none.
+  // The daemon of mpirun that started this process; 0 without one. When it cannot reach the launcher any
+  // more, the job ends as if the launcher had ended, and the daemon gets SIGTERM.
   pid_t daemon = 0;
 };
 
@@ -112,7 +112,7 @@ class Job {
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;
-  std::chrono::steady_clock::time_point looked_{};  // for orders, or at the daemon
+  std::chrono::steady_clock::time_point looked_{};  // The last look for orders or at the daemon.
   std::chrono::milliseconds silent_{0};
   // Of the first failure, or of the end of the larger job.
   std::chrono::steady_clock::time_point failed_;

@@ -173,7 +173,7 @@ TEST_F(Linked, DifferentCallsAreNamedOnBothRanks) {
   });
 }
 
-// What another rank sends may be anything, text without an end too.
+// The text of another rank may hold any bytes, and may lack the final zero.
 TEST(Intents, WhatAnotherRankSaysIsShownAsOneLine) {
   Intent mine, theirs;
   mine.set(1, "barrier", "", 0, "h.3");

@@ -44,7 +44,7 @@ class Peer {
   uint64_t sign() const { return sign_; }
   // The last word to this peer: the group has ended.
   void tell(const End& end);
-  // What this peer told; null: nothing.
+  // Returns the end that this peer has told, or null.
   const End* told() const { return told_.get(); }
 
   // Whether the kernel takes no more for now: go_on() has something to send when it does.
@@ -100,8 +100,8 @@ class Peer {
   uint32_t unanswered_ = 0;  // signs since the peer's last one
   std::unique_ptr<End> word_, told_;
   std::string heard_;  // of a small part or a word that comes
-  std::unique_ptr<std::string>
-      kept_;  // of a part that was given up, the rest of the frame that was on its way
+  // The frame that was on its way when its part was given up.
+  std::unique_ptr<std::string> kept_;
 };
 
 }  // namespace ds
