@@ -1,8 +1,8 @@
 // Saves and loads an engine's checkpoints, as bench/checkpoint.py asks: a line of standard input is
-// "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns), "wait", "load
-// PATH" (into a new engine, as a resume does; its making is not counted) or "reload PATH" (into one that has
-// changed); the answer is a line "SECONDS PATH". Writes "BYTES ready" first, the bytes of state in a
-// checkpoint.
+// "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns), "wait",
+// "load PATH" (into a new engine, as a resume does; its making is not counted) or "reload PATH"
+// (into one that has changed); the answer is a line "SECONDS PATH". Writes "BYTES ready" first, the
+// bytes of state in a checkpoint.
 //   bench_checkpoint [MILLIONS=124] [THREADS=2]
 #include <fmt/core.h>
 
@@ -31,7 +31,8 @@ Graph gpt2_shapes(int64_t millions) {
   auto add = [&](const std::string& name, Shape shape) {
     TensorType type{DS_DTYPE_BF16, std::move(shape)};
     have += type.shape.numel(1);
-    ValueId one = g.add("mse", {g.add_param(name, type, {"normal", 0.02}), g.add_input("t." + name, type)});
+    ValueId one =
+        g.add("mse", {g.add_param(name, type, {"normal", 0.02}), g.add_input("t." + name, type)});
     loss = loss.exists() ? g.add("add", {loss, one}) : one;
   };
   add("wte.weight", {50257, 768});

@@ -1,10 +1,12 @@
-// The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank, f32.
-//   bench_comm RANKS [SCHEME [BYTES]]   SCHEME: shm (default), threads, tcp or a whole url; lists: shm, other
+// The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank,
+// f32.
+//   bench_comm RANKS [SCHEME [BYTES]]   SCHEME: shm (default), threads, tcp or a whole url; lists:
+//   shm, other
 //                                       measurements. BYTES: this size alone
-// Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of a rank.
-// KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in every rank at once.
-// lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16 MiB beside a loop that takes
-// about as long: first one, then the other, and the first one started.
+// Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of
+// a rank. KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in
+// every rank at once. lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16
+// MiB beside a loop that takes about as long: first one, then the other, and the first one started.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -45,7 +47,8 @@ Buffer make_buffer(bool arena, size_t bytes) {
           }};
 }
 
-// Microseconds of one call: the best batch of calls in a row. All sides of comm.py use these counts.
+// Microseconds of one call: the best batch of calls in a row. All sides of comm.py use these
+// counts.
 double best_us(Communicator& comm, size_t bytes, const std::function<void()>& body) {
   size_t calls = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
   int batches = bytes >= (64u << 20) ? 2 : bytes >= (1u << 20) ? 5 : 9;
@@ -76,9 +79,11 @@ void bench_rank(const std::string& url, int rank, int size) {
         if (rank == 0) fmt::print("{} {} {} {:.2f}\n", name, arena ? "arena" : "user", bytes, us);
       };
       report("all_gather", [&] { comm->all_gather(in.get(), out.get(), bytes / w, "bench"); });
-      report("reduce_scatter",
-             [&] { comm->reduce_scatter(in.get(), out.get(), bytes / 4 / w, DS_DTYPE_F32, "bench"); });
-      report("all_reduce", [&] { comm->all_reduce(in.get(), out.get(), bytes / 4, DS_DTYPE_F32, "bench"); });
+      report("reduce_scatter", [&] {
+        comm->reduce_scatter(in.get(), out.get(), bytes / 4 / w, DS_DTYPE_F32, "bench");
+      });
+      report("all_reduce",
+             [&] { comm->all_reduce(in.get(), out.get(), bytes / 4, DS_DTYPE_F32, "bench"); });
       report("copy", [&] { std::memcpy(out.get(), in.get(), bytes); });
     }
   }
@@ -101,7 +106,8 @@ void bench_lists(Communicator& comm) {
     if (comm.rank() == 0) fmt::print("{} {} {} {:.2f}\n", name, kind, kBuffers * kCount * 4, us);
   };
   report("all_reduce", "calls", [&] {
-    for (size_t i = 0; i < kBuffers; ++i) comm.all_reduce(ins[i], outs[i], kCount, DS_DTYPE_F32, "bench");
+    for (size_t i = 0; i < kBuffers; ++i)
+      comm.all_reduce(ins[i], outs[i], kCount, DS_DTYPE_F32, "bench");
   });
   report("all_reduce", "coalesced",
          [&] { comm.all_reduce_coalesced(ins, outs, counts, DS_DTYPE_F32, "bench"); });
@@ -148,7 +154,8 @@ void bench_other(const std::string& url, int rank, int size) {
 
 void bench_threads(int size) {
   std::vector<std::thread> ranks;
-  for (int r = 0; r < size; ++r) ranks.emplace_back([=] { bench_rank("threads://bench", r, size); });
+  for (int r = 0; r < size; ++r)
+    ranks.emplace_back([=] { bench_rank("threads://bench", r, size); });
   for (std::thread& rank : ranks) rank.join();
 }
 
@@ -158,7 +165,8 @@ void bench_processes(const std::string& scheme, int size) {
   std::string name = fmt::format("bench-{}", getpid());
   if (scheme == "tcp") name = std::filesystem::temp_directory_path() / name;
   std::string url = scheme;
-  if (scheme.find("://") == std::string::npos) url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
+  if (scheme.find("://") == std::string::npos)
+    url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
   for (int r = 1; r < size; ++r) {
     if (fork() != 0) continue;
     bench(url, r, size);

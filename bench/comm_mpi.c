@@ -1,5 +1,5 @@
-/* The MPI side of bench/comm.py: the same buffers, batches and lines as bench/comm.cpp, with MPI's own
- * collectives. */
+/* The MPI side of bench/comm.py: the same buffers, batches and lines as bench/comm.cpp, with MPI's
+ * own collectives. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@ enum { kGather, kScatter, kReduce, kOps };
 static const char* const kNames[kOps] = {"all_gather", "reduce_scatter", "all_reduce"};
 
 static float* make_buffer(int arena, size_t bytes) {
-  void* data =
-      arena ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(bytes);
+  void* data = arena ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                     : malloc(bytes);
   if (data == NULL || data == MAP_FAILED) abort();
   if (arena) madvise(data, bytes, MADV_HUGEPAGE);
   for (size_t i = 0; i < bytes / sizeof(float); ++i) ((float*)data)[i] = 1.f;

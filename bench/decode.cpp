@@ -1,6 +1,7 @@
-// Continues a random 124M GPT-2 token by token, batch 1, one rank: tokens a second, the bytes of weights that
-// this reads a second (every matrix and the tied head once a token), and their share of a STREAM triad that
-// the same threads make in the same run, before and after (diagnostics/peak.h: stored past the caches).
+// Continues a random 124M GPT-2 token by token, batch 1, one rank: tokens a second, the bytes of
+// weights that this reads a second (every matrix and the tied head once a token), and their share
+// of a STREAM triad that the same threads make in the same run, before and after
+// (diagnostics/peak.h: stored past the caches).
 //   bench_decode [THREADS=2] [TOKENS=64] [bf16|f32]
 #include <fmt/core.h>
 
@@ -22,7 +23,8 @@ namespace ds {
 namespace {
 
 constexpr int64_t kPrompt = 32, kPositions = 1024;
-constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
+constexpr const char* kGpt2 =
+    R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
   "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257})";
 
 double now() {
@@ -85,15 +87,17 @@ void run(int threads, int64_t tokens, DType dtype) {
   double total = at.back() - at.front(), median = each[each.size() / 2];
   auto bytes = static_cast<double>(weight_bytes(engine.plan().decode.graph));
   double count = static_cast<double>(each.size());
-  fmt::print("gpt2 124M {} batch 1, {} threads, {} tokens behind a prompt of {}\n", dtype_name(dtype),
-             threads, tokens, kPrompt);
+  fmt::print("gpt2 124M {} batch 1, {} threads, {} tokens behind a prompt of {}\n",
+             dtype_name(dtype), threads, tokens, kPrompt);
   fmt::print("prompt      {:8.1f} ms\n", (at.front() - start) * 1e3);
-  fmt::print("decode      {:8.1f} tokens/s (median token {:.2f} ms, {:.1f} tokens/s)\n", count / total,
-             median * 1e3, 1 / median);
-  fmt::print("weights     {:8.1f} MB a token, {:.2f} GB/s\n", bytes * 1e-6, bytes * count / total * 1e-9);
-  fmt::print("STREAM      {:8.2f} GB/s (before {:.2f}, after {:.2f})\n", stream * 1e-9, before * 1e-9,
-             after * 1e-9);
-  fmt::print("share       {:8.1f} % (of STREAM / weight bytes)\n", 100 * bytes * count / total / stream);
+  fmt::print("decode      {:8.1f} tokens/s (median token {:.2f} ms, {:.1f} tokens/s)\n",
+             count / total, median * 1e3, 1 / median);
+  fmt::print("weights     {:8.1f} MB a token, {:.2f} GB/s\n", bytes * 1e-6,
+             bytes * count / total * 1e-9);
+  fmt::print("STREAM      {:8.2f} GB/s (before {:.2f}, after {:.2f})\n", stream * 1e-9,
+             before * 1e-9, after * 1e-9);
+  fmt::print("share       {:8.1f} % (of STREAM / weight bytes)\n",
+             100 * bytes * count / total / stream);
 }
 
 }  // namespace

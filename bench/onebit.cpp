@@ -1,7 +1,8 @@
 // A step of fewer bytes beside the exact one, ./run bench onebit.
 //   bench_onebit RANK RANKS URL STAGE STEPS
-//       one of the ranks: seconds a step (the best) and bytes received a step of a small GPT, bf16, with
-//       Adam, then with 1-bit Adam behind its freeze; in stage 3 then with ZeRO++'s codes (hpZ needs nodes)
+//       one of the ranks: seconds a step (the best) and bytes received a step of a small GPT, bf16,
+//       with Adam, then with 1-bit Adam behind its freeze; in stage 3 then with ZeRO++'s codes (hpZ
+//       needs nodes)
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,10 +1,11 @@
-// Updates of optimizers as an engine launches them, on arrays that no cache holds. Writes a line "NAME BYTES"
-// for each form, where BYTES are moved per parameter, then "ready"; then for every line of standard input,
-// the name of a form or "triad", a line with the parameters that it updates in a second, for "triad" with the
-// bytes of a STREAM triad. bench/optimizers.py takes turns with torch and DeepSpeed in this way.
+// Updates of optimizers as an engine launches them, on arrays that no cache holds. Writes a line
+// "NAME BYTES" for each form, where BYTES are moved per parameter, then "ready"; then for every
+// line of standard input, the name of a form or "triad", a line with the parameters that it updates
+// in a second, for "triad" with the bytes of a STREAM triad. bench/optimizers.py takes turns with
+// torch and DeepSpeed in this way.
 //   bench_optimizers [THREADS=2] [MILLIONS=32]
-// Arrays have MILLIONS x 2^20 parameters. A negative count is in units of 2^10: with 1 thread and -16 the
-// second cache holds them, which shows the kernels without the memory.
+// Arrays have MILLIONS x 2^20 parameters. A negative count is in units of 2^10: with 1 thread and
+// -16 the second cache holds them, which shows the kernels without the memory.
 #include <fmt/core.h>
 #include <sys/mman.h>
 
@@ -32,8 +33,8 @@ double now() {
 class Array {
  public:
   Array(DType dtype, int64_t numel, double value) : bytes_(numel * size_of(dtype)) {
-    void* at = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
+    void* at = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     require(at != MAP_FAILED, "no memory for {} bytes", bytes_);
     madvise(at, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
     view_.data = at;
@@ -62,7 +63,8 @@ constexpr DType f = DS_DTYPE_F32, h = DS_DTYPE_BF16, codes = DS_DTYPE_U8;
 
 struct Form {
   std::string name;
-  int bytes;  // per parameter: operands that are read and written count twice, scales of codes not at all
+  int bytes;  // per parameter: operands that are read and written count twice, scales of codes not
+              // at all
   std::string op;
   Attrs attrs;
   DType grad, master, state, param;
@@ -113,8 +115,12 @@ class Update {
     std::vector<DType> in{form.grad}, out;
     for (const TensorView& view : out_) out.push_back(view.dtype);
     run_ = registry.find({form.op, in, out, form.attrs}).run;
-    scalars_.group = {
-        .lr = 1e-6, .weight_decay = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .momentum = 0.9};
+    scalars_.group = {.lr = 1e-6,
+                      .weight_decay = 0.01,
+                      .beta1 = 0.9,
+                      .beta2 = 0.99,
+                      .eps = 1e-8,
+                      .momentum = 0.9};
     scalars_.updates = 10;
   }
 
@@ -172,7 +178,8 @@ int main(int argc, char** argv) {
   int threads = argc > 1 ? std::atoi(argv[1]) : 2;
   int64_t millions = argc > 2 ? std::atol(argv[2]) : 32;
   if (threads < 1 || millions == 0) {
-    fmt::print(stderr, "usage: bench_optimizers [THREADS=2] [MILLIONS=32]; -N means N x 1024 parameters\n");
+    fmt::print(stderr,
+               "usage: bench_optimizers [THREADS=2] [MILLIONS=32]; -N means N x 1024 parameters\n");
     return 2;
   }
   try {

@@ -1,9 +1,10 @@
 // How much of the communication is hidden behind compute, ./run bench overlap.
-//   bench_overlap separate            on the separate device, 5 ms of sleep in each kernel and collective
-//   bench_overlap RANK URL PART STEPS TOKENS
+//   bench_overlap separate            on the separate device, 5 ms of sleep in each kernel and
+//   collective bench_overlap RANK URL PART STEPS TOKENS
 //                                     one of two ranks: seconds a step of GPT-2 under ZeRO-3
 //
-// PART is "both", or "comm", in which kernels do nothing. TOKENS are the rank's in a step, one sequence.
+// PART is "both", or "comm", in which kernels do nothing. TOKENS are the rank's in a step, one
+// sequence.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -58,14 +59,16 @@ double train(Engine& engine, const Job& job, int steps) {
   auto count = static_cast<size_t>(job.rows * job.accumulation);
   std::vector<int32_t> tokens(count), targets(count);
   for (size_t i = 0; i < count; ++i) {
-    auto words = RandomStream{1, 0, static_cast<uint32_t>(engine.runtime().comm().rank()), 0}.block(i);
+    auto words =
+        RandomStream{1, 0, static_cast<uint32_t>(engine.runtime().comm().rank()), 0}.block(i);
     tokens[i] = static_cast<int32_t>(words[0] % static_cast<uint32_t>(job.vocab));
     targets[i] = static_cast<int32_t>(words[1] % static_cast<uint32_t>(job.vocab));
   }
   auto numel = static_cast<int64_t>(count);
   double best = 1e9;
   for (int s = 0; s < steps; ++s) {
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                          {targets.data(), DS_DTYPE_I32, numel}};
     int64_t begin = now_ns();
     engine.train_batch(inputs);
     best = std::min(best, static_cast<double>(now_ns() - begin) * 1e-9);
@@ -98,14 +101,17 @@ int on_separate() {
       config.zero.reduce_bucket_size = 1;  // a collective for each parameter
       config.zero.max_reuse_distance = 0;
       EngineOptions engine_options;
-      engine_options.device = [] { return std::make_unique<SeparateDevice>(Delays{.work_us = kSleepUs}); };
+      engine_options.device = [] {
+        return std::make_unique<SeparateDevice>(Delays{.work_us = kSleepUs});
+      };
       Engine engine(config, graph_of(job), *comm, engine_options);
       int64_t count = sleeps_of(engine.plan().step);
       double seconds = train(engine, job, 3), sum = static_cast<double>(count * kSleepUs) * 1e-6;
       ratio[rank] = seconds / sum;
       if (rank == 0) {
         fmt::print(
-            "separate: {} kernels and collectives of 5 ms take {:.2f} s, their sum is {:.2f} s: {:.2f}, bar "
+            "separate: {} kernels and collectives of 5 ms take {:.2f} s, their sum is {:.2f} s: "
+            "{:.2f}, bar "
             "{}\n",
             count, seconds, sum, ratio[0], kBar);
       }
@@ -157,7 +163,8 @@ int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string_view(argv[1]) == "separate") return ds::on_separate();
     if (argc == 6)
-      return ds::as_rank(std::atoi(argv[1]), argv[2], argv[3], std::atoi(argv[4]), std::atoi(argv[5]));
+      return ds::as_rank(std::atoi(argv[1]), argv[2], argv[3], std::atoi(argv[4]),
+                         std::atoi(argv[5]));
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_overlap: {}\n", error.what());
     return 2;

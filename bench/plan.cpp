@@ -1,5 +1,5 @@
-// Compile time of a step of about 10,000 instructions, and what the executor adds to each instruction.
-// Prints one line per figure, best of 5; bench/plan.py judges them.
+// Compile time of a step of about 10,000 instructions, and what the executor adds to each
+// instruction. Prints one line per figure, best of 5; bench/plan.py judges them.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -46,7 +46,8 @@ void bench_compile() {
     best = std::min(best, static_cast<double>(now_ns() - begin) * 1e-9);
   }
   fmt::print(
-      "compile: {} instructions, {} buffers in {:.3f} s (all programs of the engine, verifier off, 1 "
+      "compile: {} instructions, {} buffers in {:.3f} s (all programs of the engine, verifier off, "
+      "1 "
       "thread)\n",
       plan.step.instrs.size(), plan.step.buffers.size(), best);
 }
@@ -67,7 +68,9 @@ Program no_op_program() {
   p.buffers.push_back({"d", DS_DTYPE_F32, 1024, Tier::device, Residency::persistent, 0});
   p.buffers.push_back({"h", DS_DTYPE_F32, 1024, Tier::host, Residency::persistent, 0});
   p.buffers.push_back({"f", DS_DTYPE_F32, 1024, Tier::nvme, Residency::persistent, 0});
-  auto operand = [](BufferId b, Access a) { return Operand{b, 0, {DS_DTYPE_F32, Shape{1}}, a, false}; };
+  auto operand = [](BufferId b, Access a) {
+    return Operand{b, 0, {DS_DTYPE_F32, Shape{1}}, a, false};
+  };
   for (int i = 0; i < 10000; ++i) {
     Instr in;
     int kind = i % 10;
@@ -80,10 +83,11 @@ Program no_op_program() {
                       {operand(BufferId(0), Access::read), operand(BufferId(0), Access::write)});
       in.group = {1, 1};
     } else if (kind == 8) {
-      in = make_instr(Op::fetch, {operand(BufferId(1), Access::read), operand(BufferId(0), Access::write)});
+      in = make_instr(Op::fetch,
+                      {operand(BufferId(1), Access::read), operand(BufferId(0), Access::write)});
     } else {
-      in = i % 20 == 9 ? make_instr(Op::load,
-                                    {operand(BufferId(2), Access::read), operand(BufferId(1), Access::write)})
+      in = i % 20 == 9 ? make_instr(Op::load, {operand(BufferId(2), Access::read),
+                                               operand(BufferId(1), Access::write)})
                        : make_instr(Op::save, {operand(BufferId(1), Access::read),
                                                operand(BufferId(2), Access::write)});
     }
@@ -122,8 +126,8 @@ void bench_executor() {
   context.read_lane = &read;
   context.write_lane = &write;
   context.scalars = &scalars;
-  // What a tenth of the instructions is: host instructions, transfers of nothing on the file lanes, of a
-  // block.
+  // What a tenth of the instructions is: host instructions, transfers of nothing on the file lanes,
+  // of a block.
   constexpr const char* kFiles[] = {"no files", "a tenth on the file lanes, empty",
                                     "a tenth on the file lanes, 4 KiB each"};
   for (int files = 0; files < 3; ++files) {
@@ -147,7 +151,8 @@ void bench_executor() {
       best = std::min(best, static_cast<double>(now_ns() - begin));
     }
     fmt::print(
-        "executor: {:.3f} us an instruction (10,000 on queues in turn, each waits for the one before; {})\n",
+        "executor: {:.3f} us an instruction (10,000 on queues in turn, each waits for the one "
+        "before; {})\n",
         best / 10000 * 1e-3, kFiles[files]);
   }
 }

@@ -1,5 +1,6 @@
 // Encodes a text with a tokenizer and prints seconds, tokens and a hash of their ids: one side of
-// bench/tokenizer.py. usage: bench_tokenizer TOKENIZER TEXT CHUNK_BYTES; the second of two passes is timed.
+// bench/tokenizer.py. usage: bench_tokenizer TOKENIZER TEXT CHUNK_BYTES; the second of two passes
+// is timed.
 #include "data/tokenizer.h"
 
 #include <fmt/core.h>
@@ -14,7 +15,8 @@
 #include "core/base/error.h"
 
 int main(int argc, char** argv) {
-  if (argc != 4) return fmt::print(stderr, "usage: bench_tokenizer TOKENIZER TEXT CHUNK_BYTES\n"), 2;
+  if (argc != 4)
+    return fmt::print(stderr, "usage: bench_tokenizer TOKENIZER TEXT CHUNK_BYTES\n"), 2;
   try {
     auto tokenizer = ds::open_tokenizer(argv[1]);
     std::ostringstream stream;
@@ -27,7 +29,8 @@ int main(int argc, char** argv) {
       tokens = hash = 0;
       auto begin = std::chrono::steady_clock::now();
       for (size_t at = 0; at < text.size(); at += chunk) {
-        std::vector<int32_t> ids = tokenizer->encode(std::string_view(text).substr(at, chunk), false);
+        std::vector<int32_t> ids =
+            tokenizer->encode(std::string_view(text).substr(at, chunk), false);
         tokens += ids.size();
         for (int32_t id : ids) hash = hash * 31 + static_cast<uint32_t>(id);
       }

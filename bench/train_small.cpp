@@ -1,5 +1,5 @@
-// Tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless --tier) on 2 ranks as
-// processes with one thread each; random bytes. Prints the best and the median step.
+// Tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless --tier) on 2
+// ranks as processes with one thread each; random bytes. Prints the best and the median step.
 //   bench_train_small [STEPS] [device|cpu|nvme] [STAGE] [SUB_GROUP_SIZE] [--profile]
 #include <fmt/core.h>
 #include <sys/wait.h>
@@ -61,17 +61,21 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
   }
   EngineOptions engine_options;
   engine_options.trace = profile;
-  Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm, engine_options);
+  Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm,
+                engine_options);
   StepProfile sums(engine.plan().step);
   std::vector<int32_t> tokens(kRows), targets(kRows);
   std::vector<double> seconds;
   for (int s = 0; s < steps + 3; ++s) {
     RandomStream stream{1, static_cast<uint32_t>(s), static_cast<uint32_t>(rank), 0};
     for (int64_t i = 0; i < kRows; ++i) {
-      tokens[static_cast<size_t>(i)] = static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[0] % 256);
-      targets[static_cast<size_t>(i)] = static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[1] % 256);
+      tokens[static_cast<size_t>(i)] =
+          static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[0] % 256);
+      targets[static_cast<size_t>(i)] =
+          static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[1] % 256);
     }
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows},
+                          {targets.data(), DS_DTYPE_I32, kRows}};
     int64_t begin = now_ns();
     engine.train_batch(inputs);
     int64_t end = now_ns();
@@ -83,9 +87,10 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
   std::sort(seconds.begin(), seconds.end());
   double tokens_per_step = kRows * kRanks;
   if (rank == 0) {
-    fmt::print("libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
-               stage, tier, tokens_per_step / seconds.front(), tokens_per_step / seconds[seconds.size() / 2],
-               engine.control().last().loss);
+    fmt::print(
+        "libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
+        stage, tier, tokens_per_step / seconds.front(),
+        tokens_per_step / seconds[seconds.size() / 2], engine.control().last().loss);
     if (profile) fmt::print("{}", sums.table(peak).text());
     std::fflush(stdout);
   }

@@ -1,15 +1,17 @@
-// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B GPT-2 XL,
-// bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M micro-steps of as many.
-// Prints the best and the median step and ru_maxrss of rank 0. --trace: the last step as a Chrome trace, with
-// what --profile prints.
-//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
+// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B
+// GPT-2 XL, bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M
+// micro-steps of as many. Prints the best and the median step and ru_maxrss of rank 0. --trace: the
+// last step as a Chrome trace, with what --profile prints.
+//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage
+//   S]
 //                    [--device cuda:0] [--seq T] [--offload] [--trace FILE]
 //                    [--f32] [--fused-head auto|always|never]
-//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
+//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples
+//                    S]
 //                    [--layers L] [--micro-steps M] [--reproducible]
-// THREADS of each rank; N (1, 2, 4 or 8) processes over shared memory. STEPS 0: prints "ready", then runs one
-// step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
-// and DeepSpeed in this way).
+// THREADS of each rank; N (1, 2, 4 or 8) processes over shared memory. STEPS 0: prints "ready",
+// then runs one step for every line of standard input and prints its seconds (bench/train_step.py
+// takes turns with torch and DeepSpeed in this way).
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -41,7 +43,8 @@ struct Job {
   int gradient_bits = 0;                // 0: gradients are not quantized
   int64_t samples = 4;                  // of a micro-step, over all ranks
   int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
-  bool quantized_weights = false, feedback = false, sparse = false, reproducible = false, offload = false;
+  bool quantized_weights = false, feedback = false, sparse = false, reproducible = false,
+       offload = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string trace;  // file of the last step's spans
   std::string fused_head = "auto";
@@ -49,7 +52,8 @@ struct Job {
   int64_t rows() const { return samples * seq / ranks; }          // of a micro-step on one rank
 };
 
-constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
+constexpr const char* kGpt2 =
+    R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
   "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
   "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
 constexpr const char* kGpt2Xl =
@@ -101,7 +105,8 @@ std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens, int64_t seq)
   return targets;
 }
 
-// One byte from rank 0 to every other rank for each step that it takes; the end of the bytes ends them.
+// One byte from rank 0 to every other rank for each step that it takes; the end of the bytes ends
+// them.
 class Starter {
  public:
   explicit Starter(int ranks) : pipes_(static_cast<size_t>(ranks), {-1, -1}) {
@@ -136,8 +141,8 @@ class Starter {
   std::vector<std::array<int, 2>> pipes_;
 };
 
-// Whether rank 0 is to take one more step, having taken `done`: `steps` in all, or as long as standard input
-// has lines.
+// Whether rank 0 is to take one more step, having taken `done`: `steps` in all, or as long as
+// standard input has lines.
 bool one_more(int steps, int done) {
   if (steps > 0) return done < steps;
   if (done == 0) fmt::print("ready\n");
@@ -149,7 +154,8 @@ bool one_more(int steps, int done) {
   return true;
 }
 
-double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
+double train_once(Engine& engine, const std::vector<int32_t>& tokens,
+                  const std::vector<int32_t>& targets) {
   InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, static_cast<int64_t>(tokens.size())},
                         {targets.data(), DS_DTYPE_I32, static_cast<int64_t>(targets.size())}};
   int64_t begin = now_ns();
@@ -176,12 +182,14 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   fmt::print(
-      "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
+      "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} "
+      "transient "
       "{:.2f} "
       "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
-      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks,
-      job.seq, tokens / seconds.front(), tokens / seconds[seconds.size() / 2], loss,
-      static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20),
+      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads,
+      job.samples / job.ranks, job.seq, tokens / seconds.front(),
+      tokens / seconds[seconds.size() / 2], loss, static_cast<double>(transient) / (1 << 30),
+      static_cast<double>(usage.ru_maxrss) / (1 << 20),
       static_cast<double>(bytes) / 1e6 / static_cast<double>(seconds.size()));
 }
 
@@ -265,7 +273,9 @@ int run(const Job& job) {
 int main(int argc, char** argv) {
   ds::Job job;
   CLI::App app("A training step of 124M parameters");
-  app.add_option("model", job.model)->required()->check(CLI::IsMember({"gpt2", "llama", "gpt2-xl"}));
+  app.add_option("model", job.model)
+      ->required()
+      ->check(CLI::IsMember({"gpt2", "llama", "gpt2-xl"}));
   app.add_option("threads", job.threads)->required()->check(CLI::Range(1, 256));
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4, 8}));
@@ -288,7 +298,8 @@ int main(int argc, char** argv) {
   app.add_option("--trace", job.trace);
   CLI11_PARSE(app, argc, argv);
   if (job.samples % job.ranks != 0) {
-    fmt::print(stderr, "--samples must be a multiple of --ranks {}, got {}\n", job.ranks, job.samples);
+    fmt::print(stderr, "--samples must be a multiple of --ranks {}, got {}\n", job.ranks,
+               job.samples);
     return 2;
   }
   job.profile |= job.by_instruction || !job.trace.empty();

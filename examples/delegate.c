@@ -1,5 +1,5 @@
-/* A host with forward and backward of its own (linear regression by hand) lets libds keep, partition and
- * update its parameters: ZeRO stage 3. Run: libds launch -n 2 example_delegate */
+/* A host with forward and backward of its own (linear regression by hand) lets libds keep,
+ * partition and update its parameters: ZeRO stage 3. Run: libds launch -n 2 example_delegate */
 #include <ds.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +58,8 @@ int main(void) {
   must(ds_tensor_create(DS_DTYPE_F32, b_dims, 1, NULL, db, NULL, &b_grad));
   for (int step = 0; step < 300; ++step) {
     must(ds_gather_params(engine, params, 2, NULL));
-    loss = forward_backward(values(engine, params[0], &w), values(engine, params[1], &b), ds_comm_rank(comm),
-                            dw, db);
+    loss = forward_backward(values(engine, params[0], &w), values(engine, params[1], &b),
+                            ds_comm_rank(comm), dw, db);
     ds_tensor_destroy(w);
     ds_tensor_destroy(b);
     must(ds_release_params(engine, params, 2, NULL));

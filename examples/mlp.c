@@ -9,7 +9,8 @@ static void must(ds_status status) {
   exit(1);
 }
 
-static int32_t param(ds_graph* graph, const char* name, int64_t rows, int64_t columns, const char* init) {
+static int32_t param(ds_graph* graph, const char* name, int64_t rows, int64_t columns,
+                     const char* init) {
   const int64_t dims[] = {rows, columns};
   int32_t out;
   must(ds_graph_param(graph, name, dims, columns ? 2 : 1, init, 0.7, &out));
@@ -63,7 +64,8 @@ int main(void) {
     must(ds_train_batch(engine, (const ds_tensor* const*)inputs, 2, NULL, &loss));
   must(ds_infer(engine, (const ds_tensor* const*)inputs, 2, NULL, &prediction));
   must(ds_tensor_info(prediction, NULL, NULL, NULL, 0, NULL, NULL, &guess));
-  for (int i = 0; i < 4; ++i) printf("%g xor %g = %.3f\n", x[2 * i], x[2 * i + 1], ((float*)guess)[i]);
+  for (int i = 0; i < 4; ++i)
+    printf("%g xor %g = %.3f\n", x[2 * i], x[2 * i + 1], ((float*)guess)[i]);
   printf("loss %.6f\n", loss);
 
   /* The engine differentiates for itself; the same rules are there to look at. */

@@ -1,10 +1,11 @@
-/* ds_ops.h: a function for each operation of ds.h, with operands and attributes that the compiler checks.
- * Written by tools/bindings.py; do not edit.
+/* ds_ops.h: a function for each operation of ds.h, with operands and attributes that the compiler
+ * checks. Written by tools/bindings.py; do not edit.
  *
- * ds_op_NAME(graph, operands..., attributes..., options, out) is ds_graph_op(graph, "NAME", ...). -1 stands
- * for an optional operand that is not there. Attributes that may be left out are members of an options
- * structure, which ds_NAME_options_init() fills; NULL leaves them all out. *out is the first result, further
- * ones are the numbers after it. Without memory for the attributes the status is DS_ERROR_OUT_OF_MEMORY.
+ * ds_op_NAME(graph, operands..., attributes..., options, out) is ds_graph_op(graph, "NAME", ...).
+ * -1 stands for an optional operand that is not there. Attributes that may be left out are members
+ * of an options structure, which ds_NAME_options_init() fills; NULL leaves them all out. *out is
+ * the first result, further ones are the numbers after it. Without memory for the attributes the
+ * status is DS_ERROR_OUT_OF_MEMORY.
  *
  * C99 and C++. The functions are static, so that the header alone is enough.
  */

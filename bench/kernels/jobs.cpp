@@ -49,37 +49,44 @@ void attention_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"attention", "attention", packed, {qkv}, {x, lse}});
   jobs.push_back({"attention_dx", "attention_dx", packed, {x, qkv, x, lse}, {qkv}});
   jobs.push_back({"attention/grouped", "attention", grouped, {x, few, few}, {x, lse}});
-  jobs.push_back({"attention_dx/grouped", "attention_dx", grouped, {x, x, few, few, x, lse}, {x, few, few}});
+  jobs.push_back(
+      {"attention_dx/grouped", "attention_dx", grouped, {x, x, few, few, x, lse}, {x, few, few}});
 }
 
 // One token of a text whose cache holds `seq` positions.
 void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {1, s.width}), qkv = tensor(t, {1, 3 * s.width}), at = tensor(i32, {1}),
-             cache = tensor(t, {2 * s.heads, s.seq, s.width / s.heads}), rows = tensor(t, {s.rows, s.width}),
-             head = tensor(t, {s.vocab, s.width}), logits = tensor(t, {1, s.vocab});
-  jobs.push_back(
-      {"cached_attention", "cached_attention", {{"heads", s.heads}}, {qkv, at, cache}, {x, cache}, s.seq});
+             cache = tensor(t, {2 * s.heads, s.seq, s.width / s.heads}),
+             rows = tensor(t, {s.rows, s.width}), head = tensor(t, {s.vocab, s.width}),
+             logits = tensor(t, {1, s.vocab});
+  jobs.push_back({"cached_attention",
+                  "cached_attention",
+                  {{"heads", s.heads}},
+                  {qkv, at, cache},
+                  {x, cache},
+                  s.seq});
   jobs.push_back({"last_row", "last_row", {}, {rows}, {x}});
   jobs.push_back({"linear/head_of_one_row", "linear", {}, {x, head}, {logits}});
 }
 
 // Room as core/graph/ops plans it.
 void fused_head_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
-  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.vocab, s.width}), ids = tensor(i32, {s.rows}),
-             one = tensor(f32, {}), stats = tensor(f32, {s.rows, 2});
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.vocab, s.width}),
+             ids = tensor(i32, {s.rows}), one = tensor(f32, {}), stats = tensor(f32, {s.rows, 2});
   const TensorType in[] = {x, w, ids}, in_dx[] = {one, x, w, ids, stats};
   for (const char* name : {"linear_cross_entropy", "linear_cross_entropy_dx"}) {
     bool forward = std::string_view(name) == "linear_cross_entropy";
     std::span<const TensorType> operands = forward ? std::span<const TensorType>(in) : in_dx;
-    jobs.push_back({name, name, {}, {operands.begin(), operands.end()}, op(name).infer(operands, {})});
+    jobs.push_back(
+        {name, name, {}, {operands.begin(), operands.end()}, op(name).infer(operands, {})});
   }
 }
 
 void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
-  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), stat = tensor(f32, {s.rows}),
-             one = tensor(f32, {}), ids = tensor(i32, {s.rows}), table = tensor(t, {s.vocab, s.width}),
-             places = tensor(t, {s.seq, s.width}), logits = tensor(t, {s.rows, s.vocab}),
-             stats = tensor(f32, {s.rows, 2});
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}),
+             stat = tensor(f32, {s.rows}), one = tensor(f32, {}), ids = tensor(i32, {s.rows}),
+             table = tensor(t, {s.vocab, s.width}), places = tensor(t, {s.seq, s.width}),
+             logits = tensor(t, {s.rows, s.vocab}), stats = tensor(f32, {s.rows, 2});
   Attrs seq{{"seq", s.seq}}, rows{{"rows", s.vocab}}, seq_rows{{"seq", s.seq}, {"rows", s.seq}};
   jobs.push_back({"embedding", "embedding", {}, {table, ids}, {x}});
   jobs.push_back({"embedding_dw", "embedding_dw", rows, {x, ids}, {table}});
@@ -133,16 +140,17 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "relu"}) {
     Attrs attrs{{"act", act}};
     jobs.push_back({std::string("glu/") + act, "glu", attrs, {wide, wide}, {wide}});
-    jobs.push_back({std::string("glu_dx/") + act, "glu_dx", attrs, {wide, wide, wide}, {wide, wide}});
+    jobs.push_back(
+        {std::string("glu_dx/") + act, "glu_dx", attrs, {wide, wide, wide}, {wide, wide}});
   }
 }
 
 // What Llama's family has and GPT-2's has not; heads as wide as attention's.
 void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   int64_t depth = s.width / s.heads;
-  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), one_head = tensor(t, {depth}),
-             stat = tensor(f32, {s.rows, 1}), stats = tensor(f32, {s.rows, s.heads}),
-             gates = tensor(t, {s.rows, kExperts});
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}),
+             one_head = tensor(t, {depth}), stat = tensor(f32, {s.rows, 1}),
+             stats = tensor(f32, {s.rows, s.heads}), gates = tensor(t, {s.rows, kExperts});
   Attrs eps{{"eps", 1e-6}}, rope{{"heads", s.heads}, {"seq", s.seq}, {"theta", 1e4}};
   Attrs column{{"column", int64_t{3}}}, columns{{"columns", kExperts}, {"column", int64_t{3}}};
   jobs.push_back({"rms_norm", "rms_norm", eps, {x, w}, {x, stat}});
@@ -150,7 +158,8 @@ void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"rms_norm_dx", "rms_norm_dx", {}, {x, x, w, stat}, {x}});
   jobs.push_back({"rms_norm_dx/heads", "rms_norm_dx", {}, {x, x, one_head, stats}, {x}});
   jobs.push_back({"rms_norm_dw", "rms_norm_dw", {{"width", s.width}}, {x, x, stat}, {w}});
-  jobs.push_back({"rms_norm_dw/heads", "rms_norm_dw", {{"width", depth}}, {x, x, stats}, {one_head}});
+  jobs.push_back(
+      {"rms_norm_dw/heads", "rms_norm_dw", {{"width", depth}}, {x, x, stats}, {one_head}});
   jobs.push_back({"rope", "rope", rope, {x}, {x}});
   jobs.push_back({"mul", "mul", {}, {x, x}, {x}});
   jobs.push_back({"scale", "scale", {{"factor", 0.5}}, {x}, {x}});

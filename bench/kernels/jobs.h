@@ -27,7 +27,8 @@ struct Shape {
 // "gpt2": GPT-2 124M on 4 x 512 tokens. "main": the main job, a 7M GPT on 8 x 128 tokens.
 const std::vector<Shape>& shapes();
 
-// Attention of one row of documents, and its gradient; operand 1 of the first and 2 of the second is begin.
+// Attention of one row of documents, and its gradient; operand 1 of the first and 2 of the second
+// is begin.
 std::vector<Job> document_jobs(DType dtype, int64_t rows);
 
 // Every op that has an optimized kernel, in f32 and bf16.

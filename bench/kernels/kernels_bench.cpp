@@ -1,10 +1,10 @@
-// Every optimized kernel at the shapes of two training steps (jobs.h), one thread. Counters: flops and bytes
-// a second, and of_limit, the share of what this thread can reach at all (diagnostics/peak.h); above 1 an
-// operand was in a cache.
+// Every optimized kernel at the shapes of two training steps (jobs.h), one thread. Counters: flops
+// and bytes a second, and of_limit, the share of what this thread can reach at all
+// (diagnostics/peak.h); above 1 an operand was in a cache.
 //
-// `bench_kernels documents` measures attention, forward and backward, of a row of 2048 tokens as one document
-// and as 8 of 256, in turns, and fails where the latter takes more than 0.3 of the former's time. By its
-// products it would be 0.125.
+// `bench_kernels documents` measures attention, forward and backward, of a row of 2048 tokens as
+// one document and as 8 of 256, in turns, and fails where the latter takes more than 0.3 of the
+// former's time. By its products it would be 0.125.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -123,9 +123,11 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
     if (impl.name != "ref") ops.insert(impl.op);
   }
   for (const Job& job : jobs) ops.erase(job.op);
-  // Their row numbers ascend, which is not drawn here; measured in a step (docs/results/benchmarks.md, rows).
+  // Their row numbers ascend, which is not drawn here; measured in a step
+  // (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
-  // Beside rivals in ./run bench optimizers and ./run bench onebit; LAMB's and Muon's have no bench yet.
+  // Beside rivals in ./run bench optimizers and ./run bench onebit; LAMB's and Muon's have no bench
+  // yet.
   for (const char* op : {"lion",
                          "adagrad",
                          "lamb_moments",
@@ -162,7 +164,8 @@ class DocumentAttention {
     for (size_t i = 0; i < 2; ++i) {
       runners_.push_back(std::make_unique<Runner>(both[i], rows));
       const TensorView& begin = runners_[i]->operand(i + 1);
-      for (int64_t r = 0; r < rows; ++r) begin.as<int32_t>()[r] = static_cast<int32_t>(r / length * length);
+      for (int64_t r = 0; r < rows; ++r)
+        begin.as<int32_t>()[r] = static_cast<int32_t>(r / length * length);
     }
   }
   double seconds() {
@@ -215,8 +218,10 @@ int main(int argc, char** argv) {
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::RunSpecifiedBenchmarks() == 0) return 0;
-  fmt::print("limit of a thread: {:.0f} GFLOP/s f32, {:.0f} bf16 (registers), {:.1f} GB/s (STREAM triad)\n",
-             peak().f32_flops * 1e-9, peak().bf16_flops * 1e-9, peak().bytes * 1e-9);
+  fmt::print(
+      "limit of a thread: {:.0f} GFLOP/s f32, {:.0f} bf16 (registers), {:.1f} GB/s (STREAM "
+      "triad)\n",
+      peak().f32_flops * 1e-9, peak().bf16_flops * 1e-9, peak().bytes * 1e-9);
   return 0;
 }
 

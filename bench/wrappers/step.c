@@ -1,6 +1,6 @@
-/* bench/wrappers.py: a step of y = x w^T + b with a mean squared error, 4 rows of 3 and 2. Reads numbers of
- * steps from stdin and prints the microseconds of one step for each. The programs of the wrappers do the
- * same. */
+/* bench/wrappers.py: a step of y = x w^T + b with a mean squared error, 4 rows of 3 and 2. Reads
+ * numbers of steps from stdin and prints the microseconds of one step for each. The programs of the
+ * wrappers do the same. */
 #include <ds.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +20,11 @@ static double now(void) {
 
 int main(void) {
   static const char* config =
-      "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": "
+      "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"SGD\", \"params\": "
+      "{\"lr\": "
       "0.01}}}";
-  const int64_t x_dims[] = {-1, 3}, y_dims[] = {-1, 2}, w_dims[] = {2, 3}, rows3[] = {4, 3}, rows2[] = {4, 2};
+  const int64_t x_dims[] = {-1, 3}, y_dims[] = {-1, 2}, w_dims[] = {2, 3}, rows3[] = {4, 3},
+                rows2[] = {4, 2};
   static float x[12] = {0.5f}, target[8] = {0.25f};
   int32_t values[3], targets, y, pair[2], loss;
   ds_graph* graph = NULL;
@@ -44,7 +46,8 @@ int main(void) {
   int steps;
   while (scanf("%d", &steps) == 1) {
     double begin = now(), out = 0;
-    for (int i = 0; i < steps; ++i) { /* a tensor over the arrays for each step, as the wrappers make */
+    for (int i = 0; i < steps;
+         ++i) { /* a tensor over the arrays for each step, as the wrappers make */
       ds_tensor* inputs[2] = {NULL, NULL};
       check(ds_tensor_create(DS_DTYPE_F32, rows3, 2, NULL, x, NULL, &inputs[0]));
       check(ds_tensor_create(DS_DTYPE_F32, rows2, 2, NULL, target, NULL, &inputs[1]));

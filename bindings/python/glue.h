@@ -1,5 +1,5 @@
-/* The C side of libds.lowlevel: errors, tensors over the buffer protocol and DLPack, callbacks. Included by
- * ds.i alone. */
+/* The C side of libds.lowlevel: errors, tensors over the buffer protocol and DLPack, callbacks.
+ * Included by ds.i alone. */
 #include <dlfcn.h>
 #include <ds.h>
 #include <errno.h> /* what SWIG writes uses it */
@@ -12,7 +12,8 @@ enum { kMaxDims = 8 };
 
 /* ---------------------------------------------------------------- errors */
 
-/* The exception that a callback has raised, until the ds_ call around it has returned on the same thread. */
+/* The exception that a callback has raised, until the ds_ call around it has returned on the same
+ * thread. */
 static __thread PyObject *raised_type, *raised_value, *raised_trace;
 
 static void keep_exception(void) {
@@ -38,16 +39,17 @@ static PyObject* error_object(ds_status status) {
   PyObject* module = PyImport_ImportModule("libds.errors");
   if (!module) return NULL;
   PyObject* text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
-  PyObject* error = text ? PyObject_CallMethod(module, "of_status", "iOzzi", (int)status, text,
-                                               *key ? key : NULL, *tensor ? tensor : NULL, (int)rank)
-                         : NULL;
+  PyObject* error = text
+                        ? PyObject_CallMethod(module, "of_status", "iOzzi", (int)status, text,
+                                              *key ? key : NULL, *tensor ? tensor : NULL, (int)rank)
+                        : NULL;
   Py_XDECREF(text);
   Py_DECREF(module);
   return error;
 }
 
-/* Behind every call: raises what a callback has raised, else what the status says. Returns 1 when it has
- * raised. */
+/* Behind every call: raises what a callback has raised, else what the status says. Returns 1 when
+ * it has raised. */
 static int raised(ds_status status) {
   if (status == DS_OK && !raised_type) return 0;
   PyObject* error = status == DS_OK ? NULL : error_object(status);
@@ -90,17 +92,18 @@ static int find_functions(void) {
   return -1;
 }
 
-/* CPython up to 3.13 ends a thread that asks for the interpreter while it ends, by an unwinding that must not
- * cross the frames of C++ below a callback. The thread stands still here instead, until the process has
- * ended. */
+/* CPython up to 3.13 ends a thread that asks for the interpreter while it ends, by an unwinding
+ * that must not cross the frames of C++ below a callback. The thread stands still here instead,
+ * until the process has ended. */
 static void stand_still(void* none) {
   (void)none;
   for (;;) pause();
 }
 
-/* Calls body(data) with the interpreter held: the one way of the library into Python. Returns 0 without a
- * call when the interpreter has ended or is ending. An exception that an earlier callback of the call around
- * this one has raised stays the one that counts, and calls of the body do not see it. */
+/* Calls body(data) with the interpreter held: the one way of the library into Python. Returns 0
+ * without a call when the interpreter has ended or is ending. An exception that an earlier callback
+ * of the call around this one has raised stays the one that counts, and calls of the body do not
+ * see it. */
 static int in_python(void (*body)(void*), void* data) {
   if (!Py_IsInitialized() || (finalizing() && !holds_interpreter())) return 0;
   pthread_cleanup_push(stand_still, NULL);
@@ -125,8 +128,8 @@ static int in_python(void (*body)(void*), void* data) {
 
 /* ---------------------------------------------------------------- texts */
 
-/* A text of Python for a call, as long as the object lives; NULL with an exception set for what is no text,
- * or has a NUL, where C would cut it. */
+/* A text of Python for a call, as long as the object lives; NULL with an exception set for what is
+ * no text, or has a NUL, where C would cut it. */
 static const char* text_argument(PyObject* object, const char* name) {
   if (!PyUnicode_Check(object)) {
     PyObject* type = PyType_GetName(Py_TYPE(object));
@@ -213,16 +216,18 @@ static void release_view(void* view) {
 }
 static void release_buffer(DLManagedTensorVersioned* self) {
   HeldBuffer* held = self->context;
-  if (in_python(release_view, &held->view)) free(held); /* else the buffer's owner has ended, or is ending */
+  if (in_python(release_view, &held->view))
+    free(held); /* else the buffer's owner has ended, or is ending */
 }
 
-/* A tensor over the memory of a buffer. dtype: DS_DTYPE_NONE, that of the format; or DS_DTYPE_BF16 over
- * 16-bit integers. NULL with an exception set. */
+/* A tensor over the memory of a buffer. dtype: DS_DTYPE_NONE, that of the format; or DS_DTYPE_BF16
+ * over 16-bit integers. NULL with an exception set. */
 static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtype) {
   HeldBuffer* held = calloc(1, sizeof *held);
   if (!held) return (void*)PyErr_NoMemory();
   Py_buffer* view = &held->view;
-  if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+  if (PyObject_GetBuffer(object, view,
+                         PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
     free(held);
     return NULL;
   }
@@ -230,10 +235,11 @@ static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtyp
   ds_dtype found = dtype_of_format(view->format, view->itemsize);
   if (dtype == DS_DTYPE_BF16 && view->itemsize == 2) found = dtype;
   if (found == DS_DTYPE_NONE || (dtype != DS_DTYPE_NONE && dtype != found)) {
-    PyErr_Format(PyExc_TypeError,
-                 "the elements must be float32, float16, float64, int32, int64 or uint8 (uint16 as bf16), "
-                 "got a buffer of format '%s'",
-                 view->format ? view->format : "B");
+    PyErr_Format(
+        PyExc_TypeError,
+        "the elements must be float32, float16, float64, int32, int64 or uint8 (uint16 as bf16), "
+        "got a buffer of format '%s'",
+        view->format ? view->format : "B");
   } else if (view->ndim > kMaxDims) {
     PyErr_Format(PyExc_ValueError, "an array may have %d dimensions, got %d", kMaxDims, view->ndim);
   } else {
@@ -257,7 +263,8 @@ static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtyp
     held->managed.context = held;
     held->managed.deleter = release_buffer;
     if (!whole)
-      PyErr_SetString(PyExc_ValueError, "the strides of the array are no multiples of its element size");
+      PyErr_SetString(PyExc_ValueError,
+                      "the strides of the array are no multiples of its element size");
     else
       raised(ds_tensor_from_dlpack(NULL, &held->managed, NULL, &out));
   }
@@ -310,10 +317,11 @@ static ds_tensor* tensor_of_object(PyObject* object, int writable, ds_dtype dtyp
     return tensor_of_dlpack(object);
   PyObject* type = PyType_GetName(Py_TYPE(object));
   if (type)
-    PyErr_Format(PyExc_TypeError,
-                 "an array is needed: a libds.Tensor, a buffer such as a NumPy array, or an object with "
-                 "__dlpack__ such as a torch tensor; got %U",
-                 type);
+    PyErr_Format(
+        PyExc_TypeError,
+        "an array is needed: a libds.Tensor, a buffer such as a NumPy array, or an object with "
+        "__dlpack__ such as a torch tensor; got %U",
+        type);
   Py_XDECREF(type);
   return NULL;
 }
@@ -332,15 +340,17 @@ static void free_capsule(PyObject* capsule) {
 static PyObject* capsule_of_tensor(ds_tensor* tensor, int versioned) {
   DLManagedTensor* managed = NULL;
   DLManagedTensorVersioned* made = NULL;
-  if (raised(ds_tensor_to_dlpack(tensor, versioned ? NULL : &managed, versioned ? &made : NULL))) return NULL;
-  return PyCapsule_New(versioned ? (void*)made : managed, versioned ? "dltensor_versioned" : "dltensor",
-                       free_capsule);
+  if (raised(ds_tensor_to_dlpack(tensor, versioned ? NULL : &managed, versioned ? &made : NULL)))
+    return NULL;
+  return PyCapsule_New(versioned ? (void*)made : managed,
+                       versioned ? "dltensor_versioned" : "dltensor", free_capsule);
 }
 
 /* ---------------------------------------------------------------- elements of a tensor */
 
-/* What buffers of a tensor's elements are over: the base of libds.Tensor. It owns a DLPack export, which
- * keeps the memory: the tensor, the engine behind a view and their Python objects may all end before it. */
+/* What buffers of a tensor's elements are over: the base of libds.Tensor. It owns a DLPack export,
+ * which keeps the memory: the tensor, the engine behind a view and their Python objects may all end
+ * before it. */
 typedef struct Elements {
   PyObject_HEAD DLManagedTensorVersioned* managed; /* NULL: closed, or not set yet */
   Py_ssize_t size, exports;
@@ -364,17 +374,18 @@ static void free_elements(PyObject* self) {
   Py_DECREF(type); /* an object holds its type, which is on the heap */
 }
 
-/* Sets the memory, in place of what was there. Returns -1 with an exception set, also where buffers show what
- * is there. */
+/* Sets the memory, in place of what was there. Returns -1 with an exception set, also where buffers
+ * show what is there. */
 static int set_elements(Elements* self, ds_tensor* tensor) {
   ds_dtype dtype = DS_DTYPE_NONE;
   int64_t dims[kMaxDims], strides[kMaxDims];
   size_t count = 0;
   const char* device = NULL;
-  if (raised(ds_tensor_info(tensor, &dtype, dims, strides, kMaxDims, &count, &device, NULL))) return -1;
+  if (raised(ds_tensor_info(tensor, &dtype, dims, strides, kMaxDims, &count, &device, NULL)))
+    return -1;
   if (strcmp(device, "cpu") != 0) {
-    PyErr_Format(PyExc_BufferError, "the tensor is on the device '%s', whose memory Python cannot reach",
-                 device);
+    PyErr_Format(PyExc_BufferError,
+                 "the tensor is on the device '%s', whose memory Python cannot reach", device);
     return -1;
   }
   DLManagedTensorVersioned* managed = NULL;
@@ -479,7 +490,8 @@ static PyObject* elements_get(PyObject* object, void* which) {
   PyObject* out = PyTuple_New(self->ndim);
   for (int i = 0; out && i < self->ndim; ++i) {
     PyTuple_SetItem(
-        out, i, PyLong_FromSsize_t(which ? self->strides[i] / kDtypes[self->dtype].size : self->shape[i]));
+        out, i,
+        PyLong_FromSsize_t(which ? self->strides[i] / kDtypes[self->dtype].size : self->shape[i]));
   }
   return out;
 }
@@ -487,12 +499,14 @@ static PyObject* elements_get(PyObject* object, void* which) {
 static PyGetSetDef elements_attributes[] = {
     {"shape", elements_get, NULL, "Dimensions.", (void*)0},
     {"data_ptr", elements_get, NULL, "Address of the first element.", (void*)1},
-    {"dtype_code", elements_get, NULL, "Element type as a constant DTYPE_ of libds.lowlevel.", (void*)2},
+    {"dtype_code", elements_get, NULL, "Element type as a constant DTYPE_ of libds.lowlevel.",
+     (void*)2},
     {"nbytes", elements_get, NULL, "Bytes of all elements.", (void*)3},
     {"closed", elements_get, NULL, "Whether close() was called.", (void*)4},
     {"readonly", elements_get, NULL, "Whether the memory may not be written.", (void*)5},
     {"exports", elements_get, NULL, "How many buffers show the memory.", (void*)7},
-    {"strides", elements_get, NULL, "Distance of neighbours along each dimension, in elements.", (void*)6},
+    {"strides", elements_get, NULL, "Distance of neighbours along each dimension, in elements.",
+     (void*)6},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef elements_methods[] = {
     {"close", elements_close, METH_NOARGS,
@@ -513,13 +527,14 @@ static PyType_Spec elements_spec = {.name = "libds.lowlevel.Elements",
                                     .slots = elements_slots};
 static PyObject* elements_type; /* made with the module */
 
-/* The address of a tensor of the host whose elements lie one behind the other; -1 with an exception set for
- * others. */
+/* The address of a tensor of the host whose elements lie one behind the other; -1 with an exception
+ * set for others. */
 static int compact_data(ds_tensor* tensor, void** data) {
   int64_t dims[kMaxDims], strides[kMaxDims], distance = 1;
   size_t count = 0;
   const char* device = NULL;
-  if (raised(ds_tensor_info(tensor, NULL, dims, strides, kMaxDims, &count, &device, data))) return -1;
+  if (raised(ds_tensor_info(tensor, NULL, dims, strides, kMaxDims, &count, &device, data)))
+    return -1;
   int compact = strcmp(device, "cpu") == 0, empty = 0;
   for (size_t i = 0; i < count; ++i) empty |= dims[i] == 0;
   for (size_t i = count; i-- > 0 && !empty; distance *= dims[i])
@@ -548,19 +563,21 @@ static PyObject* memory_of(ds_tensor* tensor) {
 
 static PyObject* dims_list(const int64_t* dims, size_t count) {
   PyObject* out = PyList_New((Py_ssize_t)count);
-  for (size_t i = 0; out && i < count; ++i) PyList_SetItem(out, (Py_ssize_t)i, PyLong_FromLongLong(dims[i]));
+  for (size_t i = 0; out && i < count; ++i)
+    PyList_SetItem(out, (Py_ssize_t)i, PyLong_FromLongLong(dims[i]));
   return out;
 }
 
-/* The items of a sequence, held and unchangeable: code that runs meanwhile may change the sequence itself. */
+/* The items of a sequence, held and unchangeable: code that runs meanwhile may change the sequence
+ * itself. */
 static PyObject* items_of(PyObject* sequence, const char* what) {
   if (PySequence_Check(sequence) || PyIter_Check(sequence)) return PySequence_Tuple(sequence);
   PyErr_Format(PyExc_TypeError, "a sequence of %s is needed", what);
   return NULL;
 }
 
-/* Integers of a sequence as an array of element_size 4 or 8, which the caller frees; NULL with an exception
- * set. */
+/* Integers of a sequence as an array of element_size 4 or 8, which the caller frees; NULL with an
+ * exception set. */
 static void* int_array(PyObject* object, size_t element_size, size_t* count) {
   PyObject* items = items_of(object, "integers");
   if (!items) return NULL;
@@ -585,8 +602,8 @@ static void* int_array(PyObject* object, size_t element_size, size_t* count) {
 
 /* ---------------------------------------------------------------- callbacks */
 
-/* A copy of elements that a callback gets, so that nothing it keeps can dangle. `held` keeps its size until
- * the copy has ended: a callback that resizes it gets a BufferError. */
+/* A copy of elements that a callback gets, so that nothing it keeps can dangle. `held` keeps its
+ * size until the copy has ended: a callback that resizes it gets a BufferError. */
 typedef struct Copy {
   PyObject* typed; /* what the callback gets; NULL: with an exception set */
   Py_buffer held;
@@ -628,14 +645,14 @@ static void run_init(void* data) {
   Copy values;
   PyObject* fn = Py_NewRef(call->fn);
   make_copy(&values, call->data, call->count * sizeof *call->data, "f");
-  call->good = returned(
-      values.typed ? PyObject_CallFunction(fn, "isLO", call->param, call->name, call->first, values.typed)
-                   : NULL);
+  call->good = returned(values.typed ? PyObject_CallFunction(fn, "isLO", call->param, call->name,
+                                                             call->first, values.typed)
+                                     : NULL);
   end_copy(&values, call->good ? call->data : NULL);
   Py_DECREF(fn);
 }
-static ds_status call_init(int32_t param, const char* name, int64_t first, float* data, size_t count,
-                           void* user_data) {
+static ds_status call_init(int32_t param, const char* name, int64_t first, float* data,
+                           size_t count, void* user_data) {
   InitCall call = {user_data, param, name, first, data, count, 0};
   return in_python(run_init, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
@@ -660,8 +677,8 @@ static void run_progress(void* data) {
   } else if (call->fn) {
     PyObject* result =
         PyObject_CallFunction(call->fn, "LLLddddddd", (long long)now->step, (long long)now->steps,
-                              (long long)now->samples, now->loss, now->heldout_loss, now->grad_norm, now->lr,
-                              now->tokens_per_second, now->loss_scale, *now->next_lr);
+                              (long long)now->samples, now->loss, now->heldout_loss, now->grad_norm,
+                              now->lr, now->tokens_per_second, now->loss_scale, *now->next_lr);
     if (result == Py_False) call->status = DS_ERROR_USER;
     if (result && PyNumber_Check(result) && !PyBool_Check(result)) {
       double rate = PyFloat_AsDouble(result);
@@ -692,9 +709,10 @@ static void run_batch(void* data) {
   Copy tokens, targets = {NULL, {.obj = NULL}};
   make_copy(&tokens, call->tokens, call->bytes, "i");
   if (tokens.typed) make_copy(&targets, call->targets, call->bytes, "i");
-  call->good = returned(targets.typed ? PyObject_CallFunction(call->fn, "LiOO", call->step, call->micro_step,
-                                                              tokens.typed, targets.typed)
-                                      : NULL);
+  call->good =
+      returned(targets.typed ? PyObject_CallFunction(call->fn, "LiOO", call->step, call->micro_step,
+                                                     tokens.typed, targets.typed)
+                             : NULL);
   end_copy(&tokens, call->good ? call->tokens : NULL);
   end_copy(&targets, call->good ? call->targets : NULL);
 }
@@ -719,8 +737,8 @@ static void call_text(const char* part, void* user_data) {
   if (!raised_type) in_python(run_text, &call);
 }
 
-static PyObject*
-    log_callable; /* read and set with the interpreter held: a line may come while another thread sets it */
+static PyObject* log_callable; /* read and set with the interpreter held: a line may come while
+                                  another thread sets it */
 static void run_log(void* data) {
   TextCall* call = data;
   PyObject* fn = Py_XNewRef(log_callable); /* it may set another one */
@@ -761,7 +779,8 @@ static void free_collectives(void* user_data) {
     free(user_data); /* else the callables end with the interpreter */
 }
 
-/* Copies what a callable has returned; 0 with an exception set where it is no buffer of that size. */
+/* Copies what a callable has returned; 0 with an exception set where it is no buffer of that size.
+ */
 static int take_bytes(PyObject* from, void* data, size_t size, const char* callable) {
   Py_buffer held;
   if (PyObject_GetBuffer(from, &held, PyBUF_SIMPLE) < 0) return 0;
@@ -786,7 +805,8 @@ typedef struct CollectiveCall {
 static void run_all_to_all(void* data) {
   CollectiveCall* call = data;
   const size_t ranks = call->calls->size;
-  PyObject *parts = PyList_New((Py_ssize_t)ranks), *sizes = PyList_New((Py_ssize_t)ranks), *result = NULL;
+  PyObject *parts = PyList_New((Py_ssize_t)ranks), *sizes = PyList_New((Py_ssize_t)ranks),
+           *result = NULL;
   int good = parts && sizes;
   for (size_t r = 0; r < ranks && good; ++r) {
     PyObject* part = PyBytes_FromStringAndSize(call->ins[r], (Py_ssize_t)call->in_sizes[r]);
@@ -804,7 +824,8 @@ static void run_all_to_all(void* data) {
   for (size_t r = 0; r < ranks && result; ++r) {
     if (call->out_sizes[r] == 0) continue;
     PyObject* part = PySequence_GetItem(result, (Py_ssize_t)r);
-    if (!part || !take_bytes(part, call->outs[r], call->out_sizes[r], "all_to_all")) Py_CLEAR(result);
+    if (!part || !take_bytes(part, call->outs[r], call->out_sizes[r], "all_to_all"))
+      Py_CLEAR(result);
     Py_XDECREF(part);
   }
   call->good = returned(result);
@@ -821,7 +842,8 @@ static void run_all_gather(void* data) {
   CollectiveCall* call = data;
   PyObject* result = PyObject_CallFunction(call->calls->all_gather, "y#", (const char*)call->ins[0],
                                            (Py_ssize_t)call->in_sizes[0]);
-  if (result && !take_bytes(result, call->outs[0], call->out_sizes[0], "all_gather")) Py_CLEAR(result);
+  if (result && !take_bytes(result, call->outs[0], call->out_sizes[0], "all_gather"))
+    Py_CLEAR(result);
   call->good = returned(result);
 }
 static ds_status call_all_gather(const void* in, size_t in_size, void* out, void* user_data) {
@@ -862,13 +884,14 @@ typedef struct CollectivesArgument {
   Collectives* made; /* NULL: the comm has it */
 } CollectivesArgument;
 
-/* Fills an argument from (size, all_to_all, all_gather, send, receive, abort), the last four or None; -1 with
- * an exception set. */
+/* Fills an argument from (size, all_to_all, all_gather, send, receive, abort), the last four or
+ * None; -1 with an exception set. */
 static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
   PyObject* given[5];
   int size = 0;
   memset(argument, 0, sizeof *argument);
-  if (!PyArg_ParseTuple(tuple, "iOOOOO", &size, &given[0], &given[1], &given[2], &given[3], &given[4]))
+  if (!PyArg_ParseTuple(tuple, "iOOOOO", &size, &given[0], &given[1], &given[2], &given[3],
+                        &given[4]))
     return -1;
   for (int i = 0; i < 5; ++i) {
     given[i] = given[i] == Py_None ? NULL : given[i];
@@ -898,8 +921,8 @@ static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
 
 /* ---------------------------------------------------------------- custom operations */
 
-/* What a custom operation of Python is: callables over lists of low-level tensors, and how many tensors they
- * get. */
+/* What a custom operation of Python is: callables over lists of low-level tensors, and how many
+ * tensors they get. */
 typedef struct CustomOp {
   PyObject *forward, *backward;
   size_t inputs, outputs;
@@ -911,21 +934,22 @@ static void drop_callables(void* data) {
   Py_XDECREF(op->backward);
 }
 static void free_custom(void* user_data) {
-  if (in_python(drop_callables, user_data)) free(user_data); /* else the callables end with the interpreter */
+  if (in_python(drop_callables, user_data))
+    free(user_data); /* else the callables end with the interpreter */
 }
 
 static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   PyObject* list = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; list && i < count; ++i) {
-    PyObject* one =
-        tensors[i] ? SWIG_NewPointerObj((void*)tensors[i], SWIGTYPE_p_ds_tensor, 0) : Py_NewRef(Py_None);
+    PyObject* one = tensors[i] ? SWIG_NewPointerObj((void*)tensors[i], SWIGTYPE_p_ds_tensor, 0)
+                               : Py_NewRef(Py_None);
     PyList_SetItem(list, (Py_ssize_t)i, one);
   }
   return list;
 }
 
-/* The tensors of a call belong to the engine until it returns; a handle that Python keeps is empty from then
- * on. */
+/* The tensors of a call belong to the engine until it returns; a handle that Python keeps is empty
+ * from then on. */
 static void end_lists(PyObject* lists) {
   for (Py_ssize_t k = 0; lists && k < PyTuple_Size(lists); ++k) {
     PyObject* list = PyTuple_GetItem(lists, k);
@@ -947,7 +971,8 @@ static void run_custom(void* data) {
   PyObject *mine = PyTuple_New(call->count), *theirs = PyTuple_New(call->count);
   int good = mine && theirs;
   for (int k = 0; k < call->count && good; ++k) {
-    PyObject *list = borrowed_list(call->parts[k], sizes[k]), *kept = list ? PyList_AsTuple(list) : NULL;
+    PyObject *list = borrowed_list(call->parts[k], sizes[k]),
+             *kept = list ? PyList_AsTuple(list) : NULL;
     good = kept != NULL;
     if (list) PyTuple_SET_ITEM(theirs, k, list);
     PyTuple_SET_ITEM(mine, k, kept ? kept : PyTuple_New(0));
@@ -959,7 +984,8 @@ static void run_custom(void* data) {
   Py_XDECREF(mine);
 }
 
-static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                              void* user_data) {
   OpCall call = {user_data, {inputs, (const ds_tensor* const*)outputs}, 2, 0};
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
@@ -967,7 +993,8 @@ static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* 
 static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
                                const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
                                void* user_data) {
-  OpCall call = {user_data, {inputs, outputs, output_grads, (const ds_tensor* const*)input_grads}, 4, 0};
+  OpCall call = {
+      user_data, {inputs, outputs, output_grads, (const ds_tensor* const*)input_grads}, 4, 0};
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
@@ -981,17 +1008,18 @@ typedef struct CustomCall {
   int64_t dims[kMaxOutputs * kMaxOutputDims];
 } CustomCall;
 
-/* Fills a call from (forward, backward or None, number of inputs, [(dtype, [dims])]); -1 with an exception
- * set. */
+/* Fills a call from (forward, backward or None, number of inputs, [(dtype, [dims])]); -1 with an
+ * exception set. */
 static int set_custom(CustomCall* call, PyObject* tuple) {
   PyObject *forward, *backward, *outputs;
   Py_ssize_t inputs;
   memset(call, 0, sizeof *call);
-  if (!PyArg_ParseTuple(tuple, "OOnO!", &forward, &backward, &inputs, &PyList_Type, &outputs)) return -1;
+  if (!PyArg_ParseTuple(tuple, "OOnO!", &forward, &backward, &inputs, &PyList_Type, &outputs))
+    return -1;
   size_t count = (size_t)PyList_Size(outputs), filled = 0;
   if (count > kMaxOutputs) {
-    PyErr_Format(PyExc_ValueError, "a custom operation has at most %d outputs, got %zu", (int)kMaxOutputs,
-                 count);
+    PyErr_Format(PyExc_ValueError, "a custom operation has at most %d outputs, got %zu",
+                 (int)kMaxOutputs, count);
     return -1;
   }
   for (size_t i = 0; i < count; ++i) {
@@ -1010,8 +1038,8 @@ static int set_custom(CustomCall* call, PyObject* tuple) {
     PyErr_NoMemory();
     return -1;
   }
-  *call->made =
-      (CustomOp){Py_NewRef(forward), backward == Py_None ? NULL : Py_NewRef(backward), (size_t)inputs, count};
+  *call->made = (CustomOp){Py_NewRef(forward), backward == Py_None ? NULL : Py_NewRef(backward),
+                           (size_t)inputs, count};
   call->op = (ds_custom_op){.struct_size = sizeof call->op,
                             .forward = call_forward,
                             .backward = backward == Py_None ? NULL : call_backward,

@@ -1,11 +1,11 @@
-// Problem. oneCCL makes a communicator when the caller brings a table that all ranks can read and write
-// (ccl::kvs_interface). The table of its own listens at no loopback address and waits without regard to the
-// time that a rank of libds has for joining.
+// Problem. oneCCL makes a communicator when the caller brings a table that all ranks can read and
+// write (ccl::kvs_interface). The table of its own listens at no loopback address and waits without
+// regard to the time that a rank of libds has for joining.
 //
-// Algorithm. Rank 0 listens at the port until every rank has said its number; whoever came first waits for
-// the last. Then a thread of rank 0 answers: set, get, and end, whose answer comes when all have asked for
-// it. A question is a letter, two lengths, a key and a value; an answer is a letter ('+', or '-' before an
-// error), a length and a text.
+// Algorithm. Rank 0 listens at the port until every rank has said its number; whoever came first
+// waits for the last. Then a thread of rank 0 answers: set, get, and end, whose answer comes when
+// all have asked for it. A question is a letter, two lengths, a key and a value; an answer is a
+// letter ('+', or '-' before an error), a length and a text.
 #include "meeting.h"
 
 #include <netdb.h>
@@ -34,10 +34,13 @@ constexpr uint32_t kLongest = 1 << 20;  // bytes of a key or a value
 const char* const kGreeting = "ds-oneccl-1";
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
-[[noreturn]] void fail_with(const std::string& what, int code) { fail(what + ": " + std::strerror(code)); }
+[[noreturn]] void fail_with(const std::string& what, int code) {
+  fail(what + ": " + std::strerror(code));
+}
 
 int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
 }
 
@@ -106,9 +109,10 @@ bool connects(int fd, const addrinfo& to, Clock::time_point deadline) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno, &size) == 0 && errno == 0;
 }
 
-// A socket that listens at HOST:PORT, or that is connected to it; without a descriptor, and errno, where it
-// cannot.
-Socket open_at(const std::string& host, const std::string& port, bool listening, Clock::time_point deadline) {
+// A socket that listens at HOST:PORT, or that is connected to it; without a descriptor, and errno,
+// where it cannot.
+Socket open_at(const std::string& host, const std::string& port, bool listening,
+               Clock::time_point deadline) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   if (int code = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); code != 0)
@@ -160,7 +164,8 @@ class Table {
     try {
       const auto patience = std::min(deadline_, Clock::now() + std::chrono::seconds(2));
       const std::string hello = receive(caller.fd(), 1, patience);
-      const uint32_t sizes[] = {receive_length(caller.fd(), patience), receive_length(caller.fd(), patience)};
+      const uint32_t sizes[] = {receive_length(caller.fd(), patience),
+                                receive_length(caller.fd(), patience)};
       const std::string greeting = receive(caller.fd(), sizes[0], patience);
       if (hello[0] != kHello || greeting != kGreeting) return;
       seat(std::move(caller), receive(caller.fd(), sizes[1], patience));
@@ -183,15 +188,18 @@ class Table {
 
   void answer_one() {
     std::vector<pollfd> entries;
-    for (const Seat& seat : seats_) entries.push_back({seat.ended ? -1 : seat.socket.fd(), POLLIN, 0});
-    if (poll(entries.data(), entries.size(), milliseconds_until(deadline_)) <= 0 && Clock::now() >= deadline_)
+    for (const Seat& seat : seats_)
+      entries.push_back({seat.ended ? -1 : seat.socket.fd(), POLLIN, 0});
+    if (poll(entries.data(), entries.size(), milliseconds_until(deadline_)) <= 0 &&
+        Clock::now() >= deadline_)
       fail("not all ranks have made their communicators in the time for joining");
     for (size_t r = 0; r < seats_.size(); ++r) {
       if (entries[r].revents == 0) continue;
       const int fd = seats_[r].socket.fd();
       const char what = receive(fd, 1, deadline_)[0];
       const uint32_t sizes[] = {receive_length(fd, deadline_), receive_length(fd, deadline_)};
-      const std::string key = receive(fd, sizes[0], deadline_), value = receive(fd, sizes[1], deadline_);
+      const std::string key = receive(fd, sizes[0], deadline_),
+                        value = receive(fd, sizes[1], deadline_);
       if (what == kEnd) {
         seats_[r].ended = true;
         ++ended_;
@@ -256,13 +264,14 @@ Meeting::Meeting(const std::string& address, int rank, int size, Clock::time_poi
   if (rank == 0) {
     Socket door = open_at(host, port, true, deadline);
     if (door.fd() < 0) fail_with("rank 0 cannot listen at " + host + ":" + port, errno);
-    table_ =
-        std::jthread([table = std::make_shared<Table>(std::move(door), size, deadline)] { table->run(); });
+    table_ = std::jthread(
+        [table = std::make_shared<Table>(std::move(door), size, deadline)] { table->run(); });
   }
   while (socket_.fd() < 0) {
     socket_ = open_at(host, port, false, deadline);
     if (socket_.fd() >= 0) break;
-    if (Clock::now() >= deadline_) fail_with("rank 0 cannot be reached at " + host + ":" + port, errno);
+    if (Clock::now() >= deadline_)
+      fail_with("rank 0 cannot be reached at " + host + ":" + port, errno);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ask(kHello, kGreeting, std::to_string(rank) + "/" + std::to_string(size));
@@ -279,7 +288,8 @@ std::string Meeting::ask(char what, const std::string& key, const std::string& v
 }
 
 std::string Meeting::get(const std::string& key) {
-  if (Clock::now() >= deadline_) fail("not all ranks have made their communicators in the time for joining");
+  if (Clock::now() >= deadline_)
+    fail("not all ranks have made their communicators in the time for joining");
   return ask(kGet, key, "");
 }
 

@@ -1,4 +1,5 @@
-// How the ranks of a group find each other: a table of keys and values at one port, for as long as they join.
+// How the ranks of a group find each other: a table of keys and values at one port, for as long as
+// they join.
 #pragma once
 
 #include <chrono>
@@ -24,9 +25,9 @@ class Socket {
   int fd_ = -1;
 };
 
-// Rank 0 keeps the table, on a thread of its own that ends with the meeting; all ranks, rank 0 too, ask it
-// over TCP. Nothing proves who asks: the port must be out of reach for strangers. Every function throws
-// std::runtime_error when the deadline has passed or a connection breaks.
+// Rank 0 keeps the table, on a thread of its own that ends with the meeting; all ranks, rank 0 too,
+// ask it over TCP. Nothing proves who asks: the port must be out of reach for strangers. Every
+// function throws std::runtime_error when the deadline has passed or a connection breaks.
 class Meeting {
  public:
   // Returns when all ranks have come to `address`, HOST:PORT. "": MASTER_ADDR and MASTER_PORT.

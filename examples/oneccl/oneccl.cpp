@@ -1,15 +1,18 @@
-// Problem. Ranks of libds reach each other by oneCCL (ccl::send and ccl::recv on memory of the host). oneCCL
-// has no message that comes unasked, cancels nothing, and an error of it does not say which rank was lost.
+// Problem. Ranks of libds reach each other by oneCCL (ccl::send and ccl::recv on memory of the
+// host). oneCCL has no message that comes unasked, cancels nothing, and an error of it does not say
+// which rank was lost.
 //
-// Algorithm. A group has two communicators of oneCCL. One carries the parts: a start gives it one send and
-// one receive for each rank, a poll tests them. The other carries notes of 1 KiB, all alike: a sign of life,
-// the reason of an end, or that a rank leaves. One receive of a note from each other rank is always posted,
-// and posted again when a note has come; leaving is the last note of a rank. With CCL_WORKER_OFFLOAD=0 oneCCL
-// has no thread: bytes move while a rank tests. All calls are made under one lock.
+// Algorithm. A group has two communicators of oneCCL. One carries the parts: a start gives it one
+// send and one receive for each rank, a poll tests them. The other carries notes of 1 KiB, all
+// alike: a sign of life, the reason of an end, or that a rank leaves. One receive of a note from
+// each other rank is always posted, and posted again when a note has come; leaving is the last note
+// of a rank. With CCL_WORKER_OFFLOAD=0 oneCCL has no thread: bytes move while a rank tests. All
+// calls are made under one lock.
 //
-// Errors. When a rank dies, oneCCL throws, from any call, for a message that can no longer be sent, and goes
-// on with the others. So only a start that fails is an error here. What else oneCCL says is kept for stall():
-// libds notices by the missing signs which rank is lost, and adds it to the message.
+// Errors. When a rank dies, oneCCL throws, from any call, for a message that can no longer be sent,
+// and goes on with the others. So only a start that fails is an error here. What else oneCCL says
+// is kept for stall(): libds notices by the missing signs which rank is lost, and adds it to the
+// message.
 //
 // Lifetime. A posted receive cannot be taken back, and it points into its link. So links and their
 // communicators stay until the process ends.
@@ -128,7 +131,8 @@ void note_all(ds_plugin_link* link, Kind kind, uint64_t sign, const char* text) 
   for (int r = 0; r < link->size; ++r) {
     const auto to_r = [r](const Sent& sent) { return sent.to == r; };
     if (r == link->rank || link->left[static_cast<size_t>(r)] != 0) continue;
-    if (kind == kBeat && std::any_of(link->notes_out.begin(), link->notes_out.end(), to_r)) continue;
+    if (kind == kBeat && std::any_of(link->notes_out.begin(), link->notes_out.end(), to_r))
+      continue;
     Sent& sent = link->notes_out.emplace_back(Sent{{sign, kind, {}}, r, {}});
     std::strncpy(sent.note.text, text, sizeof sent.note.text - 1);
     sent.event = send(*link->notes, &sent.note, sizeof(Note), r);
@@ -154,7 +158,8 @@ void move_notes(ds_plugin_link* link) {
   }
 }
 
-// Runs a body that calls oneCCL, unless the group has one rank. Returns whether oneCCL did not throw.
+// Runs a body that calls oneCCL, unless the group has one rank. Returns whether oneCCL did not
+// throw.
 template <class Body>
 bool guarded(ds_plugin_link* link, const Body& body) {
   std::lock_guard lock(mutex);
@@ -168,15 +173,18 @@ bool guarded(ds_plugin_link* link, const Body& body) {
   }
 }
 
-// A process that ends closes its connections, and what another rank has not yet taken is lost with them. So
-// it waits a while for those that have not said that they leave, unless their group has been aborted.
+// A process that ends closes its connections, and what another rank has not yet taken is lost with
+// them. So it waits a while for those that have not said that they leave, unless their group has
+// been aborted.
 void finish() {
   constexpr std::chrono::milliseconds kPatience{2000}, kNap{2};
   if (getpid() != process) return;
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (ds_plugin_link* link : links) {
     // This rank has not left in its own eyes.
-    const auto waits = [&] { return link->notes && std::count(link->left.begin(), link->left.end(), 0) > 1; };
+    const auto waits = [&] {
+      return link->notes && std::count(link->left.begin(), link->left.end(), 0) > 1;
+    };
     while (!link->ended && waits() && std::chrono::steady_clock::now() < end) {
       guarded(link, [&] { move_notes(link); });
       std::this_thread::sleep_for(kNap);
@@ -184,8 +192,8 @@ void finish() {
   }
 }
 
-// Sets how oneCCL works, where the user has not. A message to a dead rank cannot begin: with one try for each
-// test, and not 10,000 in a row, tests of other messages still return.
+// Sets how oneCCL works, where the user has not. A message to a dead rank cannot begin: with one
+// try for each test, and not 10,000 in a row, tests of other messages still return.
 void initialise() {
   if (process == getpid()) return;
   if (process != 0)
@@ -207,14 +215,16 @@ ds_plugin_link* join(std::unique_ptr<ds_plugin_link> joining, const char* addres
     return "rank " + std::to_string(link.rank) + " of " + std::to_string(link.size);
   };
   if (!links.empty() && place(*links[0]) != place(*joining)) {
-    throw std::runtime_error("a process is one rank over oneCCL: it was " + place(*links[0]) + ", and " +
-                             place(*joining) + " is asked for");
+    throw std::runtime_error("a process is one rank over oneCCL: it was " + place(*links[0]) +
+                             ", and " + place(*joining) + " is asked for");
   }
   auto meeting = std::make_shared<oneccl::Meeting>(address, joining->rank, joining->size, deadline);
   initialise();
   ds_plugin_link* link = links.emplace_back(joining.release());
-  for (auto [comm, prefix] : {std::pair(&link->parts, "parts/"), std::pair(&link->notes, "notes/")}) {
-    comm->emplace(ccl::create_communicator(link->size, link->rank, std::make_shared<Keys>(meeting, prefix)));
+  for (auto [comm, prefix] :
+       {std::pair(&link->parts, "parts/"), std::pair(&link->notes, "notes/")}) {
+    comm->emplace(
+        ccl::create_communicator(link->size, link->rank, std::make_shared<Keys>(meeting, prefix)));
   }
   for (int r = 0; r < link->size; ++r) {
     if (r != link->rank) post_note(link, r);
@@ -223,7 +233,8 @@ ds_plugin_link* join(std::unique_ptr<ds_plugin_link> joining, const char* addres
   return link;
 }
 
-int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out) {
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms,
+                  ds_plugin_link** out) {
   std::lock_guard lock(mutex);
   *out = nullptr;
   try {
@@ -248,7 +259,8 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   const bool started = guarded(link, [&] {
     for (int r = 0; r < link->size; ++r) {
       if (r == link->rank || receives[r].size == 0) continue;
-      link->receives[static_cast<size_t>(r)] = receive(*link->parts, receives[r].data, receives[r].size, r);
+      link->receives[static_cast<size_t>(r)] =
+          receive(*link->parts, receives[r].data, receives[r].size, r);
     }
     for (int step = 1; step < link->size; ++step) {
       const int r = (link->rank + step) % link->size;
@@ -330,7 +342,8 @@ void close_link(ds_plugin_link* link) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
+extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table*
+ds_plugin_transport(void) {
   static const ds_plugin_transport_table table = {
       sizeof table, "oneccl",   DS_PLUGIN_BUILD, open_link, start, poll,    beat,
       abort_group,  aborted_by, has_left,        moved,     stall, message, close_link};

@@ -42,11 +42,12 @@ ProcessMark this_process() noexcept {
 }
 
 void refuse_inherited(const Handle& handle, std::string_view argument) {
-  raise(DS_ERROR_STATE, "{} was made by process {} and is used by process {} after a fork", argument,
-        handle.maker.number, this_process().number);
+  raise(DS_ERROR_STATE, "{} was made by process {} and is used by process {} after a fork",
+        argument, handle.maker.number, this_process().number);
 }
 
-ds_status set_last_error(ds_status status, const char* message, const ErrorDetails* details) noexcept {
+ds_status set_last_error(ds_status status, const char* message,
+                         const ErrorDetails* details) noexcept {
   try {
     last_about = details ? *details : ErrorDetails();
     last_message = message;
@@ -70,7 +71,8 @@ const ErrorDetails& last_details() noexcept { return last_about; }
 const char* last_error() noexcept { return last_message.c_str(); }
 
 void need_array(const void* array, size_t count, const char* argument) {
-  require(array != nullptr || count == 0, "{} must not be NULL with {}_count {}", argument, argument, count);
+  require(array != nullptr || count == 0, "{} must not be NULL with {}_count {}", argument,
+          argument, count);
 }
 
 std::string_view need_text(const char* text, const char* argument) {
@@ -112,8 +114,8 @@ void Call::end_handles() noexcept {
 }
 
 bool wants_json(ds_format format) {
-  require(format == DS_FORMAT_TEXT || format == DS_FORMAT_JSON, "format must be text (0) or JSON (1), got {}",
-          static_cast<int>(format));
+  require(format == DS_FORMAT_TEXT || format == DS_FORMAT_JSON,
+          "format must be text (0) or JSON (1), got {}", static_cast<int>(format));
   return format == DS_FORMAT_JSON;
 }
 
@@ -122,13 +124,13 @@ void check_options(const void* options, size_t given, size_t size, const char* a
           "{}.struct_size must be at least {}, got {}: call the _init function first", argument,
           sizeof(size_t), given);
   require(given % alignof(void*) == 0,
-          "{}.struct_size must be a multiple of {}, as the size of every such struct is, got {}", argument,
-          alignof(void*), given);
+          "{}.struct_size must be a multiple of {}, as the size of every such struct is, got {}",
+          argument, alignof(void*), given);
   const auto* bytes = static_cast<const unsigned char*>(options);
   for (size_t i = size; i < given; ++i) {
     if (bytes[i] != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "{} sets byte {} of a newer struct, this version knows {} bytes", argument,
-            i, size);
+      raise(DS_ERROR_UNSUPPORTED, "{} sets byte {} of a newer struct, this version knows {} bytes",
+            argument, i, size);
     }
   }
 }

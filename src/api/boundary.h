@@ -24,8 +24,8 @@ ds_status set_unforeseen_error(const std::exception& error) noexcept;
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 
-// A call of ds.h on this thread. Handles that callbacks have destroyed while a call used them end with the
-// outermost one.
+// A call of ds.h on this thread. Handles that callbacks have destroyed while a call used them end
+// with the outermost one.
 class Call {
  public:
   Call() noexcept { ++depth_; }
@@ -44,8 +44,8 @@ class Call {
   static constinit thread_local int depth_, waiting_;
 };
 
-// The only place where exceptions become a status. Delivers queued log lines on the way out, as the calling
-// thread is the one that callbacks may run on.
+// The only place where exceptions become a status. Delivers queued log lines on the way out, as the
+// calling thread is the one that callbacks may run on.
 template <class F>
 ds_status boundary(F&& body) noexcept {
   Call call;
@@ -69,17 +69,18 @@ ds_status boundary(F&& body) noexcept {
   return status;
 }
 
-// This process among those that forked from one another: `forks` lie between the first of them and this one.
-// A number of a process may be given again; the count of forks tells a child from its parents for good.
+// This process among those that forked from one another: `forks` lie between the first of them and
+// this one. A number of a process may be given again; the count of forks tells a child from its
+// parents for good.
 struct ProcessMark {
   int32_t number = 0;
   uint64_t forks = 0;
 };
 ProcessMark this_process() noexcept;
 
-// What all opaque handles of ds.h are. A handle belongs to the process that made it: a forked child inherits
-// neither the threads, nor the mapped group, nor the place in files that are behind it. Every call asks here
-// (need), so nothing below has to; ds.h, "Forks".
+// What all opaque handles of ds.h are. A handle belongs to the process that made it: a forked child
+// inherits neither the threads, nor the mapped group, nor the place in files that are behind it.
+// Every call asks here (need), so nothing below has to; ds.h, "Forks".
 struct Handle {
   const ProcessMark maker = this_process();
   bool is_inherited() const noexcept { return maker.forks != this_process().forks; }
@@ -89,7 +90,8 @@ struct Handle {
 };
 [[noreturn]] void refuse_inherited(const Handle& handle, std::string_view argument);
 
-// While it lives, calls with the handle are refused. Made when a call has all that it needs of the handle.
+// While it lives, calls with the handle are refused. Made when a call has all that it needs of the
+// handle.
 class Inside {
  public:
   explicit Inside(Handle& handle) : handle_(handle) { handle_.inside = true; }
@@ -119,9 +121,9 @@ T* need_or_null(T* pointer, const char* argument) {
   return pointer ? &need(pointer, argument) : nullptr;
 }
 
-// Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that the child
-// does not have and speak to ranks that know only the parent. Its memory ends with the child. One that is
-// inside a call ends with that.
+// Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that
+// the child does not have and speak to ranks that know only the parent. Its memory ends with the
+// child. One that is inside a call ends with that.
 template <class T>
 void destroy(T* handle) noexcept {
   if (!handle || handle->is_inherited()) return;
@@ -139,14 +141,15 @@ void need_array(const void* array, size_t count, const char* argument);
 // A string argument that is not [nullable].
 std::string_view need_text(const char* text, const char* argument);
 
-// Hands a text out by the convention "Strings" of ds.h. The caller has set *out_text to NULL at the begin.
+// Hands a text out by the convention "Strings" of ds.h. The caller has set *out_text to NULL at the
+// begin.
 void put_text(std::string_view text, char** out_text);
 
 // Whether a report is to be JSON; refuses what is no ds_format.
 bool wants_json(ds_format format);
 
-// Checks the head of an options struct: `size` bytes are known here, `given` are the caller's. Bytes that
-// only a newer caller knows must be zero.
+// Checks the head of an options struct: `size` bytes are known here, `given` are the caller's.
+// Bytes that only a newer caller knows must be zero.
 void check_options(const void* options, size_t given, size_t size, const char* argument);
 
 // The options that the caller gave, over the defaults.
@@ -159,7 +162,8 @@ T read_options(const T* options, const T& defaults, const char* argument) {
   return out;
 }
 
-// Fills as much of the defaults as the caller's struct holds; what only a newer caller knows becomes zero.
+// Fills as much of the defaults as the caller's struct holds; what only a newer caller knows
+// becomes zero.
 void write_options(void* options, size_t struct_size, const void* defaults, size_t size,
                    const char* argument = "options");
 

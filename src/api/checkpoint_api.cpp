@@ -35,7 +35,8 @@ SaveRequest save_request(const char* options) {
   static constexpr ds::Option<SaveRequest> known[] = {
       {"client_state", [](auto& request, auto& value) { request.client = value.json(); }},
       {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
-      {"keep", [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }},
+      {"keep",
+       [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }},
       {"async", [](auto& request, auto& value) { request.async = value.flag(); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : SaveRequest();
 }
@@ -53,13 +54,15 @@ ds::ConvertRequest convert_request(const char* options) {
       {"to", [](auto& request, auto& value) { request.form = value.word(kForms); }},
       {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
       {"like", [](auto& request, auto& value) { request.like = value.text(); }},
-      {"file_bytes", [](auto& request, auto& value) { request.file_bytes = value.integer(1, INT64_MAX); }},
+      {"file_bytes",
+       [](auto& request, auto& value) { request.file_bytes = value.integer(1, INT64_MAX); }},
       {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }}};
-  return options ? ds::request_of(ds::Json::parse(options, "options"), known) : ds::ConvertRequest();
+  return options ? ds::request_of(ds::Json::parse(options, "options"), known)
+                 : ds::ConvertRequest();
 }
 
-// Reads the options of a call; what is wrong on one rank is an error on all, and a poisoned engine says so
-// first.
+// Reads the options of a call; what is wrong on one rank is an error on all, and a poisoned engine
+// says so first.
 void read_on_all(ds_engine* engine, const char* call, const std::function<void()>& read) {
   ds::runtime(engine).require_usable();
   ds::agree(*engine->comm, call, read);
@@ -85,7 +88,8 @@ ds_status ds_checkpoint_wait(ds_engine* engine) {
   return ds::boundary([&] { ds::checkpoints(engine).wait(); });
 }
 
-ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options, char** out_text) {
+ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options,
+                             char** out_text) {
   return ds::boundary([&] {
     if (out_text) *out_text = nullptr;
     ds::Checkpoints& e = ds::checkpoints(engine);
@@ -129,7 +133,8 @@ ds_status ds_checkpoint_info(const char* path, char** out_text) {
   });
 }
 
-ds_status ds_checkpoint_convert(const char* from, const char* to, const char* options, char** out_text) {
+ds_status ds_checkpoint_convert(const char* from, const char* to, const char* options,
+                                char** out_text) {
   return ds::boundary([&] {
     if (out_text) *out_text = nullptr;
     std::string source(ds::need_text(from, "from")), target(ds::need_text(to, "to"));

@@ -31,13 +31,15 @@ void check_bytes(const void* in, size_t bytes, const void* out) {
 }
 
 void check_data(const void* data, size_t data_size) {
-  ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}", data_size);
+  ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}",
+              data_size);
 }
 
 }  // namespace
 
 ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_size) {
-  return ds::boundary([&] { ds::write_options(options, struct_size, &kDefaults, sizeof kDefaults); });
+  return ds::boundary(
+      [&] { ds::write_options(options, struct_size, &kDefaults, sizeof kDefaults); });
 }
 
 ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out) {
@@ -45,7 +47,8 @@ ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_com
     ds::need(out, "out") = nullptr;
     std::string_view where = ds::need_text(url, "url");
     ds_comm_options given = read_place(options);
-    ds::require(given.timeout_ms > 0, "options.timeout_ms must be positive, got {}", given.timeout_ms);
+    ds::require(given.timeout_ms > 0, "options.timeout_ms must be positive, got {}",
+                given.timeout_ms);
     ds::require(given.join_ms > 0, "options.join_ms must be positive, got {}", given.join_ms);
     ds::CommOptions wanted{given.rank, given.size, given.timeout_ms, given.join_ms};
     auto handle = std::make_unique<ds_comm>();
@@ -54,16 +57,17 @@ ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_com
   });
 }
 
-ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks, const ds_comm_options* options,
-                                        ds_comm** out) {
+ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks,
+                                        const ds_comm_options* options, ds_comm** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::need(callbacks, "callbacks");
     ds_comm_callbacks given = ds::read_options(callbacks, ds_comm_callbacks{}, "callbacks");
     ds::require(given.all_to_all != nullptr, "callbacks.all_to_all must not be NULL");
-    ds::require((given.send != nullptr) == (given.receive != nullptr),
-                "callbacks.send and callbacks.receive must both be given or both be NULL, got only {}",
-                given.send ? "send" : "receive");
+    ds::require(
+        (given.send != nullptr) == (given.receive != nullptr),
+        "callbacks.send and callbacks.receive must both be given or both be NULL, got only {}",
+        given.send ? "send" : "receive");
     ds_comm_options place = read_place(options);
     auto handle = std::make_unique<ds_comm>();
     handle->hold(ds::make_called(given, place.rank, place.size));
@@ -83,7 +87,8 @@ ds_status ds_comm_all_gather(ds_comm* comm, const void* in, size_t in_size, void
   });
 }
 
-ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out) {
+ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                             void* out) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
     check_reduced(in, count, dtype, DS_REDUCE_OP_SUM, out);
@@ -91,7 +96,8 @@ ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dty
   });
 }
 
-ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out) {
+ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                                 void* out) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
     check_reduced(in, count, dtype, DS_REDUCE_OP_SUM, out);

@@ -13,13 +13,13 @@ inline Communicator& use(ds_comm* comm) { return *need(comm, "comm").comm; }
 inline void check_types(ds_dtype dtype, ds_reduce_op op) {
   require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
           "dtype must be f32, bf16, f16, f64, i32, i64 or u8, got {}", static_cast<int>(dtype));
-  require(op >= DS_REDUCE_OP_SUM && op <= DS_REDUCE_OP_MIN, "op must be sum, mean, max or min, got {}",
-          static_cast<int>(op));
+  require(op >= DS_REDUCE_OP_SUM && op <= DS_REDUCE_OP_MIN,
+          "op must be sum, mean, max or min, got {}", static_cast<int>(op));
 }
 
 // Reduced elements: a wire type and buffers for count elements each.
-inline ReduceOp check_reduced(const void* in, size_t count, ds_dtype dtype, ds_reduce_op op, const void* out,
-                              bool takes = true) {
+inline ReduceOp check_reduced(const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
+                              const void* out, bool takes = true) {
   check_types(dtype, op);
   require(in != nullptr || count == 0, "in must not be NULL with count {}", count);
   require(out != nullptr || count == 0 || !takes, "out must not be NULL with count {}", count);

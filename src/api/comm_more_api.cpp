@@ -34,21 +34,22 @@ constexpr ds_comm_call kCallDefaults = {sizeof(ds_comm_call),
 
 Op operation(ds_comm_op op) {
   ds::require(op >= DS_COMM_OP_ALL_REDUCE && op <= DS_COMM_OP_SCATTER,
-              "call.op must be one of ds_comm_op, 0 to {}, got {}", static_cast<int>(DS_COMM_OP_SCATTER),
-              static_cast<int>(op));
+              "call.op must be one of ds_comm_op, 0 to {}, got {}",
+              static_cast<int>(DS_COMM_OP_SCATTER), static_cast<int>(op));
   return static_cast<Op>(op);
 }
 
 // The buffers of one side; `used`: whether this rank gives or gets anything there.
 template <typename Buffer>
-std::vector<Buffer> buffers(Buffer const* list, size_t count, const std::vector<size_t>& elements, bool used,
-                            const char* name) {
+std::vector<Buffer> buffers(Buffer const* list, size_t count, const std::vector<size_t>& elements,
+                            bool used, const char* name) {
   std::vector<Buffer> out(count);
   if (!used) return out;
-  ds::require(list != nullptr || count == 0, "call.{} must not be NULL with buffers_count {}", name, count);
+  ds::require(list != nullptr || count == 0, "call.{} must not be NULL with buffers_count {}", name,
+              count);
   for (size_t i = 0; i < count; ++i) {
-    ds::require(list[i] != nullptr || elements[i] == 0, "call.{}[{}] must not be NULL with {} elements", name,
-                i, elements[i]);
+    ds::require(list[i] != nullptr || elements[i] == 0,
+                "call.{}[{}] must not be NULL with {} elements", name, i, elements[i]);
     out[i] = list[i];
   }
   return out;
@@ -78,8 +79,8 @@ ds::CommRequest request_of(const ds::Communicator& group, const ds_comm_call& ca
   size_t count = call.buffers_count;
   std::vector<size_t> given, taken;  // elements of each buffer that must not be NULL
   if (r.blocks.empty()) {
-    ds::require(call.counts != nullptr || count == 0, "call.counts must not be NULL with buffers_count {}",
-                count);
+    ds::require(call.counts != nullptr || count == 0,
+                "call.counts must not be NULL with buffers_count {}", count);
     if (count > 0) r.counts.assign(call.counts, call.counts + count);
     given = taken = r.counts;
   } else {
@@ -89,8 +90,10 @@ ds::CommRequest request_of(const ds::Communicator& group, const ds_comm_call& ca
     taken = {r.op == Op::all_gather ? all : r.op == Op::all_to_all ? sum(r.out_blocks) : own};
   }
   bool root = group.rank() == call.root;
-  r.in = buffers(call.ins, count, given, r.op != Op::broadcast && (r.op != Op::scatter || root), "ins");
-  r.out = buffers(call.outs, count, taken, root || (r.op != Op::reduce && r.op != Op::gather), "outs");
+  r.in = buffers(call.ins, count, given, r.op != Op::broadcast && (r.op != Op::scatter || root),
+                 "ins");
+  r.out =
+      buffers(call.outs, count, taken, root || (r.op != Op::reduce && r.op != Op::gather), "outs");
   return r;
 }
 

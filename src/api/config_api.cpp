@@ -18,8 +18,8 @@ ds_status ds_config_merge(const char* config, const char* patch, char** out_text
   });
 }
 
-ds_status ds_config_describe(const char* config, int32_t size, ds_format format, int32_t* out_refused,
-                             char** out_text) {
+ds_status ds_config_describe(const char* config, int32_t size, ds_format format,
+                             int32_t* out_refused, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
     std::string_view text = ds::need_text(config, "config");

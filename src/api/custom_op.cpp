@@ -22,7 +22,8 @@ namespace {
 // Handles of what a callback sees, for the time of the call.
 class LentTensors {
  public:
-  explicit LentTensors(CustomKernels::Views views) : tensors_(views.size()), handles_(views.size()) {
+  explicit LentTensors(CustomKernels::Views views)
+      : tensors_(views.size()), handles_(views.size()) {
     for (size_t i = 0; i < views.size(); ++i) {
       const TensorView& view = views[i];
       if (!view.data) continue;
@@ -47,18 +48,20 @@ std::string types_text(const ds_custom_op& op) {
   const int64_t* dims = op.dims;
   for (size_t k = 0; k < op.outputs_count; ++k) {
     int dtype = static_cast<int>(op.dtypes[k]);
-    require(dtype >= DS_DTYPE_NONE && dtype <= DS_DTYPE_U8, "op.dtypes[{}] must be one of ds_dtype, got {}",
-            k, dtype);
-    require(op.dims_counts[k] <= 4, "op.dims_counts[{}] must be at most 4, got {}", k, op.dims_counts[k]);
+    require(dtype >= DS_DTYPE_NONE && dtype <= DS_DTYPE_U8,
+            "op.dtypes[{}] must be one of ds_dtype, got {}", k, dtype);
+    require(op.dims_counts[k] <= 4, "op.dims_counts[{}] must be at most 4, got {}", k,
+            op.dims_counts[k]);
     require(op.dims_counts[k] == 0 || dims, "op.dims must not be NULL with dims_counts[{}] {}", k,
             op.dims_counts[k]);
     std::vector<Dim> shape;
     for (size_t d = 0; d < op.dims_counts[k]; ++d, ++dims) {
-      require(*dims == -1 || *dims >= 1, "op.dims[{}] must be 1 or more, or -1 for n, got {}", dims - op.dims,
-              *dims);
+      require(*dims == -1 || *dims >= 1, "op.dims[{}] must be 1 or more, or -1 for n, got {}",
+              dims - op.dims, *dims);
       shape.push_back(*dims == -1 ? Dim::n() : Dim(*dims));
     }
-    out += (k == 0 ? "" : " ") + std::string(dtype == DS_DTYPE_NONE ? "T" : dtype_name(op.dtypes[k])) +
+    out += (k == 0 ? "" : " ") +
+           std::string(dtype == DS_DTYPE_NONE ? "T" : dtype_name(op.dtypes[k])) +
            Shape(std::move(shape)).text();
   }
   return out;
@@ -67,7 +70,10 @@ std::string types_text(const ds_custom_op& op) {
 }  // namespace
 
 CallbackOp::CallbackOp(std::string_view called, const ds_custom_op& op)
-    : forward_(op.forward), backward_(op.backward), user_data_(op.user_data), wanted_destroy_(op.destroy) {
+    : forward_(op.forward),
+      backward_(op.backward),
+      user_data_(op.user_data),
+      wanted_destroy_(op.destroy) {
   name = called;
   require_name("operation", name);
   require(forward_ != nullptr, "op.forward must not be NULL");

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// The operation that a program describes, checked. Until it is kept by keep_user_data, user_data is the
-// caller's.
+// The operation that a program describes, checked. Until it is kept by keep_user_data, user_data is
+// the caller's.
 class CallbackOp final : public CustomKernels {
  public:
   CallbackOp(std::string_view called, const ds_custom_op& op);

@@ -37,8 +37,8 @@ std::unique_ptr<ds_tensor> tensor_of(DelegateEngine::Seen seen, std::shared_ptr<
   return tensor;
 }
 
-// Refuses a gradient of another shape than its parameter, but for dimensions of 1. One of a single dimension
-// has its elements one after the other.
+// Refuses a gradient of another shape than its parameter, but for dimensions of 1. One of a single
+// dimension has its elements one after the other.
 void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId param) {
   engine.store().check_param(param);
   const std::vector<int64_t>& shape = engine.store().param_shapes()[param];
@@ -46,16 +46,17 @@ void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId par
     std::erase(dims, 1);
     return dims;
   };
-  require(grad.dims.size() < 2 || grad.dims == shape || without_ones(grad.dims) == without_ones(shape),
-          "gradient of '{}' must have shape {}, got {}", TensorName(engine.store().param_names()[param]),
-          dims_text(shape), dims_text(grad.dims));
+  require(
+      grad.dims.size() < 2 || grad.dims == shape || without_ones(grad.dims) == without_ones(shape),
+      "gradient of '{}' must have shape {}, got {}",
+      TensorName(engine.store().param_names()[param]), dims_text(shape), dims_text(grad.dims));
 }
 
 }  // namespace
 }  // namespace ds
 
-ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims, size_t dims_count,
-                              int32_t* out) {
+ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
+                              size_t dims_count, int32_t* out) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_add");
     ds::need_array(dims, dims_count, "dims");
@@ -64,10 +65,12 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
     int64_t numel = 1;
     for (size_t i = 0; i < dims_count; ++i) {
       ds::require(dims[i] >= 0 && dims[i] <= INT64_MAX / std::max<int64_t>(1, numel),
-                  "dims[{}] must be 0 or more and make at most {} elements, got {}", i, INT64_MAX, dims[i]);
+                  "dims[{}] must be 0 or more and make at most {} elements, got {}", i, INT64_MAX,
+                  dims[i]);
       numel *= dims[i];
     }
-    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}).number();
+    *out =
+        e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}).number();
   });
 }
 
@@ -87,10 +90,12 @@ ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
   });
 }
 
-ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count, ds_stream* stream) {
+ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                           ds_stream* stream) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_gather_params");
-    ds::stream_of(stream, engine);  // the values are there when this returns: its order has nothing to add
+    ds::stream_of(stream,
+                  engine);  // the values are there when this returns: its order has nothing to add
     e.gather(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
   });
 }
@@ -104,7 +109,8 @@ ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t par
   });
 }
 
-ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out) {
+ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream,
+                               ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_view");
@@ -113,7 +119,8 @@ ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stre
   });
 }
 
-ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out) {
+ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream,
+                              ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_grad_view");
@@ -122,7 +129,8 @@ ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* strea
   });
 }
 
-ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream) {
+ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
+                        ds_stream* stream) {
   return ds::boundary([&] {
     const ds_tensor& tensor = ds::need(grad, "grad");
     ds::DelegateEngine& e = ds::delegate(engine, "ds_grad_ready");
@@ -130,8 +138,9 @@ ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
     ds::need_device(tensor, engine, "grad");
     ds::need_shape(tensor, e, ds::ParamId(param));
     ds::CompactTensor compact(tensor, order, "grad");
-    e.grad_ready(ds::ParamId(param), {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
-                                      compact.is_copy() ? nullptr : order});
+    e.grad_ready(ds::ParamId(param),
+                 {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
+                  compact.is_copy() ? nullptr : order});
     if (order) order->keep(tensor.owner);
   });
 }

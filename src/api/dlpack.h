@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-// The managed tensors of DLPack as the bytes of its public ABI: what a host's <dlpack/dlpack.h> declares.
-// Private to this folder; ds.h only names the two structs.
+// The managed tensors of DLPack as the bytes of its public ABI: what a host's <dlpack/dlpack.h>
+// declares. Private to this folder; ds.h only names the two structs.
 
 namespace ds::dlpack {
 
@@ -57,4 +57,5 @@ struct DLManagedTensorVersioned {
 };
 
 static_assert(sizeof(void*) != 8 || sizeof(DLManagedTensorVersioned) == 80);
-static_assert(sizeof(void*) != 8 || (sizeof(ds::dlpack::Tensor) == 48 && sizeof(DLManagedTensor) == 64));
+static_assert(sizeof(void*) != 8 ||
+              (sizeof(ds::dlpack::Tensor) == 48 && sizeof(DLManagedTensor) == 64));

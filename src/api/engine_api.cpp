@@ -36,24 +36,27 @@ constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0, nullpt
 EngineOptions engine_options(const ds_engine_options& given, const Config& config, int ranks) {
   require(given.threads >= 0 && given.threads <= ThreadTeam::kMostThreads,
           "options.threads must be 0 to {}, got {}", ThreadTeam::kMostThreads, given.threads);
-  require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
+  require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}",
+          given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;
   if (given.init) {
-    out.initial = [fn = given.init, data = given.init_user_data](ParamId param, const std::string& name,
-                                                                 int64_t first, std::span<float> values) {
-      ds_status status = fn(param.number(), name.c_str(), first, values.data(), values.size(), data);
+    out.initial = [fn = given.init, data = given.init_user_data](
+                      ParamId param, const std::string& name, int64_t first,
+                      std::span<float> values) {
+      ds_status status =
+          fn(param.number(), name.c_str(), first, values.data(), values.size(), data);
       if (status != DS_OK)
-        raise(DS_ERROR_USER, "options.init has given {} for parameter '{}'", static_cast<int>(status),
-              TensorName(name));
+        raise(DS_ERROR_USER, "options.init has given {} for parameter '{}'",
+              static_cast<int>(status), TensorName(name));
     };
   }
   out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, ranks);
   return out;
 }
 
-// Refuses a tensor whose last dimensions are not those of an input, such as [3,4] for [n,3]. One of a single
-// dimension has its elements one after the other.
+// Refuses a tensor whose last dimensions are not those of an input, such as [3,4] for [n,3]. One of
+// a single dimension has its elements one after the other.
 void need_rows(const ds_tensor& tensor, const Value& input) {
   int64_t row = input.type.shape.numel(1), elements = 1;
   bool fits = tensor.dims.size() < 2 || row == 1 || !input.type.shape.symbolic();
@@ -62,11 +65,12 @@ void need_rows(const ds_tensor& tensor, const Value& input) {
           dims_text(tensor.dims));
 }
 
-// The inputs of a call as the engine takes them. One that is not given has no data: the engine says whether
-// it may be.
+// The inputs of a call as the engine takes them. One that is not given has no data: the engine says
+// whether it may be.
 class CallInputs {
  public:
-  CallInputs(const ds_engine* engine, const ds_tensor* const* inputs, size_t count, ds_stream* stream)
+  CallInputs(const ds_engine* engine, const ds_tensor* const* inputs, size_t count,
+             ds_stream* stream)
       : stream_(stream_of(stream, engine)) {
     need_array(inputs, count, "inputs");
     views_.resize(count);
@@ -92,8 +96,8 @@ class CallInputs {
 };
 
 void log_plan(const Plan& plan) {
-  log_line(LogLevel::debug,
-           fmt::format("rank {} of {}: plan {}", plan.zero.rank, plan.zero.mesh.ranks(), plan.hash));
+  log_line(LogLevel::debug, fmt::format("rank {} of {}: plan {}", plan.zero.rank,
+                                        plan.zero.mesh.ranks(), plan.hash));
   for (const std::string& note : plan.notes) log_line(LogLevel::info, note);
 }
 
@@ -104,12 +108,13 @@ void keep(double* out, double value) {
 }  // namespace
 
 void need_trainable(const Graph& graph) {
-  require(!graph.backward_begin.exists(), "graph '{}' must not be differentiated: the engine does it",
+  require(!graph.backward_begin.exists(),
+          "graph '{}' must not be differentiated: the engine does it", graph.name);
+  require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output",
           graph.name);
-  require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0].value);
-  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
-          loss.text());
+  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}",
+          graph.name, loss.text());
 }
 
 Engine& native(const ds_engine* engine, const char* call) {
@@ -129,7 +134,8 @@ DelegateEngine& delegate(const ds_engine* engine, const char* call) {
 }  // namespace ds
 
 ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size) {
-  return ds::boundary([&] { ds::write_options(options, struct_size, &ds::kDefaults, sizeof ds::kDefaults); });
+  return ds::boundary(
+      [&] { ds::write_options(options, struct_size, &ds::kDefaults, sizeof ds::kDefaults); });
 }
 
 ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
@@ -137,14 +143,16 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     auto handle = std::make_unique<ds_engine>();
-    handle->comm = ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
+    handle->comm =
+        ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
     handle->callbacks = handle->comm->callback_threads();
     ds::Config parsed;
     ds::EngineOptions wanted;
     // No rank may wait for one whose arguments are refused.
     ds::agree(*handle->comm, "ds_engine_create", [&] {
       int world = handle->comm->size();
-      parsed = ds::parse_config(ds::parse_config_text(ds::need_text(config, "config"), "config"), world);
+      parsed =
+          ds::parse_config(ds::parse_config_text(ds::need_text(config, "config"), "config"), world);
       if (handle->comm->rank() == 0) ds::log_warnings(parsed);
       ds::fill_from_folder(parsed);
       wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed,
@@ -155,8 +163,8 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     if (ds::agree_max(*handle->comm, wanted.initial ? 1 : 0, "options.init") > 0 && !wanted.initial)
       wanted.initial = [](ds::ParamId, const std::string&, int64_t, std::span<float>) {};
     if (graph) {
-      handle->native =
-          std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
+      handle->native = std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm,
+                                                    std::move(wanted));
       ds::log_plan(handle->native->plan());
     } else {
       handle->delegate =
@@ -227,8 +235,8 @@ ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_
   });
 }
 
-ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count, ds_stream* stream,
-                   ds_tensor** out) {
+ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                   ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::Engine& e = ds::native(engine, "ds_infer");

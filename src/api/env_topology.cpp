@@ -21,9 +21,11 @@ std::string devices_text(const HostTopology& host, const std::string& name,
   std::string out;
   for (const HostTopology::Device& device : devices) {
     bool everywhere = device.nodes.size() == host.nodes.size();
-    std::string near = everywhere ? std::string("as near to every node")
-                                  : fmt::format("near node {}", fmt::join(numbers(host, device.nodes), ", "));
-    out += fmt::format("{:<18}{} at {}, {}\n", out.empty() ? name : "", device.name, device.address, near);
+    std::string near =
+        everywhere ? std::string("as near to every node")
+                   : fmt::format("near node {}", fmt::join(numbers(host, device.nodes), ", "));
+    out += fmt::format("{:<18}{} at {}, {}\n", out.empty() ? name : "", device.name, device.address,
+                       near);
   }
   return out;
 }
@@ -50,12 +52,13 @@ std::string topology_text(const HostTopology& host) {
     auto cores = std::count_if(host.cores.begin(), host.cores.end(),
                                [&](const auto& core) { return core.node == static_cast<int>(i); });
     const HostTopology::Node& node = host.nodes[i];
-    out += fmt::format("{:<18}{}: {} cores, {} CPUs, {} MiB\n", i ? "" : "NUMA nodes", node.number, cores,
-                       node.cpus.size(), node.bytes >> 20);
+    out += fmt::format("{:<18}{}: {} cores, {} CPUs, {} MiB\n", i ? "" : "NUMA nodes", node.number,
+                       cores, node.cpus.size(), node.bytes >> 20);
   }
   out += devices_text(host, "GPUs", host.gpus);
   for (const HostTopology::Link& link : host.links)
-    out += fmt::format("{:<18}{} and {}, {} MB/s\n", "GPU link", link.first, link.second, link.bandwidth);
+    out += fmt::format("{:<18}{} and {}, {} MB/s\n", "GPU link", link.first, link.second,
+                       link.bandwidth);
   return out + devices_text(host, "networks", host.networks);
 }
 
@@ -76,7 +79,8 @@ Json topology_json(const HostTopology& host) {
   for (const HostTopology::Core& core : host.cores) {
     Json one;
     one.set("cpus", Json::Array(core.cpus.begin(), core.cpus.end()));
-    one.set("node", int64_t{host.nodes.empty() ? 0 : host.nodes[static_cast<size_t>(core.node)].number});
+    one.set("node",
+            int64_t{host.nodes.empty() ? 0 : host.nodes[static_cast<size_t>(core.node)].number});
     cores.push_back(std::move(one));
   }
   for (const HostTopology::Link& link : host.links) {

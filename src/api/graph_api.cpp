@@ -30,8 +30,8 @@ Shape to_shape(const int64_t* dims, size_t dims_count, int64_t least) {
   require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
   std::vector<Dim> out;
   for (size_t i = 0; i < dims_count; ++i) {
-    require(dims[i] == -1 || dims[i] >= least, "dims[{}] must be {} or more, or -1 for n, got {}", i, least,
-            dims[i]);
+    require(dims[i] == -1 || dims[i] >= least, "dims[{}] must be {} or more, or -1 for n, got {}",
+            i, least, dims[i]);
     out.push_back(dims[i] == -1 ? Dim::n() : Dim(dims[i]));
   }
   return Shape(std::move(out));
@@ -59,7 +59,8 @@ Attrs to_attrs(const char* text) {
     } else if (value.is_string()) {
       out.set(name, value.string());
     } else {
-      raise(DS_ERROR_INVALID_ARGUMENT, "attrs.{} must be a number or a string, got {}", name, value.kind());
+      raise(DS_ERROR_INVALID_ARGUMENT, "attrs.{} must be a number or a string, got {}", name,
+            value.kind());
     }
   }
   return out;
@@ -67,8 +68,8 @@ Attrs to_attrs(const char* text) {
 
 ValueId need_value(const Graph& graph, int32_t number, const std::string& argument) {
   ValueId value(number);
-  require(graph.values.size() > 0, "{} must be a value of the graph, which has none yet, got {}", argument,
-          number);
+  require(graph.values.size() > 0, "{} must be a value of the graph, which has none yet, got {}",
+          argument, number);
   require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
           graph.values.size() - 1, number);
   return value;
@@ -93,7 +94,8 @@ std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, cons
 
 void need_forward(const Graph& graph, const char* call) {
   if (!graph.backward_begin.exists()) return;
-  raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call, graph.name);
+  raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call,
+        graph.name);
 }
 
 }  // namespace
@@ -103,7 +105,8 @@ void need_forward(const Graph& graph, const char* call) {
 ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(bound >= 1 && bound <= INT32_MAX, "bound must be 1 to {}, got {}", INT32_MAX, bound);
+    ds::require(bound >= 1 && bound <= INT32_MAX, "bound must be 1 to {}, got {}", INT32_MAX,
+                bound);
     auto handle = std::make_unique<ds_graph>();
     handle->graph.name = ds::need_text(name, "name");
     ds::require_name("graph", handle->graph.name);
@@ -150,7 +153,8 @@ ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, cons
     ds::need_forward(g, "ds_graph_input");
     ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
                 "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
-    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)}).number();
+    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)})
+               .number();
   });
 }
 
@@ -161,9 +165,10 @@ ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
     ds::need(out, "out");
     ds::need_forward(g, "ds_graph_param");
     std::string kind(ds::need_text(init, "init"));
-    ds::require(scale >= 0 && std::isfinite(scale), "scale must be finite and not negative, got {}", scale);
-    *out = g.add_param(ds::need_text(name, "name"), {DS_DTYPE_F32, ds::to_shape(dims, dims_count, 0)},
-                       {kind, scale})
+    ds::require(scale >= 0 && std::isfinite(scale), "scale must be finite and not negative, got {}",
+                scale);
+    *out = g.add_param(ds::need_text(name, "name"),
+                       {DS_DTYPE_F32, ds::to_shape(dims, dims_count, 0)}, {kind, scale})
                .number();
   });
 }
@@ -181,8 +186,8 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
   });
 }
 
-ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op, const int32_t* inputs,
-                             size_t inputs_count, int32_t* out) {
+ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
+                             const int32_t* inputs, size_t inputs_count, int32_t* out) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
     ds::need(out, "out");
@@ -197,12 +202,13 @@ ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_
   });
 }
 
-ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype, int64_t* out_dims,
-                              size_t dims_size, size_t* out_dims_count) {
+ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
+                              int64_t* out_dims, size_t dims_size, size_t* out_dims_count) {
   return ds::boundary([&] {
     const ds::Graph& g = ds::need(graph, "graph").graph;
     const ds::TensorType& type = g.type(ds::need_value(g, value, "value"));
-    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
+    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}",
+                dims_size);
     const std::vector<ds::Dim>& dims = type.shape.dims();
     if (out_dtype) *out_dtype = type.dtype;
     for (size_t i = 0; i < std::min(dims_size, dims.size()); ++i)

@@ -17,8 +17,8 @@
 #include "engine/engine.h"
 #include "run/plan_fit.h"
 
-// What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed in any
-// order.
+// What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed
+// in any order.
 
 struct ds_comm : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
@@ -33,8 +33,8 @@ struct ds_work : ds::Handle {
   std::shared_ptr<ds::Work> work;
 };
 
-// Elements in memory of the host or of a device. owner keeps data alive; it is empty when the caller lent the
-// memory.
+// Elements in memory of the host or of a device. owner keeps data alive; it is empty when the
+// caller lent the memory.
 struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
   std::vector<int64_t> dims, strides;  // strides in elements
@@ -71,8 +71,8 @@ struct ds_engine : ds::Handle {
 
 namespace ds {
 
-// A tensor with memory of its own, zero-filled and 64-byte aligned, on the device or, without one, on the
-// host.
+// A tensor with memory of its own, zero-filled and 64-byte aligned, on the device or, without one,
+// on the host.
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
                                       std::shared_ptr<Device> device = nullptr);
 

@@ -49,12 +49,14 @@ std::string model_lines(const Plan& plan, const Config& config) {
   int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
   if (of_rank > 0) {
     int ranks = plan.step.mesh.data_size();
-    out += fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
-                       of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
-                       config.accumulation == 1 ? "" : "s", config.micro_batch,
-                       config.micro_batch == 1 ? "" : "s", config.sequence);
+    out +=
+        fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
+                    of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
+                    config.accumulation == 1 ? "" : "s", config.micro_batch,
+                    config.micro_batch == 1 ? "" : "s", config.sequence);
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.numel > b.numel; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.numel > b.numel; });
   rows.resize(std::min(rows.size(), kLargest));
   out += "\n";
   for (const Row& row : rows) {
@@ -89,15 +91,19 @@ const PlanFit& fit_of(const ds_plan& plan) {
 
 std::string plan_report(const Plan& plan, const Config& config, const PlanFit& fit) {
   StepCounts counts = counts_of(plan);
-  std::string out = fit.text() + "\n" + model_lines(plan, config) + memory_table(tiers_of(plan, config));
+  std::string out =
+      fit.text() + "\n" + model_lines(plan, config) + memory_table(tiers_of(plan, config));
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {
     auto found = counts.queues.find(queue_name(static_cast<Queue>(q)));
-    if (found != counts.queues.end()) out += fmt::format("{:<34}{:>16}\n", found->first, found->second);
+    if (found != counts.queues.end())
+      out += fmt::format("{:<34}{:>16}\n", found->first, found->second);
   }
-  if (!counts.collectives.empty()) out += fmt::format("\n{:<34}{:>16}\n", "collective", "calls per step");
-  for (const auto& [op, calls] : counts.collectives) out += fmt::format("{:<34}{:>16}\n", op, calls);
+  if (!counts.collectives.empty())
+    out += fmt::format("\n{:<34}{:>16}\n", "collective", "calls per step");
+  for (const auto& [op, calls] : counts.collectives)
+    out += fmt::format("{:<34}{:>16}\n", op, calls);
   out += fmt::format("\nplan {}\n", plan.hash);
   for (const std::string& note : plan.notes) out += note + "\n";
   return out;
@@ -206,9 +212,10 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** 
     for (size_t i = 0; i < count; ++i) {
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       const ds::Program& step = plan.made.plan.step;
-      ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
-                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count,
-                  step.rank, step.mesh.ranks());
+      ds::require(
+          static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
+          "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count,
+          step.rank, step.mesh.ranks());
       ranks.push_back(&plan.made.plan);
     }
     ds::put_text(ds::certificate(ranks), out_text);

@@ -31,7 +31,8 @@ std::shared_ptr<ds::Communicator> group(ds_comm* comm) {
 
 ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
   if (!fn) return nullptr;
-  return [=](int64_t step, int32_t micro_step, std::span<int32_t> tokens, std::span<int32_t> targets) {
+  return [=](int64_t step, int32_t micro_step, std::span<int32_t> tokens,
+             std::span<int32_t> targets) {
     return fn(step, micro_step, tokens.data(), targets.data(), tokens.size(), user_data) == DS_OK;
   };
 }
@@ -62,9 +63,9 @@ ds_status ds_run_tokenize(const char* config, const char* path, const volatile i
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document = ds::parse_config_text(ds::need_text(config, "config"), "config");
-    ds::put_text(
-        ds::tokenize_data(ds::parse_config(document, 1), std::string(ds::need_text(path, "path")), stop),
-        out_text);
+    ds::put_text(ds::tokenize_data(ds::parse_config(document, 1),
+                                   std::string(ds::need_text(path, "path")), stop),
+                 out_text);
   });
 }
 
@@ -77,8 +78,8 @@ ds_status ds_run_communicator(const char* config, const char* resume, char** out
 }
 
 ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
-                       ds_run_batch_fn* batch, ds_run_progress_fn* progress, const volatile int32_t* stop,
-                       void* user_data) {
+                       ds_run_batch_fn* batch, ds_run_progress_fn* progress,
+                       const volatile int32_t* stop, void* user_data) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     ds::require(config || resume, "config must not be NULL without resume");
@@ -92,7 +93,8 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::RunReport report = ds::train(document, *ranks, options);
     if (report.folder.empty()) {
-      ds::raise(DS_ERROR_STATE, "the stop flag asked to stop before the run began: nothing was made");
+      ds::raise(DS_ERROR_STATE,
+                "the stop flag asked to stop before the run began: nothing was made");
     }
     if (report.end == ds::RunEnd::callback || report.end == ds::RunEnd::stopped) {
       const char* who = report.end == ds::RunEnd::callback ? "a callback" : "the stop flag";
@@ -108,7 +110,8 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string folder(ds::need_text(model, "model"));
     ds::need(out_text, "out_text") = nullptr;
-    ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::Json document =
+        options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
     ds::require(prompt || !request.ids.empty(), "prompt must not be NULL, unless ids are given");
     std::function<void(const std::string&)> piece;
@@ -125,7 +128,8 @@ ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, d
     ds::need(out_text, "out_text") = nullptr;
     bool json = ds::wants_json(format);
     ds::need(out_failed, "out_failed");
-    ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::Json document =
+        options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::VerifyRequest parsed = ds::verify_request(document);
     ds::VerifyReport report = ds::verify_folder(folder, parsed, *ranks);
     ds::put_text(json ? report.json().dump(1) : report.text(), out_text);

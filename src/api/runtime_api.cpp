@@ -63,13 +63,14 @@ std::string env_text(const EnvFacts& facts) {
   std::string out = fmt::format("libds             {}\n", library_build());
   out += fmt::format("compiler          {}\n", __VERSION__);
   out += fmt::format("system            {}\n", facts.system);
-  out += fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; {})\n", k.machine,
-                     k.in_use, k.limit.empty() ? "not set" : k.limit, k.choices);
-  out += fmt::format("Highway           {}\noneDNN            {}, {}\n", k.highway, k.onednn, k.onednn_isa);
-  out += fmt::format("cores             {} of {} online, by the affinity mask\n", facts.usable_cores,
-                     facts.cores);
-  out += fmt::format("memory            {} MiB, {} MiB free, control group: {}\n", facts.memory / kMiB,
-                     facts.free_memory / kMiB,
+  out += fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; {})\n",
+                     k.machine, k.in_use, k.limit.empty() ? "not set" : k.limit, k.choices);
+  out += fmt::format("Highway           {}\noneDNN            {}, {}\n", k.highway, k.onednn,
+                     k.onednn_isa);
+  out += fmt::format("cores             {} of {} online, by the affinity mask\n",
+                     facts.usable_cores, facts.cores);
+  out += fmt::format("memory            {} MiB, {} MiB free, control group: {}\n",
+                     facts.memory / kMiB, facts.free_memory / kMiB,
                      facts.memory_limit
                          ? fmt::format("at most {} MiB, swap included", *facts.memory_limit / kMiB)
                          : "no limit");

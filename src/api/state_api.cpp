@@ -46,11 +46,13 @@ double number(const ds_engine& handle, std::string_view name) {
     return handle.delegate->weight().value_or(std::numeric_limits<double>::quiet_NaN());
   if (std::optional<double> set = control.get(name)) return *set;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
-    if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
+    if (name == std::string(ds::tier_name(tier)) + "_bytes")
+      return static_cast<double>(runtime.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, nvme_bytes, "
+            "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, "
+            "nvme_bytes, "
             "overhead_bytes, micro_weight of a delegate, "
             "param_groups, lr, or another one of ds_engine_set, got '{}'",
             name);
@@ -68,12 +70,14 @@ void check_count(const ds::StateStore& store, int32_t param, const float* data, 
 void check_local(ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
   auto count = static_cast<size_t>(store.local_numel(ds::ParamId(param)));
   ds::require(data || count == 0, "data must not be NULL");
-  ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
+  ds::require(data_count == count,
+              "data_count of this rank's elements of parameter '{}' must be {}, got {}",
               ds::TensorName(store.param_names()[ds::ParamId(param)]), count, data_count);
 }
 
-// Null where the engine is NULL or belongs to the parent of a fork. Which parameters and states there are
-// does not change, so a callback and other threads may ask while the engine is inside a call.
+// Null where the engine is NULL or belongs to the parent of a fork. Which parameters and states
+// there are does not change, so a callback and other threads may ask while the engine is inside a
+// call.
 const ds::StateStore* names_of(const ds_engine* engine) {
   if (!engine || engine->is_inherited()) return nullptr;
   return engine->native ? &engine->native->store() : &engine->delegate->store();
@@ -107,7 +111,8 @@ ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const cha
   return ds::boundary([&] {
     const ds::StateStore& e = ds::store(engine);
     ds::ParamId id = param_id(e, param);
-    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
+    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}",
+                dims_size);
     const std::vector<int64_t>& shape = e.param_shapes()[id];
     if (out_name) *out_name = e.param_names()[id].c_str();
     for (size_t i = 0; i < std::min(dims_size, shape.size()); ++i) out_dims[i] = shape[i];
@@ -143,7 +148,8 @@ ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* state, c
   });
 }
 
-ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first, int64_t* out_count) {
+ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
+                                int64_t* out_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     ds::need(out_first, "out_first");
@@ -162,8 +168,8 @@ ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* sta
   });
 }
 
-ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* state, const float* data,
-                                size_t data_count) {
+ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* state,
+                                const float* data, size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
@@ -175,7 +181,8 @@ ds_status ds_engine_refresh(ds_engine* engine) {
   return ds::boundary([&] { ds::store(engine).refresh_params(); });
 }
 
-ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count, int32_t frozen) {
+ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
+                           int32_t frozen) {
   return ds::boundary([&] {
     // It checks on all ranks at once.
     ds::either(engine, [&](auto& e) { e.trained().freeze({params, params_count}, frozen); });
@@ -188,7 +195,9 @@ ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t p
     ds::need(out, "out");
     ds::Json values = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object());
     // It checks on all ranks at once.
-    *out = ds::either(engine, [&](auto& e) { return e.trained().add_group({params, params_count}, values); });
+    *out = ds::either(engine, [&](auto& e) {
+      return e.trained().add_group({params, params_count}, values);
+    });
   });
 }
 
@@ -243,7 +252,8 @@ ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char*
     ds::need(out_text, "out_text") = nullptr;
     std::vector<ds::TierMemory> tiers = ds::either(engine, [](auto& e) { return e.memory(); });
     const ds::Overhead& overhead = ds::runtime(engine).overhead();
-    if (!ds::wants_json(format)) return ds::put_text(ds::memory_table(tiers) + overhead.table(), out_text);
+    if (!ds::wants_json(format))
+      return ds::put_text(ds::memory_table(tiers) + overhead.table(), out_text);
     ds::Json report;
     report.set("schema", 1);
     report.set("memory", ds::memory_json(tiers));
@@ -257,7 +267,8 @@ ds_status ds_engine_trace(ds_engine* engine, const char* path) {
     const ds::Runtime& e = ds::runtime(engine);
     std::string file(ds::need_text(path, "path"));
     ds::Trace* trace = e.trace();
-    if (!trace) ds::raise(DS_ERROR_STATE, "ds_engine_trace needs options.trace 1 at creation, got 0");
+    if (!trace)
+      ds::raise(DS_ERROR_STATE, "ds_engine_trace needs options.trace 1 at creation, got 0");
     ds::write_file_atomic(file, ds::trace_json({{trace->rank(), trace->take()}}));
   });
 }

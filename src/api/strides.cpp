@@ -38,7 +38,8 @@ bool is_compact(const ds_tensor& tensor) {
   return true;
 }
 
-// The last dimensions that are compact in both tensors make one run; the others are counted like an odometer.
+// The last dimensions that are compact in both tensors make one run; the others are counted like an
+// odometer.
 void copy_runs(const ds_tensor& to, const ds_tensor& from,
                const std::function<void(void* to, const void* from, size_t bytes)>& run) {
   if (to.numel == 0) return;
@@ -69,7 +70,8 @@ void copy_runs(const ds_tensor& to, const ds_tensor& from,
   }
 }
 
-CompactTensor::CompactTensor(const ds_tensor& given, const StreamRef& stream, const std::string& argument)
+CompactTensor::CompactTensor(const ds_tensor& given, const StreamRef& stream,
+                             const std::string& argument)
     : given_(given) {
   if (is_compact(given)) return;
   if (given.device) {
@@ -79,7 +81,8 @@ CompactTensor::CompactTensor(const ds_tensor& given, const StreamRef& stream, co
   }
   if (stream) stream->synchronize();
   copy_ = own_tensor(given.dtype, given.dims);
-  copy_runs(*copy_, given, [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); });
+  copy_runs(*copy_, given,
+            [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); });
 }
 
 }  // namespace ds

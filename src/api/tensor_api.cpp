@@ -48,10 +48,12 @@ dlpack::Type to_dlpack(DType dtype) {
 
 DType from_dlpack(const dlpack::Type& type) {
   for (const DtypePair& pair : kTypes) {
-    if (pair.type.code == type.code && pair.type.bits == type.bits && type.lanes == 1) return pair.dtype;
+    if (pair.type.code == type.code && pair.type.bits == type.bits && type.lanes == 1)
+      return pair.dtype;
   }
   raise(DS_ERROR_UNSUPPORTED,
-        "element type must be f32, f64, bf16, f16, i32, i64 or u8, got DLPack code {} with {} bits and {} "
+        "element type must be f32, f64, bf16, f16, i32, i64 or u8, got DLPack code {} with {} bits "
+        "and {} "
         "lanes",
         type.code, type.bits, type.lanes);
 }
@@ -64,8 +66,8 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   int64_t limit = INT64_MAX / size_of(tensor.dtype);
   for (size_t i = 0; i < dims.size(); ++i) {
     require(dims[i] >= 0, "dims[{}] must not be negative, got {}", i, dims[i]);
-    require(dims[i] == 0 || tensor.numel <= limit / dims[i], "dims[{}] = {} makes the tensor too large", i,
-            dims[i]);
+    require(dims[i] == 0 || tensor.numel <= limit / dims[i],
+            "dims[{}] = {} makes the tensor too large", i, dims[i]);
     tensor.numel *= dims[i];
   }
   tensor.dims.assign(dims.begin(), dims.end());
@@ -75,7 +77,8 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   }
   tensor.strides.assign(strides, strides + dims.size());
   if (tensor.numel == 0) return;
-  int64_t reach = 0;  // elements between the first one and the farthest in either direction, at most
+  int64_t reach =
+      0;  // elements between the first one and the farthest in either direction, at most
   for (size_t i = 0; i < dims.size(); ++i) {
     int64_t span = 0;
     bool fits = !__builtin_mul_overflow(dims[i] - 1, strides[i], &span) && span != INT64_MIN &&
@@ -138,16 +141,18 @@ std::shared_ptr<Device> device_of(ds_stream* stream) {
   return need_or_null(stream, "stream") ? stream->stream->device() : nullptr;
 }
 
-// The memory that a caller lends: of the device from the lowest element to the highest one, and where a
-// kernel can read it. What lies between is taken on trust.
+// The memory that a caller lends: of the device from the lowest element to the highest one, and
+// where a kernel can read it. What lies between is taken on trust.
 void need_on_device(const Device& device, const ds_tensor& tensor, void* data) {
   if (tensor.numel == 0) return;
-  require(device.owns(data), "data must be memory of device '{}', got another address", device.name());
+  require(device.owns(data), "data must be memory of device '{}', got another address",
+          device.name());
   const int64_t size = size_of(tensor.dtype);
-  const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size));
+  const auto beyond =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size));
   require(beyond == 0,
-          "data must be a multiple of {} bytes on device '{}', got an address {} bytes beyond one", size,
-          device.name(), beyond);
+          "data must be a multiple of {} bytes on device '{}', got an address {} bytes beyond one",
+          size, device.name(), beyond);
   int64_t low = 0, high = 0;
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
     const int64_t span = (tensor.dims[i] - 1) * tensor.strides[i];
@@ -158,7 +163,8 @@ void need_on_device(const Device& device, const ds_tensor& tensor, void* data) {
     const uintptr_t address = at + static_cast<uintptr_t>(element * size);
     require(device.owns(reinterpret_cast<void*>(address)) &&
                 device.owns(reinterpret_cast<void*>(address + static_cast<uintptr_t>(size) - 1)),
-            "data must be memory of device '{}' from element {} to {}, got an end of it at another address",
+            "data must be memory of device '{}' from element {} to {}, got an end of it at another "
+            "address",
             device.name(), low, high);
   }
 }
@@ -168,7 +174,8 @@ std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* strea
   bool on_host = view.device.kind == dlpack::kCpu;
   std::shared_ptr<Device> device = device_of(stream);
   const dlpack::Device there = dlpack_device(device.get());
-  const bool on_device = device && view.device.kind == there.kind && view.device.index == there.index;
+  const bool on_device =
+      device && view.device.kind == there.kind && view.device.index == there.index;
   if (!on_host && !on_device) {
     raise(DS_ERROR_UNSUPPORTED, "tensor must be in host memory (device 1){}, got device {}",
           device ? fmt::format(" or on device '{}' ({})", device->name(), dlpack_text(there)) : "",
@@ -180,7 +187,8 @@ std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* strea
   tensor->dtype = from_dlpack(view.type);
   auto rank = static_cast<size_t>(view.rank);
   set_shape(*tensor, {view.shape, rank}, view.strides);
-  require(view.data || tensor->numel == 0, "tensor data must not be NULL with {} elements", tensor->numel);
+  require(view.data || tensor->numel == 0, "tensor data must not be NULL with {} elements",
+          tensor->numel);
   tensor->data = static_cast<char*>(view.data) + view.byte_offset;
   if (on_host) return tensor;
   need_on_device(*device, *tensor, tensor->data);
@@ -198,12 +206,15 @@ std::unique_ptr<ds_tensor> import(Managed* managed, ds_stream* stream) {
   return tensor;
 }
 
-std::string shape_text(const ds_tensor& tensor) { return dtype_name(tensor.dtype) + dims_text(tensor.dims); }
+std::string shape_text(const ds_tensor& tensor) {
+  return dtype_name(tensor.dtype) + dims_text(tensor.dims);
+}
 
 // Several elements at one place cannot all be written.
 void need_writable(const ds_tensor& tensor) {
   if (tensor.numel == 0) return;
-  require(!tensor.readonly, "to must be writable, got a tensor that its library allows reading only");
+  require(!tensor.readonly,
+          "to must be writable, got a tensor that its library allows reading only");
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
     require(tensor.dims[i] <= 1 || tensor.strides[i] != 0,
             "to must have a place for each element, got stride 0 for {} elements of dimension {}",
@@ -215,7 +226,8 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
   std::shared_ptr<Device> device = to.device ? to.device : from.device;
   require(!from.device || from.device == device, "to and from must not lie on two devices");
   if (need_or_null(stream, "stream")) {
-    require(!device || stream->stream->device() == device, "stream must be one of the tensors' device");
+    require(!device || stream->stream->device() == device,
+            "stream must be one of the tensors' device");
     DeviceQueue& queue = stream->stream->queue();
     copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {
       queue.copy(target, source, static_cast<int64_t>(bytes));
@@ -228,8 +240,9 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
       device->copy(target, source, static_cast<int64_t>(bytes));
     });
   }
-  copy_runs(to, from,
-            [](void* target, const void* source, size_t bytes) { std::memmove(target, source, bytes); });
+  copy_runs(to, from, [](void* target, const void* source, size_t bytes) {
+    std::memmove(target, source, bytes);
+  });
 }
 
 }  // namespace
@@ -242,7 +255,8 @@ std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims
   set_shape(*tensor, dims);
   size_t bytes = (tensor->bytes() + kAlign) / kAlign * kAlign;
   if (device) {
-    std::shared_ptr<Arena> arena = device->make_arena(Device::Place::device, static_cast<int64_t>(bytes));
+    std::shared_ptr<Arena> arena =
+        device->make_arena(Device::Place::device, static_cast<int64_t>(bytes));
     tensor->data = arena->address();
     tensor->owner = std::move(arena);
     tensor->device = std::move(device);
@@ -269,9 +283,10 @@ StreamRef stream_of(ds_stream* stream, const ds_engine* engine) {
 }
 
 void need_device(const ds_tensor& tensor, const ds_engine* engine, const std::string& argument) {
-  require(!tensor.device || tensor.device == runtime(engine).device(),
-          "{} must lie on this engine's device '{}' or on the host, got one on another engine's device",
-          argument, runtime(engine).config().device);
+  require(
+      !tensor.device || tensor.device == runtime(engine).device(),
+      "{} must lie on this engine's device '{}' or on the host, got one on another engine's device",
+      argument, runtime(engine).config().device);
 }
 
 }  // namespace ds
@@ -304,11 +319,12 @@ void ds_stream_destroy(ds_stream* stream) {
   ds::destroy(stream);
 }
 
-ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, const int64_t* strides,
-                           void* data, ds_stream* stream, ds_tensor** out) {
+ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
+                           const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(ds::known(dtype), "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
+    ds::require(ds::known(dtype), "dtype must be one of ds_dtype but NONE, got {}",
+                static_cast<int>(dtype));
     ds::need_array(dims, dims_count, "dims");
     std::shared_ptr<ds::Device> device = ds::device_of(stream);
     if (!data) {
@@ -326,19 +342,21 @@ ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_coun
   });
 }
 
-ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, struct DLManagedTensorVersioned* versioned,
-                                ds_stream* stream, ds_tensor** out) {
+ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
+                                struct DLManagedTensorVersioned* versioned, ds_stream* stream,
+                                ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(!managed != !versioned, "exactly one of managed and versioned must be given, got {}",
+    ds::require(!managed != !versioned,
+                "exactly one of managed and versioned must be given, got {}",
                 managed ? "both" : "none");
     if (managed) {
       *out = ds::import(managed, stream).release();
       return;
     }
     if (versioned->version.major != ds::dlpack::kMajor) {
-      ds::raise(DS_ERROR_UNSUPPORTED, "versioned must be of DLPack {}, got {}.{}", ds::dlpack::kMajor,
-                versioned->version.major, versioned->version.minor);
+      ds::raise(DS_ERROR_UNSUPPORTED, "versioned must be of DLPack {}, got {}.{}",
+                ds::dlpack::kMajor, versioned->version.major, versioned->version.minor);
     }
     std::unique_ptr<ds_tensor> tensor = ds::import(versioned, stream);
     tensor->readonly = (versioned->flags & ds::dlpack::kReadOnly) != 0;
@@ -349,13 +367,15 @@ ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, struct DLManage
 ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
                               struct DLManagedTensorVersioned** out_versioned) {
   return ds::boundary([&] {
-    ds::require(!out != !out_versioned, "exactly one of out and out_versioned must be given, got {}",
+    ds::require(!out != !out_versioned,
+                "exactly one of out and out_versioned must be given, got {}",
                 out ? "both" : "none");
     if (out) *out = nullptr;
     if (out_versioned) *out_versioned = nullptr;
     const ds_tensor& t = ds::need(tensor, "tensor");
     if (out) {
-      ds::require(!t.readonly, "tensor must be writable, or out_versioned be asked for: only that says so");
+      ds::require(!t.readonly,
+                  "tensor must be writable, or out_versioned be asked for: only that says so");
       *out = &ds::make_export<DLManagedTensor>(t).release()->managed;
       return;
     }

@@ -70,7 +70,8 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
   }
 }
 
-std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make) {
+std::string on_root(Communicator& comm, std::string_view label,
+                    const std::function<std::string()>& make) {
   Outcome outcome;
   if (comm.rank() == 0) outcome = attempt(make);
   Wire error(outcome.status == DS_OK ? Outcome() : outcome);
@@ -85,7 +86,8 @@ std::string on_root(Communicator& comm, std::string_view label, const std::funct
   return outcome.text;
 }
 
-std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine, const char* label) {
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine,
+                                      const char* label) {
   auto ranks = static_cast<size_t>(comm.size());
   uint64_t size = mine.size();
   std::vector<uint64_t> sizes(ranks);
@@ -103,7 +105,8 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
 void agree_equal(Communicator& comm, std::string_view subject, const std::string& mine) {
   std::vector<std::string> all = gather_texts(comm, mine, std::string(subject).c_str());
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", subject, all[0], all[r], RankNumber(r));
+    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", subject, all[0], all[r],
+          RankNumber(r));
   }
 }
 

@@ -19,14 +19,15 @@ struct CheckpointInfo {
   uint64_t seed = 0;
   // How the loss scale went on; none where there was none.
   std::optional<LossScaler> scaler;
-  // What calls had set in place of configuration and schedule, by group of parameters and name: "lr".
+  // What calls had set in place of configuration and schedule, by group of parameters and name:
+  // "lr".
   std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
   // Those of them that had been at some time, and so have states.
   std::vector<std::string> frozen_with_states;
-  // Parameters that have had fewer updates than were taken, and how many: their bias correction counts
-  // these.
+  // Parameters that have had fewer updates than were taken, and how many: their bias correction
+  // counts these.
   std::vector<std::pair<std::string, int64_t>> updates;
   Json config;       // effective configuration of the run that saved it
   Json client;       // the caller's own state (sampler position, metrics)

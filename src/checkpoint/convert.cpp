@@ -1,5 +1,5 @@
-// A conversion is a save by one rank whose state lies in files: ConvertedState shows a StateSource as an
-// engine's state, so that checkpoints and models are written by the code that every run uses.
+// A conversion is a save by one rank whose state lies in files: ConvertedState shows a StateSource
+// as an engine's state, so that checkpoints and models are written by the code that every run uses.
 #include "checkpoint/convert.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ constexpr int64_t kBucket = int64_t{1} << 24;  // elements; nothing is allocated
 
 class ConvertedState : public StateAccess {
  public:
-  explicit ConvertedState(StateSource& source) : source_(source), comm_(create_communicator("self", {})) {
+  explicit ConvertedState(StateSource& source)
+      : source_(source), comm_(create_communicator("self", {})) {
     IdVector<ParamId, ParamSpec> specs;
     for (ParamId p : source.names.ids()) {
       slices_.push_back(ParamSlice::whole(source.shapes[p]));
@@ -46,7 +47,9 @@ class ConvertedState : public StateAccess {
   Communicator& comm() override { return *comm_; }
   const Layout& layout() const override { return layout_; }
   const IdVector<ParamId, std::string>& param_names() const override { return source_.names; }
-  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return source_.shapes; }
+  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override {
+    return source_.shapes;
+  }
   const ParamSlice& slice(ParamId param) const override { return slices_[param]; }
   bool writes(ParamId) const override { return true; }
   const std::vector<std::string>& state_kinds() const override { return source_.kinds; }
@@ -54,10 +57,12 @@ class ConvertedState : public StateAccess {
   int64_t held(BucketId bucket) const override { return layout_.buckets[bucket].numel; }
   int64_t own_first(BucketId) const override { return 0; }
 
-  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override {
+  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
+                  float* out) override {
     const std::vector<ParamPlace>& places = layout_.buckets[bucket].params;
-    auto after = std::upper_bound(places.begin(), places.end(), begin,
-                                  [](int64_t at, const ParamPlace& place) { return at < place.begin; });
+    auto after =
+        std::upper_bound(places.begin(), places.end(), begin,
+                         [](int64_t at, const ParamPlace& place) { return at < place.begin; });
     const ParamPlace& place = *std::prev(after);
     source_.read(static_cast<size_t>(kind), place.param, begin - place.begin, count, out);
   }
@@ -76,7 +81,9 @@ class ConvertedState : public StateAccess {
 WeightExtras extras_of(StateSource& source, int64_t file_bytes) {
   WeightExtras out;
   out.buffers = source.buffers;
-  out.read_buffer = [&](size_t buffer, const StateSource::Bytes& use) { source.read_buffer(buffer, use); };
+  out.read_buffer = [&](size_t buffer, const StateSource::Bytes& use) {
+    source.read_buffer(buffer, use);
+  };
   out.tied = source.tied;
   out.file_bytes = file_bytes;
   const std::set<std::string> frozen(source.info.frozen.begin(), source.info.frozen.end());
@@ -99,7 +106,8 @@ void require_empty(const std::string& folder) {
 
 }  // namespace
 
-Json convert_checkpoint(const std::string& from, const std::string& to, const ConvertRequest& request) {
+Json convert_checkpoint(const std::string& from, const std::string& to,
+                        const ConvertRequest& request) {
   require(!to.empty(), "the folder to write must have a name, got ''");
   if (!request.tag.empty()) require_tag(request.tag);
   if (request.form != "libds") require_empty(to);

@@ -56,10 +56,12 @@ size_t TorchFiles::add(const std::string& path) {
 }
 
 void TorchFiles::check(size_t file, const TorchData& data) {
-  if (parts_ == SourceParts::masters && checked_.emplace(file, data.storage).second) at(file).check(data);
+  if (parts_ == SourceParts::masters && checked_.emplace(file, data.storage).second)
+    at(file).check(data);
 }
 
-// A file that was not read for a while gives its descriptor back and takes it again when it is read.
+// A file that was not read for a while gives its descriptor back and takes it again when it is
+// read.
 TorchFile& TorchFiles::at(size_t file) {
   if (std::find(open_.begin(), open_.end(), file) == open_.end()) {
     open_.push_back(file);
@@ -81,7 +83,8 @@ int64_t length(const FlatLine& line) {
   return all;
 }
 
-// The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin` on.
+// The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin`
+// on.
 void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out) {
   int64_t first = 0;
   for (const LinePart& part : line) {
@@ -95,12 +98,14 @@ void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::
 void refuse_foreign(const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string_view feature;
-    if (name.starts_with("mp_rank_") && name != kModule) feature = "of tensor or pipeline parallelism";
+    if (name.starts_with("mp_rank_") && name != kModule)
+      feature = "of tensor or pipeline parallelism";
     if (name.starts_with("layer_")) feature = "of pipeline parallelism or experts";
     if (name.starts_with("expp_rank_")) feature = "of experts";
     if (name == "offloaded_tensors") feature = "of states that were offloaded to NVMe";
     if (!feature.empty())
-      raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is {}, which libds does not convert", folder, name, feature);
+      raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is {}, which libds does not convert", folder, name,
+            feature);
   }
 }
 
@@ -214,8 +219,8 @@ ParamId DeepSpeedSource::add_param(const std::string& name, std::vector<int64_t>
   shapes.push_back(std::move(shape));
   int64_t more = numel(ParamId(names.size() - 1));
   if (names.size() > kMostParams || more > kMostElements - elements_) {
-    raise(DS_ERROR_UNSUPPORTED, "'{}': at most {} parameters of {} elements together are read", folder_,
-          kMostParams, kMostElements);
+    raise(DS_ERROR_UNSUPPORTED, "'{}': at most {} parameters of {} elements together are read",
+          folder_, kMostParams, kMostElements);
   }
   elements_ += more;
   for (auto& of_kind : runs_) of_kind.emplace_back();
@@ -233,36 +238,45 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   info.step = count_of(file, root, "global_steps");
   info.skipped = count_of(file, root, "skipped_steps");
   if (info.skipped > info.step)
-    raise(DS_ERROR_CORRUPT, "{}: {} of {} steps were skipped", file.path(), info.skipped, info.step);
+    raise(DS_ERROR_CORRUPT, "{}: {} of {} steps were skipped", file.path(), info.skipped,
+          info.step);
   if (!with_states()) return;
   const Pickle& pickle = file.pickle();
   Json rest = Json::Object();
   const auto& pairs = pickle.pairs(root);
   if (pairs.size() / 2 > kMostMembers) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: has {} members, at most {} are read", file.path(), pairs.size() / 2,
-          kMostMembers);
+    raise(DS_ERROR_UNSUPPORTED, "{}: has {} members, at most {} are read", file.path(),
+          pairs.size() / 2, kMostMembers);
   }
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const std::string& key = pickle.at(pairs[i]).text;
-    constexpr std::array<std::string_view, 7> own{
-        "module",       "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments",
-        "buffer_names", "ds_config"};
+    constexpr std::array<std::string_view, 7> own{"module",
+                                                  "optimizer",
+                                                  "param_shapes",
+                                                  "frozen_param_shapes",
+                                                  "frozen_param_fragments",
+                                                  "buffer_names",
+                                                  "ds_config"};
     if (std::find(own.begin(), own.end(), key) != own.end()) continue;
     if (rest.find(key) == nullptr) rest.set(key, pickle_json(pickle, pickle.at(pairs[i + 1])));
   }
   record_.set("module", std::move(rest));
   const PickleValue* config = pickle.find(root, "ds_config");
-  info.config = Json::Object{{"config", config ? pickle_json(pickle, *config) : Json(Json::Object())}};
-  Json version = record_.at("module").find("ds_version") ? record_.at("module").at("ds_version") : Json();
+  info.config =
+      Json::Object{{"config", config ? pickle_json(pickle, *config) : Json(Json::Object())}};
+  Json version =
+      record_.at("module").find("ds_version") ? record_.at("module").at("ds_version") : Json();
   info.numerics_key = fmt::format("deepspeed={}", version.is_string() ? version.string() : "?");
 }
 
 namespace {
 
-// The dynamic loss scale of an fp16 run; a static one is what the configuration says, and bf16 has one of 1.
+// The dynamic loss scale of an fp16 run; a static one is what the configuration says, and bf16 has
+// one of 1.
 std::optional<LossScaler> scaler_of(const TorchFile& file, const Json& given) {
   const Json *maker = given.find("class"), *state = given.find("state");
-  if (!maker || !maker->is_string() || !maker->string().ends_with("DynamicLossScaler") || !state) return {};
+  if (!maker || !maker->is_string() || !maker->string().ends_with("DynamicLossScaler") || !state)
+    return {};
   auto number = [&](const char* name) {
     const Json* value = state->find(name);
     if (value && value->is_number()) return value->number();
@@ -270,18 +284,19 @@ std::optional<LossScaler> scaler_of(const TorchFile& file, const Json& given) {
   };
   auto count = [&](const char* name, double least) {
     const double value = number(name);
-    if (value >= least && value <= 0x1p53 && value == std::floor(value)) return static_cast<int64_t>(value);
-    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: {} must be a whole number from {} on, got {}", file.path(),
-          name, least, value);
+    if (value >= least && value <= 0x1p53 && value == std::floor(value))
+      return static_cast<int64_t>(value);
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: {} must be a whole number from {} on, got {}",
+          file.path(), name, least, value);
   };
-  const LossScaler scaler{number("cur_scale"), count("cur_iter", 0), count("last_overflow_iter", -1),
-                          count("cur_hysteresis", 0)};
+  const LossScaler scaler{number("cur_scale"), count("cur_iter", 0),
+                          count("last_overflow_iter", -1), count("cur_hysteresis", 0)};
   if (!(scaler.scale > 0) || !std::isfinite(static_cast<float>(scaler.scale)))
-    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: cur_scale must be above 0 and finite, got {}", file.path(),
-          scaler.scale);
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: cur_scale must be above 0 and finite, got {}",
+          file.path(), scaler.scale);
   if (scaler.last_overflow >= scaler.steps)
-    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: last_overflow_iter {} is not before cur_iter {}", file.path(),
-          scaler.last_overflow, scaler.steps);
+    raise(DS_ERROR_CORRUPT, "{}: loss_scaler: last_overflow_iter {} is not before cur_iter {}",
+          file.path(), scaler.last_overflow, scaler.steps);
   return scaler;
 }
 
@@ -291,7 +306,8 @@ void DeepSpeedSource::take_settings(const TorchFile& file, const PickleValue& st
                                     const PickleValue& optimizer) {
   const Pickle& pickle = file.pickle();
   for (const char* key : {"loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad"}) {
-    if (const PickleValue* value = pickle.find(states, key)) record_.set(key, pickle_json(pickle, *value));
+    if (const PickleValue* value = pickle.find(states, key))
+      record_.set(key, pickle_json(pickle, *value));
   }
   if (const Json* scaler = record_.find("loss_scaler")) info.scaler = scaler_of(file, *scaler);
   if (const PickleValue* groups = pickle.find(optimizer, "param_groups"))

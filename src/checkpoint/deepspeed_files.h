@@ -32,7 +32,8 @@ struct Run {
 class TorchFiles {
  public:
   explicit TorchFiles(SourceParts parts) : parts_(parts) {}
-  // Opens a file and compares its checksums; where states are not wanted, check() compares those of what is.
+  // Opens a file and compares its checksums; where states are not wanted, check() compares those of
+  // what is.
   size_t add(const std::string& path);
   void check(size_t file, const TorchData& data);
   const std::string& path(size_t file) const { return files_[file]->path(); }
@@ -55,11 +56,12 @@ struct LinePart {
 using FlatLine = std::vector<LinePart>;
 
 int64_t length(const FlatLine& line);
-// The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin` on.
+// The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin`
+// on.
 void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out);
 
-// Throws DS_ERROR_UNSUPPORTED for a file among `names` that no reader of one model on data-parallel ranks can
-// take.
+// Throws DS_ERROR_UNSUPPORTED for a file among `names` that no reader of one model on data-parallel
+// ranks can take.
 void refuse_foreign(const std::string& folder, const std::vector<std::string>& names);
 // The member of a dict; DS_ERROR_CORRUPT without it.
 const PickleValue& need(const TorchFile& file, const PickleValue& dict, std::string_view key);
@@ -81,7 +83,8 @@ class DeepSpeedSource : public StateSource {
   bool with_states() const { return parts_ == SourceParts::all; }
   // Kinds of state beside the master, in the order of optimizers' rows.
   void set_kinds(const std::set<std::string>& states);
-  // Reads the run's numbers from the module file; with states, the rest of it goes to the client's state.
+  // Reads the run's numbers from the module file; with states, the rest of it goes to the client's
+  // state.
   void take_module(TorchFile& file);
   // Second names of the module that this file has, and its buffers where states are not wanted.
   void take_buffers(size_t file);
@@ -90,8 +93,10 @@ class DeepSpeedSource : public StateSource {
   // Whether a tensor of the module is a buffer or a second name.
   bool beside(const std::string& name) const { return beside_.contains(name); }
   // Members of the optimizer's states that are no tensors.
-  void take_settings(const TorchFile& file, const PickleValue& states, const PickleValue& optimizer);
-  // How often the optimizer has counted for each parameter; one that it counted less for began later.
+  void take_settings(const TorchFile& file, const PickleValue& states,
+                     const PickleValue& optimizer);
+  // How often the optimizer has counted for each parameter; one that it counted less for began
+  // later.
   void take_steps(const std::vector<std::pair<ParamId, int64_t>>& counted);
   // Every run is there; nothing but tensors is read from now on.
   void finish();
@@ -99,7 +104,7 @@ class DeepSpeedSource : public StateSource {
   std::string folder_;
   TorchFiles files_;
   std::vector<IdVector<ParamId, std::vector<Run>>> runs_;  // by kind
-  Json record_ = Json::Object();                           // of DeepSpeed's own, for the client's state
+  Json record_ = Json::Object();  // of DeepSpeed's own, for the client's state
 
  private:
   void check_runs() const;

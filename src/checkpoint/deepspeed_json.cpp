@@ -22,7 +22,8 @@ class Printer {
 
   Json print(const PickleValue& value, int depth) {
     if (++members_ > kMostMembers)
-      raise(DS_ERROR_UNSUPPORTED, "{}: settings of more than {} values", pickle_.source(), kMostMembers);
+      raise(DS_ERROR_UNSUPPORTED, "{}: settings of more than {} values", pickle_.source(),
+            kMostMembers);
     if (depth > kDeepest) return {};
     switch (value.kind) {
       case Kind::boolean:
@@ -87,7 +88,9 @@ class Printer {
 
 }  // namespace
 
-Json pickle_json(const Pickle& pickle, const PickleValue& value) { return Printer(pickle).print(value, 0); }
+Json pickle_json(const Pickle& pickle, const PickleValue& value) {
+  return Printer(pickle).print(value, 0);
+}
 
 bool is_muon(const Json& config) {
   const Json* type = &config;

@@ -13,7 +13,8 @@ constexpr int64_t kFlatUnit = 2;  // the flat buffer is padded to so many elemen
 void check(const std::vector<int64_t>& numel, int64_t world) {
   if (world < 1) raise(DS_ERROR_INVALID_ARGUMENT, "world must be 1 or more, got {}", world);
   for (int64_t n : numel) {
-    if (n < 0) raise(DS_ERROR_INVALID_ARGUMENT, "a parameter must have 0 or more elements, got {}", n);
+    if (n < 0)
+      raise(DS_ERROR_INVALID_ARGUMENT, "a parameter must have 0 or more elements, got {}", n);
   }
 }
 
@@ -27,7 +28,8 @@ std::vector<int64_t> order_of(int64_t params, const FlatOptions& options) {
   return order;
 }
 
-FlatSlice slice_of(const FlatLayout& layout, const std::vector<int64_t>& numel, int64_t begin, int64_t end) {
+FlatSlice slice_of(const FlatLayout& layout, const std::vector<int64_t>& numel, int64_t begin,
+                   int64_t end) {
   FlatSlice slice{begin, end, 0, {}, 0};
   int64_t used = 0;  // end of the last parameter
   for (size_t k = 0; k < layout.order.size(); ++k) {
@@ -45,7 +47,8 @@ FlatSlice slice_of(const FlatLayout& layout, const std::vector<int64_t>& numel, 
 
 FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& options) {
   check(numel, options.world);
-  if (options.align < 1) raise(DS_ERROR_INVALID_ARGUMENT, "align must be 1 or more, got {}", options.align);
+  if (options.align < 1)
+    raise(DS_ERROR_INVALID_ARGUMENT, "align must be 1 or more, got {}", options.align);
   FlatLayout layout;
   layout.order = order_of(static_cast<int64_t>(numel.size()), options);
   int64_t end = 0;
@@ -65,7 +68,8 @@ int64_t SlicedParam::valid(int64_t rank) const {
   return std::clamp(numel - begin(rank), int64_t{0}, partition_numel);
 }
 
-SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups, const SliceOptions& options) {
+SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups,
+                           const SliceOptions& options) {
   SlicedLayout layout;
   int64_t persistent = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -73,9 +77,10 @@ SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups, cons
     layout.groups.emplace_back();
     bool open = false;
     for (size_t i = 0; i < groups[g].size(); ++i) {
-      int64_t numel = groups[g][i], aligned = round_up(numel, options.world), part = aligned / options.world;
-      bool keep =
-          numel <= options.persistence_threshold && numel <= options.model_persistence_threshold - persistent;
+      int64_t numel = groups[g][i], aligned = round_up(numel, options.world),
+              part = aligned / options.world;
+      bool keep = numel <= options.persistence_threshold &&
+                  numel <= options.model_persistence_threshold - persistent;
       if (keep) persistent += numel;
       layout.groups.back().push_back({numel, part, aligned, keep});
       if (!open) layout.sub_groups.push_back({static_cast<int64_t>(g), {}, 0});

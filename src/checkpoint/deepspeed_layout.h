@@ -5,8 +5,8 @@
 namespace ds {
 
 // Which elements of which parameters a rank of a DeepSpeed run owns, so that its files can be read
-// (DeepSpeed 0.19.8; recorded in tests/data/semantics/zero_flat.json). Parameters are given by their numbers
-// of elements, in the order of their group. Elements everywhere.
+// (DeepSpeed 0.19.8; recorded in tests/data/semantics/zero_flat.json). Parameters are given by
+// their numbers of elements, in the order of their group. Elements everywhere.
 
 struct FlatOptions {
   int64_t world = 1;
@@ -17,9 +17,10 @@ struct FlatOptions {
 // A rank's slice of the flat buffer of stages 1 and 2.
 struct FlatSlice {
   int64_t begin = 0, end = 0;
-  int64_t padding = 0;          // of its elements, behind the last parameter's end
-  std::vector<int64_t> params;  // by number: the one that reaches into the slice, then those that begin in it
-  int64_t first_offset = 0;     // elements of the first one that earlier slices hold
+  int64_t padding = 0;  // of its elements, behind the last parameter's end
+  std::vector<int64_t>
+      params;  // by number: the one that reaches into the slice, then those that begin in it
+  int64_t first_offset = 0;  // elements of the first one that earlier slices hold
 };
 
 struct FlatLayout {
@@ -29,8 +30,8 @@ struct FlatLayout {
   std::vector<FlatSlice> slices;  // by rank; equal sizes
 };
 
-// One parameter group under stage 1 or 2. Throws DS_ERROR_INVALID_ARGUMENT for a negative size, world or
-// alignment below 1.
+// One parameter group under stage 1 or 2. Throws DS_ERROR_INVALID_ARGUMENT for a negative size,
+// world or alignment below 1.
 FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& options);
 
 // A parameter under stage 3: each is cut by itself into world slices of partition_numel.
@@ -60,6 +61,7 @@ struct SlicedLayout {
   std::vector<SlicedSubGroup> sub_groups;
 };
 
-SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups, const SliceOptions& options);
+SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups,
+                           const SliceOptions& options);
 
 }  // namespace ds

@@ -27,13 +27,14 @@ std::string find_deepspeed(const std::string& path) {
     std::string file = fmt::format("{}/{}", path, latest);
     if (is_absent(file)) continue;
     std::string tag = read_file(file, 4096);
-    while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) tag.pop_back();
+    while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' '))
+      tag.pop_back();
     if (tag.empty() || tag.find('/') != std::string::npos || tag == "." || tag == "..")
       raise(DS_ERROR_CORRUPT, "{}: '{}' is no name of a folder beside it", file, tag);
     std::string folder = fmt::format("{}/{}", path, tag);
     if (!has_files(folder))
-      raise(DS_ERROR_NOT_FOUND, "'{}' names the checkpoint '{}', which has no files of DeepSpeed", file,
-            folder);
+      raise(DS_ERROR_NOT_FOUND, "'{}' names the checkpoint '{}', which has no files of DeepSpeed",
+            file, folder);
     return folder;
   }
   return has_files(path) ? path : "";

@@ -1,14 +1,14 @@
 // DeepSpeed's universal layout, as much of it as DeepSpeed reads:
 //   latest_universal                             the tag
-//   TAG/mp_rank_00_model_states.pt               steps and schedule; stage 3 looks for the same content
-//   TAG/zero_pp_rank_0_mp_rank_00_model_states.pt  under this name
+//   TAG/mp_rank_00_model_states.pt               steps and schedule; stage 3 looks for the same
+//   content TAG/zero_pp_rank_0_mp_rank_00_model_states.pt  under this name
 //   TAG/zero/optimizer_state.pt                  what all parameters have in common
 //   TAG/zero/NAME/{fp32,exp_avg,...}.pt          {"param": tensor}
 //   TAG/zero/NAME/step.pt                        the optimizer's count
-// optimizer_state.pt has the dynamic loss scale of an fp16 run, as the object that DeepSpeed puts in place of
-// its own. What is left out keeps the value that the loading engine was configured with: a static loss scale,
-// clipping, hyperparameters other than the learning rate. Source: DeepSpeed 0.19.8,
-// runtime/base_optimizer.py, runtime/zero/stage3.py, runtime/fp16/loss_scaler.py,
+// optimizer_state.pt has the dynamic loss scale of an fp16 run, as the object that DeepSpeed puts
+// in place of its own. What is left out keeps the value that the loading engine was configured
+// with: a static loss scale, clipping, hyperparameters other than the learning rate. Source:
+// DeepSpeed 0.19.8, runtime/base_optimizer.py, runtime/zero/stage3.py, runtime/fp16/loss_scaler.py,
 // checkpoint/universal_checkpoint.py.
 #include "checkpoint/deepspeed_writer.h"
 
@@ -56,7 +56,8 @@ class UniversalWriter {
     make_folders(place + "/zero");
     for (ParamId p : source_.names.ids()) write_param(place + "/zero/", p);
     write_counted(place + "/zero/optimizer_state.pt", optimizer(), source_.info.updates_taken());
-    for (const char* name : {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"})
+    for (const char* name :
+         {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"})
       write_file(fmt::format("{}/{}", place, name), module());
     sync_folder(place + "/zero");
     sync_folder(place);
@@ -78,7 +79,8 @@ class UniversalWriter {
   void write_param(const std::string& place, ParamId param) {
     const std::string& name = source_.names[param];
     if (name.empty() || name.find('/') != std::string::npos || name[0] == '.')
-      raise(DS_ERROR_UNSUPPORTED, "parameter '{}' cannot be the name of a folder", TensorName(name));
+      raise(DS_ERROR_UNSUPPORTED, "parameter '{}' cannot be the name of a folder",
+            TensorName(name));
     std::string folder = place + name;
     make_folder(folder);
     const auto& frozen = source_.info.frozen;
@@ -127,8 +129,8 @@ class UniversalWriter {
   }
 
   // torch._utils._rebuild_tensor_v2(storage 0, 0, shape, strides, False, OrderedDict()).
-  static void put_tensor(PickleWriter& out, std::string_view storage, const std::vector<int64_t>& shape,
-                         int64_t numel) {
+  static void put_tensor(PickleWriter& out, std::string_view storage,
+                         const std::vector<int64_t>& shape, int64_t numel) {
     out.global("torch._utils", "_rebuild_tensor_v2").mark();
     out.mark()
         .text("storage")
@@ -143,7 +145,13 @@ class UniversalWriter {
     out.tuple().mark();
     int64_t rest = numel;
     for (int64_t extent : shape) out.integer(rest /= std::max<int64_t>(extent, 1));
-    out.tuple().boolean(false).global("collections", "OrderedDict").empty_tuple().reduce().tuple().reduce();
+    out.tuple()
+        .boolean(false)
+        .global("collections", "OrderedDict")
+        .empty_tuple()
+        .reduce()
+        .tuple()
+        .reduce();
   }
 
   static void put_json(PickleWriter& out, const Json& value) {
@@ -170,7 +178,8 @@ class UniversalWriter {
 
   // What DeepSpeed's checkpoint had, of which this one was made: members of members.
   const Json* recorded(std::initializer_list<std::string_view> keys) const {
-    const Json* at = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
+    const Json* at =
+        source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
     for (std::string_view key : keys) at = at && at->is_object() ? at->find(key) : nullptr;
     return at;
   }
@@ -182,7 +191,8 @@ class UniversalWriter {
     out.text("module").empty_dict().text("buffer_names").empty_list().text("optimizer").none();
     out.text("param_shapes").empty_list().mark().empty_dict().mark();
     for (ParamId p : source_.names.ids()) {
-      if (std::find(info.frozen.begin(), info.frozen.end(), source_.names[p]) != info.frozen.end()) continue;
+      if (std::find(info.frozen.begin(), info.frozen.end(), source_.names[p]) != info.frozen.end())
+        continue;
       out.text(source_.names[p]).global("torch", "Size").mark().mark();
       for (int64_t extent : source_.shapes[p]) out.integer(extent);
       out.tuple().tuple().reduce();
@@ -213,33 +223,48 @@ class UniversalWriter {
     PickleWriter out;
     out.empty_dict().mark().text("ds_version").text(kVersion).text("param_groups");
     put_groups(out);
-    out.text("optimizer_state_dict").empty_dict().mark().text("state").empty_dict().mark().integer(0);
+    out.text("optimizer_state_dict")
+        .empty_dict()
+        .mark()
+        .text("state")
+        .empty_dict()
+        .mark()
+        .integer(0);
     out.empty_dict().mark().text("step");
     put_count(out, source_.info.updates_taken());
     out.items().items().text("param_groups");
     put_groups(out);
     out.items();
-    if (std::optional<LossScaleConfig> rule = scale_rule()) put_scaler(out, *source_.info.scaler, *rule);
+    if (std::optional<LossScaleConfig> rule = scale_rule())
+      put_scaler(out, *source_.info.scaler, *rule);
     return out.items().finish();
   }
 
   // A DynamicLossScaler, by its members.
   static void put_scaler(PickleWriter& out, const LossScaler& scaler, const LossScaleConfig& rule) {
     out.text("dynamic_loss_scale").boolean(true).text("loss_scaler");
-    out.global("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler").empty_tuple().new_object();
+    out.global("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler")
+        .empty_tuple()
+        .new_object();
     out.empty_dict().mark();
     out.text("cur_scale").number(scaler.scale).text("dynamic").boolean(true);
-    out.text("cur_iter").integer(scaler.steps).text("last_overflow_iter").integer(scaler.last_overflow);
+    out.text("cur_iter")
+        .integer(scaler.steps)
+        .text("last_overflow_iter")
+        .integer(scaler.last_overflow);
     out.text("scale_factor").number(2).text("scale_window").integer(rule.window);
     out.text("min_scale").number(rule.min_loss_scale);
-    out.text("delayed_shift").integer(rule.hysteresis).text("cur_hysteresis").integer(scaler.hysteresis);
+    out.text("delayed_shift")
+        .integer(rule.hysteresis)
+        .text("cur_hysteresis")
+        .integer(scaler.hysteresis);
     out.text("consecutive_hysteresis").boolean(rule.consecutive_hysteresis);
     out.text("raise_error_at_min_scale").boolean(true).text("dtype").global("torch", "float16");
     out.items().build();
   }
 
-  // How the dynamic loss scale goes on: as the configuration says, or as DeepSpeed's checkpoint did. None: it
-  // is left out.
+  // How the dynamic loss scale goes on: as the configuration says, or as DeepSpeed's checkpoint
+  // did. None: it is left out.
   std::optional<LossScaleConfig> scale_rule() const {
     if (!source_.info.scaler) return std::nullopt;
     LossScaleConfig rule;
@@ -276,17 +301,20 @@ class UniversalWriter {
   void refuse_muon() const {
     bool muon = is_muon(source_.info.config);
     if (const Json* groups = recorded({"param_groups"}); groups && groups->is_array()) {
-      for (const Json& group : groups->array()) muon = muon || (group.is_object() && group.find("use_muon"));
+      for (const Json& group : groups->array())
+        muon = muon || (group.is_object() && group.find("use_muon"));
     }
     if (!muon) return;
     raise(DS_ERROR_UNSUPPORTED,
-          "states of Muon are not exported to DeepSpeed's layout, which has none for them; export weights "
+          "states of Muon are not exported to DeepSpeed's layout, which has none for them; export "
+          "weights "
           "only (\"fp32\")");
   }
 
   // Of the next step, by group; the last one holds for all further groups.
   std::vector<std::optional<double>> learning_rates() const {
-    const Json* record = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
+    const Json* record =
+        source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
     const Json* groups = record && record->is_object() ? record->find("param_groups") : nullptr;
     std::vector<std::optional<double>> out;
     if (groups && groups->is_array()) {
@@ -302,7 +330,8 @@ class UniversalWriter {
   // As libds would use it, where it has one learning rate.
   std::optional<double> scheduled_rate() const {
     const CheckpointInfo& info = source_.info;
-    if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr")) return info.set_numbers[0].at("lr");
+    if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr"))
+      return info.set_numbers[0].at("lr");
     std::optional<Config> config = saved_config();
     if (!config) return std::nullopt;
     for (const ParamGroup& group : config->optimizer.groups) {
@@ -319,7 +348,8 @@ class UniversalWriter {
     const Json* values = config.is_object() ? config.find("config") : nullptr;
     if (!values || !values->is_object()) return std::nullopt;
     Json keys = *values;  // the batch of all ranks is of no matter here, and this is one process
-    std::erase_if(keys.object(), [](const auto& member) { return member.first == "train_batch_size"; });
+    std::erase_if(keys.object(),
+                  [](const auto& member) { return member.first == "train_batch_size"; });
     try {
       return parse_config(keys, 1);
     } catch (const Error&) {

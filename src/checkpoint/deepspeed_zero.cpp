@@ -1,20 +1,22 @@
 // What DeepSpeed leaves on disk, as whole tensors by name.
 //
-// Problem. DeepSpeed cuts training state by rank. Stages 1 and 2 lay all parameters of a group one behind the
-// other, pad the end to 2 * world elements and give each rank an equal slice; stage 3 cuts each parameter by
-// itself into world slices and pads the last ones. Names and shapes are in another file than the numbers, and
-// which bytes belong to which parameter follows from their order alone. Files may be missing, of another
-// save, or damaged.
+// Problem. DeepSpeed cuts training state by rank. Stages 1 and 2 lay all parameters of a group one
+// behind the other, pad the end to 2 * world elements and give each rank an equal slice; stage 3
+// cuts each parameter by itself into world slices and pads the last ones. Names and shapes are in
+// another file than the numbers, and which bytes belong to which parameter follows from their order
+// alone. Files may be missing, of another save, or damaged.
 //
-// Invariant. When a source is open, every parameter of every kind is a list of runs of elements in tensors of
-// the files, which together have each element once, and every run lies inside its tensor.
+// Invariant. When a source is open, every parameter of every kind is a list of runs of elements in
+// tensors of the files, which together have each element once, and every run lies inside its
+// tensor.
 //
-// Algorithm. The names of the files tell the ranks; `partition_count` in rank 0's file tells how many there
-// must be. Per group and kind the ranks' tensors form one line (stages 1 and 2) or `world` lines (stage 3) of
-// elements; flat_layout and sliced_layout say where a parameter is on it, and cut() makes the runs. The
-// lengths of the lines are compared with what the parameters take: masters are saved without the padding at
-// the end, moments with it. What is in no group is frozen: its only values are those of the module. Muon
-// keeps a momentum for its groups of matrices and Adam's states for the others; it is read as their exp_avg.
+// Algorithm. The names of the files tell the ranks; `partition_count` in rank 0's file tells how
+// many there must be. Per group and kind the ranks' tensors form one line (stages 1 and 2) or
+// `world` lines (stage 3) of elements; flat_layout and sliced_layout say where a parameter is on
+// it, and cut() makes the runs. The lengths of the lines are compared with what the parameters
+// take: masters are saved without the padding at the end, moments with it. What is in no group is
+// frozen: its only values are those of the module. Muon keeps a momentum for its groups of matrices
+// and Adam's states for the others; it is read as their exp_avg.
 //
 // Source. DeepSpeed 0.19.8: runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py,
 // runtime/zero/muon, utils/zero_to_fp32.py, checkpoint/ds_to_universal.py.
@@ -72,9 +74,11 @@ std::optional<RankFile> parse_rank(const std::string& name, std::string_view end
   RankFile out{name, 0, 0};
   auto number = [](std::string_view text, int64_t& value) {
     auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return code == std::errc{} && stop == text.data() + text.size() && value >= 0 && value < kMostRanks;
+    return code == std::errc{} && stop == text.data() + text.size() && value >= 0 &&
+           value < kMostRanks;
   };
-  bool good = number(rest.substr(0, at), out.data) && number(rest.substr(at + middle.size()), out.model);
+  bool good =
+      number(rest.substr(0, at), out.data) && number(rest.substr(at + middle.size()), out.model);
   return good ? std::optional(out) : std::nullopt;
 }
 
@@ -89,7 +93,8 @@ class ZeroSource : public DeepSpeedSource {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       optim_.push_back(files_.add(path_of(ranks_[r])));
       check_rank(files_.at(optim_[r]), ranks_[r]);
-      if (stage_ == 3 && r > 0) open_module(static_cast<int64_t>(r));  // they must be there, and be archives
+      if (stage_ == 3 && r > 0)
+        open_module(static_cast<int64_t>(r));  // they must be there, and be archives
     }
     take_buffers(module_);
     read_groups();
@@ -112,15 +117,16 @@ class ZeroSource : public DeepSpeedSource {
       std::optional<RankFile> file = parse_rank(name, kOptim);
       if (!file) continue;
       if (file->model != 0)
-        raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is of tensor parallelism, which libds does not convert", folder_,
-              name);
+        raise(DS_ERROR_UNSUPPORTED,
+              "'{}/{}' is of tensor parallelism, which libds does not convert", folder_, name);
       if (auto [it, fresh] = found.emplace(file->data, name); !fresh)
-        raise(DS_ERROR_CORRUPT, "'{}': '{}' and '{}' are both of rank {}", folder_, it->second, name,
-              file->data);
+        raise(DS_ERROR_CORRUPT, "'{}': '{}' and '{}' are both of rank {}", folder_, it->second,
+              name, file->data);
     }
     if (found.empty()) {
       raise(DS_ERROR_UNSUPPORTED,
-            "'{}' has no file *zero_pp_rank_0_mp_rank_00_optim_states.pt: checkpoints of ZeRO 1 to 3 and "
+            "'{}' has no file *zero_pp_rank_0_mp_rank_00_optim_states.pt: checkpoints of ZeRO 1 to "
+            "3 and "
             "universal "
             "ones are converted, this one was saved without ZeRO",
             folder_);
@@ -139,8 +145,8 @@ class ZeroSource : public DeepSpeedSource {
       ranks_.push_back(found[r]);
     }
     if (static_cast<int64_t>(found.size()) != world_) {
-      raise(DS_ERROR_CORRUPT, "'{}/{}' is of rank {}, but the checkpoint was saved by {} ranks", folder_,
-            found.rbegin()->second, found.rbegin()->first, world_);
+      raise(DS_ERROR_CORRUPT, "'{}/{}' is of rank {}, but the checkpoint was saved by {} ranks",
+            folder_, found.rbegin()->second, found.rbegin()->first, world_);
     }
   }
 
@@ -157,7 +163,8 @@ class ZeroSource : public DeepSpeedSource {
       Json number = pickle_json(pickle, *stage);
       if (number.is_integer()) stage_ = number.integer();
     }
-    if (stage_ < 1 || stage_ > 3) raise(DS_ERROR_CORRUPT, "{}: zero_stage is {}", file.path(), stage_);
+    if (stage_ < 1 || stage_ > 3)
+      raise(DS_ERROR_CORRUPT, "{}: zero_stage is {}", file.path(), stage_);
     record_.set("zero_stage", stage_);
     const PickleValue& count = need(file, states, "partition_count");
     int64_t most = count.kind == Kind::integer ? count.integer : 0;
@@ -167,28 +174,29 @@ class ZeroSource : public DeepSpeedSource {
     return most;
   }
 
-  // All ranks must be of one save, and each file of the rank that its name says: an exchanged file has the
-  // right sizes and would become wrong weights.
+  // All ranks must be of one save, and each file of the rank that its name says: an exchanged file
+  // has the right sizes and would become wrong weights.
   void check_rank(const TorchFile& file, const std::string& name) {
     constexpr std::string_view kWithoutName = "archive";  // of a writer that gave no name
     const std::string stem = name.substr(0, name.rfind('.')), &saved = file.saved_as();
     if (!saved.empty() && saved != kWithoutName && saved != stem)
-      raise(DS_ERROR_CORRUPT, "{}: was saved as '{}.pt'; files of ranks are not to be exchanged", file.path(),
-            saved);
+      raise(DS_ERROR_CORRUPT, "{}: was saved as '{}.pt'; files of ranks are not to be exchanged",
+            file.path(), saved);
     const int64_t stage = stage_, ranks = partition_count(file);
     if (stage_ != stage || ranks != world_) {
-      raise(DS_ERROR_CORRUPT, "{}: is of stage {} on {} ranks, the first rank's file of stage {} on {}",
-            file.path(), stage_, ranks, stage, world_);
+      raise(DS_ERROR_CORRUPT,
+            "{}: is of stage {} on {} ranks, the first rank's file of stage {} on {}", file.path(),
+            stage_, ranks, stage, world_);
     }
   }
 
   // Stage 3 has a module file for each rank.
   size_t open_module(int64_t rank) {
-    std::string name =
-        stage_ == 3 ? fmt::format("zero_pp_rank_{}_mp_rank_00{}", rank, kModel) : std::string(kModule);
+    std::string name = stage_ == 3 ? fmt::format("zero_pp_rank_{}_mp_rank_00{}", rank, kModel)
+                                   : std::string(kModule);
     if (is_absent(path_of(name)))
-      raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: it has the names and shapes of the parameters",
-            path_of(name));
+      raise(DS_ERROR_NOT_FOUND,
+            "'{}' does not exist: it has the names and shapes of the parameters", path_of(name));
     return files_.add(path_of(name));
   }
 
@@ -206,15 +214,17 @@ class ZeroSource : public DeepSpeedSource {
       for (size_t g = 0; g < groups; ++g) out.push_back(state_part(rank, g, state));
     }
     if (out.size() == groups) return out;
-    raise(DS_ERROR_CORRUPT, "{}: has the masters of {} groups of parameters, the module file names {}",
-          file.path(), out.size(), groups);
+    raise(DS_ERROR_CORRUPT,
+          "{}: has the masters of {} groups of parameters, the module file names {}", file.path(),
+          out.size(), groups);
   }
 
   // Muon's matrices have their momentum for exp_avg, and no squares.
   LinePart state_part(size_t rank, size_t g, const std::string& state) {
     TorchFile& file = files_.at(optim_[rank]);
     const bool matrices = muon_[g];
-    const PickleValue* value = find_state(rank, g, matrices && state == "exp_avg" ? kMomentum : state);
+    const PickleValue* value =
+        find_state(rank, g, matrices && state == "exp_avg" ? kMomentum : state);
     if (matrices && (state != "exp_avg" || !value)) {
       LinePart out{optim_[rank], {}, true};
       out.tensor.numel = masters_[rank][g].tensor.numel;
@@ -224,18 +234,19 @@ class ZeroSource : public DeepSpeedSource {
       raise(DS_ERROR_CORRUPT, "{}: group {} has no '{}'", file.path(), g, state);
     if (!value) {
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: group {} of the parameters has no '{}', which another one has; libds reads the states of "
+            "{}: group {} of the parameters has no '{}', which another one has; libds reads the "
+            "states of "
             "optimizers that keep the same of all parameters, and of DeepSpeed's Muon",
             file.path(), g, state);
     }
     LinePart out = part(rank, *value, state);
     const int64_t master = masters_[rank][g].tensor.numel, more = out.tensor.numel - master;
     if (!matrices && (more < 0 || more >= 2 * world_)) {
-      raise(
-          DS_ERROR_UNSUPPORTED,
-          "{}: the state '{}' of group {} has {} elements for {} of the master; libds reads states with one "
-          "for each",
-          file.path(), state, g, out.tensor.numel, master);
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: the state '{}' of group {} has {} elements for {} of the master; libds reads "
+            "states with one "
+            "for each",
+            file.path(), state, g, out.tensor.numel, master);
     }
     return out;
   }
@@ -253,8 +264,8 @@ class ZeroSource : public DeepSpeedSource {
     return {optim_[rank], std::move(*tensor)};
   }
 
-  // DeepSpeed's Muon, whose groups of matrices alone have a momentum; SGD has one, too. A rank that holds no
-  // element of a group has no state of it.
+  // DeepSpeed's Muon, whose groups of matrices alone have a momentum; SGD has one, too. A rank that
+  // holds no element of a group has no state of it.
   void find_muon(size_t groups) {
     TorchFile& file = files_.at(optim_[0]);
     const Pickle& pickle = file.pickle();
@@ -272,16 +283,19 @@ class ZeroSource : public DeepSpeedSource {
 
   // The wrapped optimizer's.
   const PickleValue& base_state(const TorchFile& file) const {
-    return need(file, states_of(file), stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+    return need(file, states_of(file),
+                stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
   }
 
-  // The states of a group by name: of torch's form {"state": {0: {...}}} or the elastic one, a list.
+  // The states of a group by name: of torch's form {"state": {0: {...}}} or the elastic one, a
+  // list.
   const PickleValue* group_state(const TorchFile& file, size_t group) {
     const Pickle& pickle = file.pickle();
     const PickleValue& states = states_of(file);
     const PickleValue& base =
         need(file, states, stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
-    if (base.kind == Kind::list) return group < base.items.size() ? &pickle.at(base.items[group]) : nullptr;
+    if (base.kind == Kind::list)
+      return group < base.items.size() ? &pickle.at(base.items[group]) : nullptr;
     const auto& pairs = pickle.pairs(need(file, base, "state"));
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const PickleValue& key = pickle.at(pairs[i]);
@@ -320,8 +334,8 @@ class ZeroSource : public DeepSpeedSource {
     const auto& lists = pickle.elements(need(module, module.root(), "param_shapes"));
     std::vector<std::vector<ParamId>> groups;
     if (lists.size() > kMostGroups) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, at most {} are read", module.path(),
-            lists.size(), kMostGroups);
+      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, at most {} are read",
+            module.path(), lists.size(), kMostGroups);
     }
     set_kinds(state_names(lists.size()));
     for (PickleId id : lists) {
@@ -361,9 +375,9 @@ class ZeroSource : public DeepSpeedSource {
     return flat_layout(numel, {.world = world_});
   }
 
-  // Momenta of Muon's matrices in stages 1 and 2: each rank has those of every matrix that reaches into its
-  // slice, whole and one behind the other. False: it is another state, or one in slices, as runs with offload
-  // have it.
+  // Momenta of Muon's matrices in stages 1 and 2: each rank has those of every matrix that reaches
+  // into its slice, whole and one behind the other. False: it is another state, or one in slices,
+  // as runs with offload have it.
   bool cut_copies(size_t kind, size_t group, const std::vector<ParamId>& params,
                   const std::vector<std::vector<LinePart>>& parts) {
     if (!muon_[group]) return false;
@@ -392,7 +406,8 @@ class ZeroSource : public DeepSpeedSource {
     }
     if (!copies && !slices) {
       raise(DS_ERROR_UNSUPPORTED,
-            "'{}': the {} of group {} has {} elements on rank 0, neither those of its matrices nor its slice "
+            "'{}': the {} of group {} has {} elements on rank 0, neither those of its matrices nor "
+            "its slice "
             "of {}",
             folder_, kMomentum, group, parts[0][group].tensor.numel, slice);
     }
@@ -407,8 +422,9 @@ class ZeroSource : public DeepSpeedSource {
     const FlatLayout layout = layout_of(group, params);
     int64_t have = length(line);
     if (round_up(have, 2 * world_) != layout.numel) {
-      raise(DS_ERROR_CORRUPT, "'{}': the {} of group {} has {} elements on {} ranks, its parameters need {}",
-            folder_, kinds[kind], group, have, world_, layout.numel);
+      raise(DS_ERROR_CORRUPT,
+            "'{}': the {} of group {} has {} elements on {} ranks, its parameters need {}", folder_,
+            kinds[kind], group, have, world_, layout.numel);
     }
     for (size_t i = 0; i < params.size(); ++i)
       cut(line, layout.offsets[i], this->numel(params[i]), 0, runs_[kind][params[i]]);
@@ -424,7 +440,8 @@ class ZeroSource : public DeepSpeedSource {
     for (PickleId id : pickle.elements(pickle.at(pickle.elements(*all)[group]))) {
       out.push_back(pickle.at(id).integer);
       if (out.back() < 0 || out.back() > 1 << 20)
-        raise(DS_ERROR_CORRUPT, "{}: a parameter is padded by {} elements", file.path(), out.back());
+        raise(DS_ERROR_CORRUPT, "{}: a parameter is padded by {} elements", file.path(),
+              out.back());
     }
     return out;
   }
@@ -439,13 +456,14 @@ class ZeroSource : public DeepSpeedSource {
     for (size_t i = 0; i < params.size(); ++i) {
       const SlicedParam& slice = layout.groups[0][i];
       for (int64_t r = 0; r < world_; ++r)
-        cut(lines[static_cast<size_t>(r)], at, slice.valid(r), slice.begin(r), runs_[kind][params[i]]);
+        cut(lines[static_cast<size_t>(r)], at, slice.valid(r), slice.begin(r),
+            runs_[kind][params[i]]);
       at += slice.partition_numel;
     }
     for (size_t r = 0; r < lines.size(); ++r) {
       if (length(lines[r]) == at) continue;
-      raise(DS_ERROR_CORRUPT, "{}: the {} has {} elements, the parameters need {}", files_.path(optim_[r]),
-            kinds[kind], length(lines[r]), at);
+      raise(DS_ERROR_CORRUPT, "{}: the {} has {} elements, the parameters need {}",
+            files_.path(optim_[r]), kinds[kind], length(lines[r]), at);
     }
   }
 
@@ -463,7 +481,8 @@ class ZeroSource : public DeepSpeedSource {
     }
   }
 
-  // Parameters of the module that are in no group and no buffer. Stage 3 keeps a slice of each on every rank.
+  // Parameters of the module that are in no group and no buffer. Stage 3 keeps a slice of each on
+  // every rank.
   void read_frozen() {
     if (stage_ == 3) return read_frozen_slices();
     TorchFile& module = files_.at(module_);
@@ -481,7 +500,8 @@ class ZeroSource : public DeepSpeedSource {
       if (!view) continue;
       const DType dtype = view->data.dtype;
       const bool weights = dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_BF16;
-      if (!with_states() && !(weights && view->run)) {  // packed weights and others that no engine has
+      if (!with_states() &&
+          !(weights && view->run)) {  // packed weights and others that no engine has
         add_buffer(name, module_, value);
         continue;
       }
@@ -508,7 +528,8 @@ class ZeroSource : public DeepSpeedSource {
         TorchFile& file = files_.at(modules[r]);
         const PickleValue& fragments = need(file, file.root(), "frozen_param_fragments");
         std::optional<TorchTensor> tensor = file.tensor(need(file, fragments, name));
-        if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), TensorName(name));
+        if (!tensor)
+          raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), TensorName(name));
         line.push_back({modules[r], std::move(*tensor)});
       }
       cut(line, 0, numel(param), 0, runs_[0][param]);

@@ -55,8 +55,8 @@ bool parse_name(const std::string& name, CheckpointName* out) {
   out->name = name;
   out->tag = dot < name.size() ? name.substr(dot + 1) : "";
   if (dot < name.size() && !is_tag(out->tag)) return false;
-  return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) && out->step >= 0 &&
-         parse_number(text.substr(dash + 1), &out->commit) && out->commit > 0 &&
+  return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) &&
+         out->step >= 0 && parse_number(text.substr(dash + 1), &out->commit) && out->commit > 0 &&
          out->commit <= kMostCommits && name == checkpoint_name(out->step, out->commit, out->tag);
 }
 
@@ -99,12 +99,13 @@ std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
     CheckpointName parsed;
     if (parse_name(name, &parsed)) out.push_back(std::move(parsed));
   }
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.commit < b.commit; });
+  std::sort(out.begin(), out.end(),
+            [](const auto& a, const auto& b) { return a.commit < b.commit; });
   return out;
 }
 
-std::string latest_checkpoint(const std::string& folder, const std::string& before, const std::string& tag,
-                              std::optional<Error>* newest_fault) {
+std::string latest_checkpoint(const std::string& folder, const std::string& before,
+                              const std::string& tag, std::optional<Error>* newest_fault) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   CheckpointName end;
   if (parse_name(std::filesystem::path(before).filename(), &end)) {
@@ -122,8 +123,8 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   return "";
 }
 
-// Where every checkpoint is damaged, the error is that of the newest one. "Not found" would tell a program
-// that it may begin anew.
+// Where every checkpoint is damaged, the error is that of the newest one. "Not found" would tell a
+// program that it may begin anew.
 std::string find_checkpoint(const std::string& folder, const std::string& tag) {
   if (committed(folder)) {
     if (tag.empty() || tag_of_checkpoint(folder) == tag) return folder;
@@ -146,8 +147,8 @@ std::string find_older_checkpoint(const std::string& folder, const std::string& 
   return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged, tag) : path;
 }
 
-// Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it harms no
-// other checkpoint.
+// Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it
+// harms no other checkpoint.
 void remove_checkpoint(const std::string& path) {
   try {
     require_own_folder(path);
@@ -191,7 +192,8 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
 
 bool has_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
-  return std::any_of(all.begin(), all.end(), [&](const auto& c) { return committed(folder + "/" + c.name); });
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& c) { return committed(folder + "/" + c.name); });
 }
 
 }  // namespace ds

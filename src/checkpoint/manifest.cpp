@@ -44,10 +44,12 @@ void parse_pieces(Manifest& m, const Json& list, size_t kind, size_t tensor) {
     bool known = row.size() == 3 || row.size() == 5;
     if (!known || row.back().string().size() != Piece{}.hash.size()) {
       raise(DS_ERROR_CORRUPT,
-            "a piece must be [begin, count, 32 digits] or [begin, count, rows, stride, 32 digits], got {}",
+            "a piece must be [begin, count, 32 digits] or [begin, count, rows, stride, 32 digits], "
+            "got {}",
             item.dump());
     }
-    Piece p{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), row[0].integer(), row[1].integer()};
+    Piece p{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), row[0].integer(),
+            row[1].integer()};
     if (row.size() == 5) p.rows = row[2].integer(), p.stride = row[3].integer();
     std::copy_n(row.back().string().data(), p.hash.size(), p.hash.data());
     m.pieces.push_back(p);
@@ -60,9 +62,9 @@ Json::Array print_shape(const std::vector<int64_t>& shape) { return {shape.begin
 void parse_files(Manifest& m, const Json& files) {
   for (const auto& [name, file] : files.object()) {
     size_t stem = name.size() - std::min(name.size(), kSuffix.size());
-    bool plain = std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(stem), [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-    });
+    bool plain = std::all_of(
+        name.begin(), name.begin() + static_cast<std::ptrdiff_t>(stem),
+        [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
     if (stem == 0 || !plain || !name.ends_with(kSuffix)) {
       raise(DS_ERROR_CORRUPT, "'{}' is no file name of a kind of state", name);
     }
@@ -84,8 +86,8 @@ void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
   for (size_t k = 0; k < m.kinds.size(); ++k) {
     const Json::Array& lists = pieces.at(m.kinds[k]).array();
     if (lists.size() != m.tensors.size()) {
-      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors", m.kinds[k], lists.size(),
-            m.tensors.size());
+      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors", m.kinds[k],
+            lists.size(), m.tensors.size());
     }
     for (size_t t = 0; t < lists.size(); ++t) parse_pieces(m, lists[t], k, t);
   }
@@ -149,7 +151,8 @@ Json print_set(const CheckpointInfo& info) {
   return groups;
 }
 
-// Absent where every parameter was updated in every step, and from versions that counted only those.
+// Absent where every parameter was updated in every step, and from versions that counted only
+// those.
 void parse_updates(Manifest& m, const Json* updates) {
   if (!updates) return;
   for (const auto& [name, value] : updates->object()) {
@@ -158,7 +161,8 @@ void parse_updates(Manifest& m, const Json* updates) {
     if (std::none_of(m.tensors.begin(), m.tensors.end(), named))
       raise(DS_ERROR_CORRUPT, "updates has '{}', which is no tensor", name);
     if (count < 0 || count >= m.info.updates_taken())
-      raise(DS_ERROR_CORRUPT, "updates of '{}' must be 0 to {}, fewer than those of the run, got {}", name,
+      raise(DS_ERROR_CORRUPT,
+            "updates of '{}' must be 0 to {}, fewer than those of the run, got {}", name,
             m.info.updates_taken() - 1, count);
     m.info.updates.emplace_back(name, count);
   }
@@ -185,7 +189,8 @@ void parse_own(Manifest& m, const Json* own) {
     raise(DS_ERROR_CORRUPT, "own has {} files, there were {} ranks", own->array().size(), m.world);
   for (const Json& item : own->array()) {
     m.own.push_back({item.at("bytes").integer(), item.at("hash").string()});
-    if (m.own.back().bytes < 0) raise(DS_ERROR_CORRUPT, "own: a file has {} bytes", m.own.back().bytes);
+    if (m.own.back().bytes < 0)
+      raise(DS_ERROR_CORRUPT, "own: a file has {} bytes", m.own.back().bytes);
   }
 }
 
@@ -213,7 +218,8 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   m.info.step = document.at("step").integer();
   if (const Json* skipped = document.find("skipped")) m.info.skipped = skipped->integer();
   if (m.info.skipped < 0 || m.info.skipped > m.info.step)
-    raise(DS_ERROR_CORRUPT, "skipped must be 0 to {}, the steps, got {}", m.info.step, m.info.skipped);
+    raise(DS_ERROR_CORRUPT, "skipped must be 0 to {}, the steps, got {}", m.info.step,
+          m.info.skipped);
   const std::string& seed = document.at("seed").string();
   auto [end, code] = std::from_chars(seed.data(), seed.data() + seed.size(), m.info.seed);
   if (code != std::errc{} || end != seed.data() + seed.size()) {
@@ -271,7 +277,8 @@ std::string Manifest::print() const {
     document.set("frozen_with_states",
                  Json::Array(info.frozen_with_states.begin(), info.frozen_with_states.end()));
   }
-  if (!info.updates.empty()) document.set("updates", Json::Object(info.updates.begin(), info.updates.end()));
+  if (!info.updates.empty())
+    document.set("updates", Json::Object(info.updates.begin(), info.updates.end()));
   Json::Array list;
   for (const ManifestTensor& t : tensors) {
     list.push_back(Json::Object{{"name", t.name}, {"shape", print_shape(t.shape)}});
@@ -323,7 +330,8 @@ void sort_and_check_pieces(Manifest& m, const std::string& source) {
     }
   }
   if (next != m.pieces.size()) {
-    raise(DS_ERROR_CORRUPT, "{}: piece {} of {} belongs to no tensor", source, next, m.pieces.size());
+    raise(DS_ERROR_CORRUPT, "{}: piece {} of {} belongs to no tensor", source, next,
+          m.pieces.size());
   }
 }
 
@@ -340,7 +348,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
 
 Manifest read_manifest(const std::string& path) {
   std::string file = path + "/" + std::string(kManifestName);
-  if (is_absent(file)) raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
+  if (is_absent(file))
+    raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
   const std::string text = read_file(file, kMostManifest);
   try {
     return parse_manifest(text, file);

@@ -14,7 +14,8 @@ namespace ds {
 inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr int64_t kMostManifest = int64_t{256} << 20;
-inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
+inline constexpr size_t kPieceBytes = size_t{4}
+                                      << 20;  // memory of one transfer between file and state
 
 struct ManifestTensor {
   std::string name;
@@ -40,17 +41,17 @@ struct Manifest {
   std::vector<std::string> kinds;       // of state, master first; each has one file
   std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
-  std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); together every element once
-  std::vector<ManifestOwn> own;         // by rank; empty where no rank had anything of its own
-  std::string hash;                     // as read: of the document
+  std::vector<Piece> pieces;     // sorted by (kind, tensor, begin); together every element once
+  std::vector<ManifestOwn> own;  // by rank; empty where no rank had anything of its own
+  std::string hash;              // as read: of the document
 
   std::string print() const;  // JSON; its last member is the hash of all before it
 };
 
 std::string state_file(const std::string& kind);  // "exp_avg.safetensors"
 
-// Reads and checks path/manifest.json. DS_ERROR_NOT_FOUND without one; DS_ERROR_CORRUPT when it is cut off,
-// changed, or its pieces do not tile the tensors; DS_ERROR_UNSUPPORTED for another schema.
+// Reads and checks path/manifest.json. DS_ERROR_NOT_FOUND without one; DS_ERROR_CORRUPT when it is
+// cut off, changed, or its pieces do not tile the tensors; DS_ERROR_UNSUPPORTED for another schema.
 Manifest read_manifest(const std::string& path);
 Manifest parse_manifest(std::string_view text, const std::string& source);
 void sort_and_check_pieces(Manifest& manifest, const std::string& source);

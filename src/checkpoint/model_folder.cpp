@@ -52,7 +52,8 @@ Json read_model_config(const std::string& folder) {
           folder_hint(folder));
   }
   Json config = read_json(path, kMaxConfig);
-  if (!config.is_object()) raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
+  if (!config.is_object())
+    raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
   return config;
 }
 
@@ -67,19 +68,22 @@ int64_t model_positions(const std::string& folder, const Json& config) {
 void warn_unread(const HfModel& model, const std::string& folder) {
   if (model.untied) {
     log_line(LogLevel::warning,
-             fmt::format("{}: ties the model's head to its embedding, but both are stored, with different "
-                         "values, so they are not tied; tie_word_embeddings false in it says the same",
-                         config_path(folder)));
+             fmt::format(
+                 "{}: ties the model's head to its embedding, but both are stored, with different "
+                 "values, so they are not tied; tie_word_embeddings false in it says the same",
+                 config_path(folder)));
   }
   if (model.unread.empty()) return;
   log_line(
       LogLevel::warning,
-      fmt::format("{}: the forward pass of family {} in Transformers reads no such keys, and they have no "
-                  "effect here: {}",
-                  config_path(folder), model.family, fmt::join(model.unread, ", ")));
+      fmt::format(
+          "{}: the forward pass of family {} in Transformers reads no such keys, and they have no "
+          "effect here: {}",
+          config_path(folder), model.family, fmt::join(model.unread, ", ")));
 }
 
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, HfBatch batch) {
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode,
+                       HfBatch batch) {
   Json config = read_model_config(folder);
   auto build = [&] {
     try {

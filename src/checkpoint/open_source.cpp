@@ -36,8 +36,9 @@ class OwnSource : public StateSource {
   }
 
   void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) override {
-    files_.read(kind, names[param], begin, count,
-                [&](std::span<const float> values) { out = std::copy(values.begin(), values.end(), out); });
+    files_.read(kind, names[param], begin, count, [&](std::span<const float> values) {
+      out = std::copy(values.begin(), values.end(), out);
+    });
   }
 
  private:
@@ -64,7 +65,8 @@ std::unique_ptr<StateSource> open_source(const std::string& path, SourceParts pa
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NOT_FOUND) throw;
     raise(DS_ERROR_NOT_FOUND,
-          "'{}' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a file "
+          "'{}' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a "
+          "file "
           "'latest' "
           "that names it)",
           path);

@@ -49,7 +49,8 @@ ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
   for (size_t i = 0; i < entries.size(); ++i) {
     by_blocks(entries[i].bytes / kUnit, [&](int64_t first, int64_t count) {
       state.read_own(i, first, count, block.data());
-      file.write(block.data(), static_cast<size_t>(count * kUnit), entries[i].begin + first * kUnit);
+      file.write(block.data(), static_cast<size_t>(count * kUnit),
+                 entries[i].begin + first * kUnit);
       hash.update(block.data(), static_cast<size_t>(count * kUnit));
     });
   }
@@ -61,10 +62,12 @@ ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
 void check_own_file(const Manifest& manifest, const std::string& path, size_t rank, bool whole) {
   const ManifestOwn& listed = manifest.own.at(rank);
   const std::string name = path + "/" + own_file(rank);
-  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  if (!exists(name))
+    raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
   File file(name, File::Mode::read);
   if (file.size() != listed.bytes)
-    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName, listed.bytes);
+    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName,
+          listed.bytes);
   if (!whole) return;
   Hash128 hash;
   std::vector<std::byte> block(kPieceBytes);
@@ -75,7 +78,8 @@ void check_own_file(const Manifest& manifest, const std::string& path, size_t ra
     at += static_cast<int64_t>(count);
   }
   if (hash.hex() != listed.hash)
-    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, {} says {}", name, hash.hex(), kManifestName, listed.hash);
+    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, {} says {}", name, hash.hex(), kManifestName,
+          listed.hash);
 }
 
 bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {

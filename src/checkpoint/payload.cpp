@@ -25,7 +25,8 @@ std::span<const Piece> pieces_of(const Manifest& manifest, size_t kind, size_t t
     return a.kind != b.kind ? a.kind < b.kind : a.tensor < b.tensor;
   };
   Piece wanted{static_cast<int32_t>(kind), static_cast<int32_t>(tensor)};
-  auto [begin, end] = std::equal_range(manifest.pieces.begin(), manifest.pieces.end(), wanted, before);
+  auto [begin, end] =
+      std::equal_range(manifest.pieces.begin(), manifest.pieces.end(), wanted, before);
   return {begin, end};
 }
 
@@ -37,18 +38,23 @@ std::string payload_hash(const std::string& path) {
   files.open(manifest.kinds.size());
   std::vector<size_t> order(manifest.tensors.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return manifest.tensors[a].name < manifest.tensors[b].name;
+  });
   Hash128 hash;
   for (size_t k = 0; k < manifest.kinds.size(); ++k) {
     for (size_t t : order) {
       const ManifestTensor& tensor = manifest.tensors[t];
-      hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name, dtype_name(DS_DTYPE_F32),
-                              fmt::join(tensor.shape, ",")));
+      hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name,
+                              dtype_name(DS_DTYPE_F32), fmt::join(tensor.shape, ",")));
       std::span<const Piece> pieces = pieces_of(manifest, k, t);
-      bool in_order = std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows == 1; });
-      auto update = [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); };
-      size_t next = static_cast<size_t>(pieces.data() - manifest.pieces.data()), end = next + pieces.size();
+      bool in_order =
+          std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows == 1; });
+      auto update = [&](std::span<const float> values) {
+        hash.update(values.data(), values.size_bytes());
+      };
+      size_t next = static_cast<size_t>(pieces.data() - manifest.pieces.data()),
+             end = next + pieces.size();
       files.read_pieces(
           k,
           [&](StateFiles::Wish& wish) {

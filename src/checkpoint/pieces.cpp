@@ -1,11 +1,12 @@
-// Problem. A manifest lists what the ranks wrote of a tensor. Together that must be every element once, and a
-// hostile manifest may claim pieces of 10^15 rows.
+// Problem. A manifest lists what the ranks wrote of a tensor. Together that must be every element
+// once, and a hostile manifest may claim pieces of 10^15 rows.
 //
-// Algorithm. Pieces of one row follow each other. Where a rank held some columns, its pieces have rows, all
-// with one stride. The tensor is then a matrix of rows of that length, and a piece at most three rectangles
-// of it: the end of a row, whole rows, the beginning of a row. Rectangles within the matrix whose areas add
-// up to it and of which no two overlap tile it. A sweep over the rows keeps the columns that are taken; a
-// rectangle that begins looks at its neighbours there alone.
+// Algorithm. Pieces of one row follow each other. Where a rank held some columns, its pieces have
+// rows, all with one stride. The tensor is then a matrix of rows of that length, and a piece at
+// most three rectangles of it: the end of a row, whole rows, the beginning of a row. Rectangles
+// within the matrix whose areas add up to it and of which no two overlap tile it. A sweep over the
+// rows keeps the columns that are taken; a rectangle that begins looks at its neighbours there
+// alone.
 #include "checkpoint/pieces.h"
 
 #include <fmt/core.h>
@@ -26,8 +27,8 @@ struct Rectangle {
 
 std::string text(const Piece& p) {
   if (p.rows == 1) return fmt::format("a piece of {} elements begins at {}", p.count, p.begin);
-  return fmt::format("a piece of {} times {} elements, {} apart, begins at {}", p.rows, p.count, p.stride,
-                     p.begin);
+  return fmt::format("a piece of {} times {} elements, {} apart, begins at {}", p.rows, p.count,
+                     p.stride, p.begin);
 }
 
 std::string find_bad_line(std::span<const Piece> pieces, int64_t numel) {
@@ -84,7 +85,8 @@ std::string find_overlap(const std::vector<Rectangle>& rectangles) {
       continue;
     }
     auto right = taken.lower_bound(r.left);
-    const Rectangle* other = right != taken.end() && right->first < r.right ? right->second : nullptr;
+    const Rectangle* other =
+        right != taken.end() && right->first < r.right ? right->second : nullptr;
     if (!other && right != taken.begin() && std::prev(right)->second->right > r.left)
       other = std::prev(right)->second;
     if (other) {
@@ -99,11 +101,13 @@ std::string find_overlap(const std::vector<Rectangle>& rectangles) {
 }  // namespace
 
 std::string find_bad_tiling(std::span<const Piece> pieces, int64_t numel) {
-  auto strided = std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows != 1; });
+  auto strided =
+      std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows != 1; });
   if (strided == pieces.end()) return find_bad_line(pieces, numel);
   int64_t width = strided->stride;
   if (width <= 0 || numel % width != 0)
-    return fmt::format("{}; its stride must divide the tensor's {} elements", text(*strided), numel);
+    return fmt::format("{}; its stride must divide the tensor's {} elements", text(*strided),
+                       numel);
   std::vector<Rectangle> rectangles;
   int64_t held = 0;
   for (const Piece& p : pieces) {

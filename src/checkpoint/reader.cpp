@@ -41,7 +41,8 @@ struct HeldRun {
   int64_t at = 0;  // in the bucket
 };
 
-// Calls visit(run, begin, count) for those of the elements [begin, begin + count) that `runs`, sorted, have.
+// Calls visit(run, begin, count) for those of the elements [begin, begin + count) that `runs`,
+// sorted, have.
 template <typename Visit>
 void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, const Visit& visit) {
   auto it = std::upper_bound(runs.begin(), runs.end(), begin,
@@ -53,8 +54,8 @@ void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, co
   }
 }
 
-// Writes elements of one kind of state in whole granules, or to the end of what comes together: a block of
-// states in codes that is written in two parts may lose bits to what it held before.
+// Writes elements of one kind of state in whole granules, or to the end of what comes together: a
+// block of states in codes that is written in two parts may lose bits to what it held before.
 class GranuleWriter {
  public:
   GranuleWriter(StateAccess& state, StateKind kind) : state_(state), kind_(kind) {}
@@ -120,7 +121,8 @@ class Reader {
     }
     try {
       read_all(true);
-    } catch (const Error& error) {  // of every rank, unless the ranks cannot hear each other any more
+    } catch (
+        const Error& error) {  // of every rank, unless the ranks cannot hear each other any more
       if (error.status() != DS_ERROR_COMM && error.status() != DS_ERROR_POISONED) calls.restore();
       throw;
     }
@@ -165,15 +167,17 @@ class Reader {
     if (rank() == 0)
       log_line(
           LogLevel::info,
-          fmt::format("checkpoint '{}' has nothing that {} ranks had for themselves with these parameters: "
-                      "errors of compression begin at 0, and steps since ranks last agreed are lost",
-                      path_, state_.comm().size()));
+          fmt::format(
+              "checkpoint '{}' has nothing that {} ranks had for themselves with these parameters: "
+              "errors of compression begin at 0, and steps since ranks last agreed are lost",
+              path_, state_.comm().size()));
   }
 
-  // The engine has the checkpoint's kinds of state, or masters only; its parameters are the checkpoint's
-  // tensors.
+  // The engine has the checkpoint's kinds of state, or masters only; its parameters are the
+  // checkpoint's tensors.
   void match_model() {
-    bool masters = state_.state_kinds().size() == 1 && state_.state_kinds()[0] == manifest().kinds.at(0);
+    bool masters =
+        state_.state_kinds().size() == 1 && state_.state_kinds()[0] == manifest().kinds.at(0);
     if (!masters && state_.state_kinds() != manifest().kinds) {
       raise(DS_ERROR_CONFIG, "the optimizer has states {}, checkpoint '{}' has {}",
             fmt::join(state_.state_kinds(), ", "), path_, fmt::join(manifest().kinds, ", "));
@@ -184,8 +188,8 @@ class Reader {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
       if (it == saved.end()) {
-        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not", TensorName(name),
-              path_);
+        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not",
+              TensorName(name), path_);
       }
       Shape mine = shape(state_.param_shapes()[p]), theirs = shape(it->second->shape);
       if (!(mine == theirs)) {
@@ -245,10 +249,11 @@ class Reader {
     return count == piece.rows * piece.count;
   }
 
-  // Each piece has one rank that compares its hash: one that holds it whole, and so reads it anyway, where
-  // there is one.
+  // Each piece has one rank that compares its hash: one that holds it whole, and so reads it
+  // anyway, where there is one.
   void deal_pieces() {
-    const size_t pieces = manifest().pieces.size(), ranks = static_cast<size_t>(state_.comm().size());
+    const size_t pieces = manifest().pieces.size(),
+                 ranks = static_cast<size_t>(state_.comm().size());
     const size_t bytes = (pieces + 7) / 8;
     std::vector<uint8_t> mine(bytes, 0), all(bytes * ranks);
     for (size_t i = 0; i < pieces; ++i) {
@@ -281,7 +286,8 @@ class Reader {
       size_t i = 0;
       files_->read_pieces(k,
                           [&](StateFiles::Wish& wish) {
-                            if (!next_piece(k, i, [&](size_t p) { return checks_[p] != 0; })) return false;
+                            if (!next_piece(k, i, [&](size_t p) { return checks_[p] != 0; }))
+                              return false;
                             wish = {i++};
                             return true;
                           },
@@ -323,12 +329,15 @@ class Reader {
       return true;
     };
     GranuleWriter out(state_, static_cast<StateKind>(kind));
-    files_->read_pieces(kind, next, [&](const Piece& piece, int64_t first, std::span<const float> values) {
-      for_held(held(piece), first, std::ssize(values), [&](const HeldRun& run, int64_t begin, int64_t count) {
-        out.write(run.bucket, run.at + (begin - run.whole),
-                  values.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(count)));
-      });
-    });
+    files_->read_pieces(kind, next,
+                        [&](const Piece& piece, int64_t first, std::span<const float> values) {
+                          for_held(held(piece), first, std::ssize(values),
+                                   [&](const HeldRun& run, int64_t begin, int64_t count) {
+                                     out.write(run.bucket, run.at + (begin - run.whole),
+                                               values.subspan(static_cast<size_t>(begin - first),
+                                                              static_cast<size_t>(count)));
+                                   });
+                        });
     out.flush();
   }
 
@@ -336,12 +345,13 @@ class Reader {
   std::string path_;
   std::optional<StateFiles> files_;
   std::vector<std::vector<HeldRun>> held_;  // by tensor of the manifest, sorted
-  std::vector<char> holds_, checks_;        // by piece: this rank holds it whole; it compares its hash
+  std::vector<char> holds_, checks_;  // by piece: this rank holds it whole; it compares its hash
 };
 
 }  // namespace
 
-CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path, const LoadCalls& calls) {
+CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
+                               const LoadCalls& calls) {
   return Reader(state, path).load(calls);
 }
 

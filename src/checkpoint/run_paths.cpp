@@ -13,7 +13,8 @@ bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kR
 RunName parse_run_name(const std::string& name) {
   std::filesystem::path path(name);
   if (!path.has_filename()) path = path.parent_path();  // RUN/
-  bool inside = path.parent_path().filename() == "checkpoints" && !exists((path / kRunConfig).string());
+  bool inside =
+      path.parent_path().filename() == "checkpoints" && !exists((path / kRunConfig).string());
   if (!inside) return {name, ""};
   std::string folder = path.parent_path().parent_path().string();
   return {folder.empty() ? "." : folder, path.string()};
@@ -23,8 +24,8 @@ std::string run_tokenizer(const std::string& folder, const std::string& name) {
   std::string copy = folder + "/tokenizer";
   if (name != "bytes" && name_exists(copy)) return copy;
   if (name == kLearnTokenizer) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: the run learned its vocabulary and kept it only there",
-          copy);
+    raise(DS_ERROR_NOT_FOUND,
+          "'{}' does not exist: the run learned its vocabulary and kept it only there", copy);
   }
   return name;
 }

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// Where things lie in a run folder (docs/reference/files.md), for those who read one. What makes and changes
-// it is run/folder.h.
+// Where things lie in a run folder (docs/reference/files.md), for those who read one. What makes
+// and changes it is run/folder.h.
 inline constexpr const char* kRunConfig = "config.json";
 inline std::string run_data_folder(const std::string& run) { return run + "/data"; }
 

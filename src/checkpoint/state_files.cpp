@@ -21,8 +21,8 @@ namespace {
 
 constexpr int64_t kUnit = sizeof(float);
 
-// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
-// names, shapes. DS_ERROR_CORRUPT naming path and both values.
+// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header
+// hash, names, shapes. DS_ERROR_CORRUPT naming path and both values.
 SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
   const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
@@ -30,8 +30,8 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
   File file(name, File::Mode::read);
   SafetensorHeader header = read_safetensors_header(name);
   if (header.entries.size() != manifest.tensors.size()) {
-    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,
-          manifest.tensors.size());
+    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(),
+          kManifestName, manifest.tensors.size());
   }
   int64_t begin = listed.bytes;
   for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
@@ -44,12 +44,13 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
   for (const ManifestTensor& t : manifest.tensors) {
     const SafetensorEntry* e = header.find(t.name);
     if (!e || e->dtype != DS_DTYPE_F32 || e->shape != t.shape) {
-      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
+      raise(DS_ERROR_CORRUPT,
+            "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
             TensorName(t.name), kManifestName);
     }
     if (e->begin % kUnit != 0) {
-      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' must begin at a multiple of {} bytes, got {}", name,
-            TensorName(t.name), kUnit, e->begin);
+      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' must begin at a multiple of {} bytes, got {}",
+            name, TensorName(t.name), kUnit, e->begin);
     }
   }
   return header;
@@ -60,7 +61,8 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
 void check_state_file(const Manifest& manifest, const std::string& path, size_t kind) {
   const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
-  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  if (!exists(name))
+    raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
   int64_t size = File(name, File::Mode::read).size();
   if (size == listed.bytes) return;
   raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
@@ -95,13 +97,16 @@ void StateFiles::read(size_t kind, const std::string& tensor, int64_t begin, int
   }
 }
 
-// Rows are ranges of the file, which a reader asks for some blocks ahead of those that it hands out: what a
-// range is for travels in its tag, the number of the piece and whether that is read whole.
+// Rows are ranges of the file, which a reader asks for some blocks ahead of those that it hands
+// out: what a range is for travels in its tag, the number of the piece and whether that is read
+// whole.
 void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) {
   DirectReader file(file_path(kind), direct_blocks_);
   Wish wish;
   int64_t row = 0, rows = 0;
-  auto begin_of = [&](const Piece& piece) { return begins_[kind][static_cast<size_t>(piece.tensor)]; };
+  auto begin_of = [&](const Piece& piece) {
+    return begins_[kind][static_cast<size_t>(piece.tensor)];
+  };
   auto next_range = [&](DirectReader::Range& range) {
     if (row == rows) {
       if (!next(wish)) return false;
@@ -142,20 +147,22 @@ void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) 
 void StateFiles::check_pieces() {
   for (size_t k = 0; k < opened(); ++k) {
     size_t i = 0;
-    read_pieces(k,
-                [&](Wish& wish) {
-                  while (i < manifest_.pieces.size() && static_cast<size_t>(manifest_.pieces[i].kind) != k)
-                    ++i;
-                  wish = {i++};
-                  return wish.piece < manifest_.pieces.size();
-                },
-                {});
+    read_pieces(
+        k,
+        [&](Wish& wish) {
+          while (i < manifest_.pieces.size() && static_cast<size_t>(manifest_.pieces[i].kind) != k)
+            ++i;
+          wish = {i++};
+          return wish.piece < manifest_.pieces.size();
+        },
+        {});
   }
 }
 
 void StateFiles::refuse(const Piece& piece, const std::string& found) const {
   int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
-  std::string rows = piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
+  std::string rows =
+      piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
   raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}",
         TensorName(manifest_.tensors[static_cast<size_t>(piece.tensor)].name),
         file_path(static_cast<size_t>(piece.kind)), piece.begin, last, rows, found, kManifestName,

@@ -13,8 +13,8 @@
 
 namespace ds {
 
-// The files of a committed checkpoint, read as its manifest says. Errors are DS_ERROR_CORRUPT and name the
-// file, and the tensor where there is one.
+// The files of a committed checkpoint, read as its manifest says. Errors are DS_ERROR_CORRUPT and
+// name the file, and the tensor where there is one.
 class StateFiles {
  public:
   explicit StateFiles(const std::string& path);  // reads the manifest only
@@ -27,11 +27,13 @@ class StateFiles {
   size_t opened() const { return files_.size(); }
 
   using Block = std::function<void(std::span<const float>)>;
-  // Hands out the elements [begin, begin + count) of a tensor in order, in blocks of at most kPieceBytes.
-  void read(size_t kind, const std::string& tensor, int64_t begin, int64_t count, const Block& block);
+  // Hands out the elements [begin, begin + count) of a tensor in order, in blocks of at most
+  // kPieceBytes.
+  void read(size_t kind, const std::string& tensor, int64_t begin, int64_t count,
+            const Block& block);
 
-  // Elements of a piece: all of them, in the order of its hash, or, with `whole` false, [begin, begin +
-  // count) of its tensor.
+  // Elements of a piece: all of them, in the order of its hash, or, with `whole` false, [begin,
+  // begin + count) of its tensor.
   struct Wish {
     size_t piece = 0;  // of the manifest
     bool whole = true;
@@ -40,9 +42,9 @@ class StateFiles {
   using NextWish = std::function<bool(Wish& wish)>;  // false: there is no other
   // Elements of the piece's tensor from `begin` on.
   using Use = std::function<void(const Piece& piece, int64_t begin, std::span<const float> values)>;
-  // Hands out the elements of the pieces of one kind that next() asks for, one after the other, as they come
-  // from the disk (io/direct_reader.h). A whole piece must have its hash, which is known behind its last
-  // element.
+  // Hands out the elements of the pieces of one kind that next() asks for, one after the other, as
+  // they come from the disk (io/direct_reader.h). A whole piece must have its hash, which is known
+  // behind its last element.
   void read_pieces(size_t kind, const NextWish& next, const Use& use);
   // Compares the hashes of all pieces of the kinds that are open.
   void check_pieces();

@@ -4,7 +4,9 @@
 
 namespace ds {
 
-void StateSource::read_buffer(size_t, const Bytes&) { raise(DS_ERROR_INTERNAL, "{} has no buffers", form); }
+void StateSource::read_buffer(size_t, const Bytes&) {
+  raise(DS_ERROR_INTERNAL, "{} has no buffers", form);
+}
 
 int64_t StateSource::numel(ParamId param) const {
   int64_t n = 1;

@@ -18,8 +18,8 @@ namespace ds {
 // How much of a source is wanted: without states, no file or tensor that has only these is read.
 enum class SourceParts : uint8_t { all, masters };
 
-// Training state that lies in files, open for one process: whole tensors by name, f32, of every kind of
-// state.
+// Training state that lies in files, open for one process: whole tensors by name, f32, of every
+// kind of state.
 class StateSource {
  public:
   virtual ~StateSource() = default;
@@ -30,8 +30,8 @@ class StateSource {
   IdVector<ParamId, std::string> names;
   IdVector<ParamId, std::vector<int64_t>> shapes;
 
-  // What a model's file has beside its parameters: tensors that are not trained, and second names, each with
-  // the name of the parameter or buffer whose values it has.
+  // What a model's file has beside its parameters: tensors that are not trained, and second names,
+  // each with the name of the parameter or buffer whose values it has.
   std::vector<SafetensorEntry> buffers;
   std::vector<std::pair<std::string, std::string>> tied;
 

@@ -20,7 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 4> prefixes{"transformer.", "model.", "bert.", "gpt_neox."};
 
 // Of BERT's two names of one bias the first is the one that its head reads.
-constexpr std::string_view kHeadBias = "cls.predictions.decoder.bias", kOtherBias = "cls.predictions.bias";
+constexpr std::string_view kHeadBias = "cls.predictions.decoder.bias",
+                           kOtherBias = "cls.predictions.bias";
 
 // Other names of a head, and the parameter that it is: tied to the embedding, or called otherwise.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_names{
@@ -53,15 +54,16 @@ constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
 std::string modern_spelling(std::string name) {
   for (auto [old, now] :
        {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
-    if (name.ends_with(old)) return name.substr(0, name.size() - std::string_view(old).size()) + now;
+    if (name.ends_with(old))
+      return name.substr(0, name.size() - std::string_view(old).size()) + now;
   }
   return name;
 }
 
 class Matcher {
  public:
-  Matcher(const IdVector<ParamId, std::string>& names, const IdVector<ParamId, std::vector<int64_t>>& shapes,
-          const std::string& path)
+  Matcher(const IdVector<ParamId, std::string>& names,
+          const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path)
       : names_(names), shapes_(shapes) {
     match_.folder = read_tensor_folder(path);
     for (ParamId p : names.ids()) {
@@ -152,8 +154,9 @@ class Matcher {
       slot = source;
       return;
     }
-    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are both parameter '{}'", match_.folder.path,
-          match_.entry(match_.sources[slot]).name, match_.entry(match_.sources[source]).name,
+    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are both parameter '{}'",
+          match_.folder.path, match_.entry(match_.sources[slot]).name,
+          match_.entry(match_.sources[source]).name,
           TensorName(names_[match_.sources[source].param]));
   }
 
@@ -162,10 +165,12 @@ class Matcher {
     std::string path = match_.folder.file_path(source.file);
     const std::vector<int64_t>& wanted = shapes_[source.param];
     if (stored.shape != wanted) {
-      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}", KeyName(path),
-            TensorName(stored.name), text(stored.shape), text(wanted));
+      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}",
+            KeyName(path), TensorName(stored.name), text(stored.shape), text(wanted));
     }
-    if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 || stored.dtype == DS_DTYPE_BF16) return;
+    if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 ||
+        stored.dtype == DS_DTYPE_BF16)
+      return;
     raise(DS_ERROR_CONFIG, "{}: tensor '{}' must be f32, f16 or bf16, got {}", KeyName(path),
           TensorName(stored.name), dtype_name(stored.dtype));
   }
@@ -194,7 +199,8 @@ std::string shown(const std::vector<std::string>& names) {
 std::string WeightMatch::warning() const {
   std::string out;
   if (!surplus.empty())
-    out = fmt::format("tensors that the model has no parameter for are left out: {}", shown(surplus));
+    out =
+        fmt::format("tensors that the model has no parameter for are left out: {}", shown(surplus));
   if (!drawn.empty()) {
     out += fmt::format("{}parameters of its head that the folder lacks begin at random values: {}",
                        out.empty() ? "" : "; ", shown(drawn));
@@ -204,7 +210,8 @@ std::string WeightMatch::warning() const {
 
 std::vector<File> open_files(const TensorFolder& folder) {
   std::vector<File> files;
-  for (size_t f = 0; f < folder.files.size(); ++f) files.emplace_back(folder.file_path(f), File::Mode::read);
+  for (size_t f = 0; f < folder.files.size(); ++f)
+    files.emplace_back(folder.file_path(f), File::Mode::read);
   return files;
 }
 
@@ -227,7 +234,8 @@ bool is_equal_copy(const WeightMatch& match, size_t copy, const std::vector<File
 }
 
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
-                          const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path) {
+                          const IdVector<ParamId, std::vector<int64_t>>& shapes,
+                          const std::string& path) {
   return Matcher(names, shapes, path).match();
 }
 

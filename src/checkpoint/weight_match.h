@@ -10,17 +10,19 @@
 
 namespace ds {
 
-// A stored tensor and the parameter that it holds, or none for a constant that training does not change.
+// A stored tensor and the parameter that it holds, or none for a constant that training does not
+// change.
 struct WeightSource {
   size_t file = 0;
   size_t entry = 0;  // in the file's header
   ParamId param;
 };
 
-// Which tensor of a model folder is which parameter, and all checks that need no data. A folder may lack the
-// model's head, as that of a base model does, and have tensors that the model has no parameter for. Throws
-// DS_ERROR_CONFIG for another missing tensor, two for one parameter (unless one of them has the other name of
-// a tied tensor), another dtype than f32, f16 and bf16, or another shape.
+// Which tensor of a model folder is which parameter, and all checks that need no data. A folder may
+// lack the model's head, as that of a base model does, and have tensors that the model has no
+// parameter for. Throws DS_ERROR_CONFIG for another missing tensor, two for one parameter (unless
+// one of them has the other name of a tied tensor), another dtype than f32, f16 and bf16, or
+// another shape.
 struct WeightMatch {
   TensorFolder folder;
   std::vector<WeightSource> sources;   // every stored tensor, in the order of files
@@ -40,9 +42,11 @@ struct WeightMatch {
 
 // The model's parameters by name and shape.
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
-                          const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path);
+                          const IdVector<ParamId, std::vector<int64_t>>& shapes,
+                          const std::string& path);
 
-// Whether a source has the bytes of the one that its parameter is read from. `files`: the folder's, open.
+// Whether a source has the bytes of the one that its parameter is read from. `files`: the folder's,
+// open.
 bool is_equal_copy(const WeightMatch& match, size_t copy, const std::vector<File>& files);
 std::vector<File> open_files(const TensorFolder& folder);
 

@@ -50,7 +50,8 @@ class Loader {
     if (is_equal_copy(match_, copy, files_)) return;
     const WeightSource& source = match_.sources[copy];
     raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are one in the model, but not equal", path_,
-          match_.entry(match_.sources[match_.of_param[source.param]]).name, match_.entry(source).name);
+          match_.entry(match_.sources[match_.of_param[source.param]]).name,
+          match_.entry(source).name);
   }
 
   void read_bucket(BucketId b) {
@@ -63,7 +64,8 @@ class Loader {
       if (begin >= end) continue;
       auto read = [&](int64_t local, int64_t whole, int64_t n) {
         int64_t unit = size_of(entry.dtype);
-        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit), entry.begin + whole * unit);
+        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit),
+                                 entry.begin + whole * unit);
         widen(entry.dtype, bytes_.data(), n, block_.data());
         state_.write_state(StateKind::master, b, p.begin + local, n, block_.data());
       };

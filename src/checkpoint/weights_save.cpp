@@ -1,5 +1,5 @@
-// Order of a save: rank 0 makes files of full size and fresh names with their headers, every rank writes its
-// cuts, rank 0 renames.
+// Order of a save: rank 0 makes files of full size and fresh names with their headers, every rank
+// writes its cuts, rank 0 renames.
 #include "checkpoint/weights_save.h"
 
 #include <fmt/core.h>
@@ -40,16 +40,18 @@ namespace {
 constexpr size_t kWriteBlock = 1 << 18;  // elements written at once
 
 // Beside the weights: what makes a folder loadable, none of it large.
-constexpr std::array<std::string_view, 10> side_files{"config.json",       "generation_config.json",
-                                                      "tokenizer.json",    "tokenizer_config.json",
-                                                      "tokenizer.model",   "vocab.json",
-                                                      "merges.txt",        "vocab.txt",
-                                                      "added_tokens.json", "special_tokens_map.json"};
+constexpr std::array<std::string_view, 10> side_files{
+    "config.json",       "generation_config.json",
+    "tokenizer.json",    "tokenizer_config.json",
+    "tokenizer.model",   "vocab.json",
+    "merges.txt",        "vocab.txt",
+    "added_tokens.json", "special_tokens_map.json"};
 constexpr int64_t kMaxSideFile = 1 << 28;
 
 class Saver {
  public:
-  Saver(StateAccess& state, const std::string& folder, const std::string& like, const WeightExtras& extras)
+  Saver(StateAccess& state, const std::string& folder, const std::string& like,
+        const WeightExtras& extras)
       : state_(state), rank_(state.comm().rank()), folder_(folder), like_(like), extras_(extras) {}
 
   void save() {
@@ -122,8 +124,9 @@ class Saver {
     return all;
   }
 
-  // The files that huggingface_hub makes of tensors in this order: one that is too large for a file has its
-  // own, which stands before the file that is being filled, and a second name is where the first one is.
+  // The files that huggingface_hub makes of tensors in this order: one that is too large for a file
+  // has its own, which stands before the file that is being filled, and a second name is where the
+  // first one is.
   static size_t place(std::vector<Planned>& all, int64_t most) {
     std::vector<std::vector<size_t>> files;
     std::vector<size_t> current;
@@ -165,7 +168,8 @@ class Saver {
                              : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, count);
       for (const Planned& tensor : all) {
         if (tensor.file != f) continue;
-        if (tensor.param.exists() && !tensor.copy) match_.of_param[tensor.param] = match_.sources.size();
+        if (tensor.param.exists() && !tensor.copy)
+          match_.of_param[tensor.param] = match_.sources.size();
         match_.sources.push_back({f, file.header.entries.size(), tensor.param});
         buffers_.push_back(tensor.buffer);
         copies_.push_back(tensor.copy);
@@ -185,9 +189,9 @@ class Saver {
     }
   }
 
-  // Files of safetensors for a folder that torch wrote, or that lacks the model's head: then all tensors get
-  // the model's names, because one whose name lacks a prefix makes Transformers add it to all, and what is no
-  // parameter goes. A tied tensor is stored once.
+  // Files of safetensors for a folder that torch wrote, or that lacks the model's head: then all
+  // tensors get the model's names, because one whose name lacks a prefix makes Transformers add it
+  // to all, and what is no parameter goes. A tied tensor is stored once.
   void plan_anew() {
     old_ = std::move(match_);
     match_ = {};
@@ -244,7 +248,8 @@ class Saver {
       if (copies_.empty() || !copies_[s]) bytes += entry.bytes;
       places.emplace_back(entry.name, files()[match_.sources[s].file].name);
     }
-    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::sort(places.begin(), places.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
     Json index;
     index.set("metadata", Json::Object{{"total_size", bytes}});
     index.set("weight_map", std::move(places));
@@ -282,10 +287,12 @@ class Saver {
   void copy_rest(size_t f, File& file) {
     File source(match_.folder.file_path(f), File::Mode::read);
     int64_t data_begin = files()[f].header.file_bytes;
-    for (const SafetensorEntry& e : files()[f].header.entries) data_begin = std::min(data_begin, e.begin);
+    for (const SafetensorEntry& e : files()[f].header.entries)
+      data_begin = std::min(data_begin, e.begin);
     copy(source, file, 0, data_begin);
     for (const WeightSource& s : match_.sources) {
-      if (s.file == f && !s.param.exists()) copy(source, file, match_.entry(s).begin, match_.entry(s).bytes);
+      if (s.file == f && !s.param.exists())
+        copy(source, file, match_.entry(s).begin, match_.entry(s).bytes);
     }
   }
 
@@ -299,7 +306,9 @@ class Saver {
     }
   }
 
-  void copy(const File& from, File& to, int64_t begin, int64_t count) { copy(from, to, begin, count, begin); }
+  void copy(const File& from, File& to, int64_t begin, int64_t count) {
+    copy(from, to, begin, count, begin);
+  }
 
   // `place`: where the bytes go.
   void copy(const File& from, File& to, int64_t begin, int64_t count, int64_t place) {
@@ -339,7 +348,8 @@ class Saver {
     const SafetensorEntry& entry = match_.entry(source);
     int64_t unit = size_of(entry.dtype);
     narrow(entry.dtype, block_.data(), count, bytes_.data());
-    open_[source.file].write(bytes_.data(), static_cast<size_t>(count * unit), entry.begin + element * unit);
+    open_[source.file].write(bytes_.data(), static_cast<size_t>(count * unit),
+                             entry.begin + element * unit);
   }
 
   void commit() {

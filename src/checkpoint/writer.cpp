@@ -1,45 +1,50 @@
 // A save: what it does in which order, and what a crash leaves.
 //
-// Problem. The ranks of a run write one checkpoint together, each the elements that it owns. Power may fail
-// at any instruction of any of them, and a disk may be full for one rank only. Afterwards there must be
-// either the whole checkpoint or nothing that could be taken for one, and the older checkpoints in any case.
+// Problem. The ranks of a run write one checkpoint together, each the elements that it owns. Power
+// may fail at any instruction of any of them, and a disk may be full for one rank only. Afterwards
+// there must be either the whole checkpoint or nothing that could be taken for one, and the older
+// checkpoints in any case.
 //
-// Invariant. If a folder has a manifest.json, then every byte that the manifest names is on the disk and has
-// the hash that it says. A folder without one is no checkpoint, whatever else it holds. Therefore the
-// manifest comes last and goes first: a save renames it into place when everything else has been synced, a
-// removal takes it away and syncs the folder before anything else. Nothing is ever written into a folder
-// that has a manifest.
+// Invariant. If a folder has a manifest.json, then every byte that the manifest names is on the
+// disk and has the hash that it says. A folder without one is no checkpoint, whatever else it
+// holds. Therefore the manifest comes last and goes first: a save renames it into place when
+// everything else has been synced, a removal takes it away and syncs the folder before anything
+// else. Nothing is ever written into a folder that has a manifest.
 //
 // Algorithm. A step begins when every rank has ended the one before without an error (agree()):
-//  1. Rank 0 removes what is no checkpoint and makes a folder step-N-C that was not there before, with C one
-//     above any in use, so that saving a step again leaves the older save alone. It makes each file in its
-//     full size, with its header, and syncs files and folder; before the first commit also the folders
-//     above.
-//  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
-//     the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not reach what another host
-//     has still in its memory. A rank that holds a slice of a tensor writes at the slice's places in the
-//     whole one; of ranks that hold copies one writes. What a rank has for itself goes into a file of its own
-//     (own_files.h).
-//  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
+//  1. Rank 0 removes what is no checkpoint and makes a folder step-N-C that was not there before,
+//  with C one
+//     above any in use, so that saving a step again leaves the older save alone. It makes each file
+//     in its full size, with its header, and syncs files and folder; before the first commit also
+//     the folders above.
+//  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each
+//  piece on
+//     the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not reach what
+//     another host has still in its memory. A rank that holds a slice of a tensor writes at the
+//     slice's places in the whole one; of ranks that hold copies one writes. What a rank has for
+//     itself goes into a file of its own (own_files.h).
+//  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor,
+//  without gap
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
 //  4. Older checkpoints that nobody wants any more are removed. What fails here is a warning.
-// A started save takes step 1 and a copy of what it writes on the caller's thread. Steps 2 to 4 are those of
-// a thread, which must not communicate: the caller's steps do, on the same group. So in place of the exchange
-// of step 3 each rank leaves its pieces, or its error, in a file rank-R below the checkpoint's folder; rank 0
-// looks for these files, removes them, and commits. A rank that died leaves none: rank 0 gives up after a
-// time, and what is left is a folder without manifest like any other.
+// A started save takes step 1 and a copy of what it writes on the caller's thread. Steps 2 to 4 are
+// those of a thread, which must not communicate: the caller's steps do, on the same group. So in
+// place of the exchange of step 3 each rank leaves its pieces, or its error, in a file rank-R below
+// the checkpoint's folder; rank 0 looks for these files, removes them, and commits. A rank that
+// died leaves none: rank 0 gives up after a time, and what is left is a folder without manifest
+// like any other.
 //
-// An error up to the commit reaches all ranks, and rank 0 removes the folder. A crash leaves a folder
-// without manifest, which the next save or resume removes (remove_leftovers).
+// An error up to the commit reaches all ranks, and rank 0 removes the folder. A crash leaves a
+// folder without manifest, which the next save or resume removes (remove_leftovers).
 //
-// Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes; beside these a
-// rank holds the pieces of all ranks. Per rank one sync a file; three agreements, a broadcast and two
-// all_gathers.
+// Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes; beside
+// these a rank holds the pieces of all ranks. Per rank one sync a file; three agreements, a
+// broadcast and two all_gathers.
 //
-// Source. That data is synced before the rename and the folder after it is what file systems need to keep
-// the order: Pillai et al., "All file systems are not created equal: on the complexity of crafting
-// crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
+// Source. That data is synced before the rename and the folder after it is what file systems need
+// to keep the order: Pillai et al., "All file systems are not created equal: on the complexity of
+// crafting crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
 #include "checkpoint/writer.h"
 
 #include <fmt/core.h>
@@ -144,7 +149,8 @@ class Writer {
       meet(patience_ms);
       commit();
     } catch (const std::exception& error) {
-      if (comm_.rank() > 0) leave(kErrorMark, std::as_bytes(std::span(std::string_view(error.what()))));
+      if (comm_.rank() > 0)
+        leave(kErrorMark, std::as_bytes(std::span(std::string_view(error.what()))));
       abandon();
       throw;
     }
@@ -182,8 +188,8 @@ class Writer {
           raise(DS_ERROR_IO, "{}: the group of ranks has ended before rank {}'s part", path_,
                 RankNumber(rank));
         if (std::chrono::steady_clock::now() > end) {
-          raise(DS_ERROR_IO, "{}: rank {} has not written its part within {} ms", path_, RankNumber(rank),
-                patience_ms);
+          raise(DS_ERROR_IO, "{}: rank {} has not written its part within {} ms", path_,
+                RankNumber(rank), patience_ms);
         }
         std::this_thread::sleep_for(kMeetPause);
       }
@@ -220,7 +226,8 @@ class Writer {
     if (last == 0) sync_parents(folder_);
     name_ = checkpoint_name(manifest_.info.step, last + 1, manifest_.info.tag);
     path_ = folder_ + "/" + name_;
-    if (!make_folder(path_)) raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
+    if (!make_folder(path_))
+      raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
     made_ = true;
     for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
       File file(file_path(k), File::Mode::create);
@@ -232,7 +239,9 @@ class Writer {
     sync_folder(path_);
   }
 
-  std::string file_path(size_t kind) const { return path_ + "/" + state_file(manifest_.kinds[kind]); }
+  std::string file_path(size_t kind) const {
+    return path_ + "/" + state_file(manifest_.kinds[kind]);
+  }
 
   // This rank's cut of every bucket, without padding.
   void write_kind(size_t kind) {
@@ -255,14 +264,20 @@ class Writer {
                    const SliceBlock& block) {
     const SafetensorEntry& entry = entries_[kind][place.param];
     Hash128 hash;
-    for_each_run(block, static_cast<int64_t>(block_.size()), [&](int64_t local, int64_t whole, int64_t n) {
-      state_.read_state(static_cast<StateKind>(kind), bucket, place.begin + local, n, block_.data());
-      size_t bytes = static_cast<size_t>(n) * sizeof(float);
-      hash.update(block_.data(), bytes);
-      file.write(block_.data(), bytes, entry.begin + whole * int64_t{sizeof(float)});
-    });
-    Piece piece{
-        static_cast<int32_t>(kind), place.param.number(), block.begin, block.count, block.rows, block.stride};
+    for_each_run(block, static_cast<int64_t>(block_.size()),
+                 [&](int64_t local, int64_t whole, int64_t n) {
+                   state_.read_state(static_cast<StateKind>(kind), bucket, place.begin + local, n,
+                                     block_.data());
+                   size_t bytes = static_cast<size_t>(n) * sizeof(float);
+                   hash.update(block_.data(), bytes);
+                   file.write(block_.data(), bytes, entry.begin + whole * int64_t{sizeof(float)});
+                 });
+    Piece piece{static_cast<int32_t>(kind),
+                place.param.number(),
+                block.begin,
+                block.count,
+                block.rows,
+                block.stride};
     std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
     mine_.push_back(piece);
   }
@@ -293,10 +308,11 @@ class Writer {
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
     if (auto bytes = static_cast<int64_t>(text.size()); bytes > kMostManifest) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, for {} "
+            "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, "
+            "for {} "
             "pieces of {} tensors)",
-            name, kMostManifest, bytes, manifest_.info.client.dump().size(), manifest_.pieces.size(),
-            manifest_.tensors.size());
+            name, kMostManifest, bytes, manifest_.info.client.dump().size(),
+            manifest_.pieces.size(), manifest_.tensors.size());
     }
     write_file_atomic(name, text);
     made_ = false;
@@ -351,7 +367,8 @@ class CopiedState : public StateAccess {
   int64_t first(BucketId bucket) const override { return first_[bucket]; }
   int64_t held(BucketId bucket) const override { return layout_.buckets[bucket].shard(); }
   int64_t own_first(BucketId bucket) const override { return first_[bucket]; }
-  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override {
+  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
+                  float* out) override {
     const std::vector<float>& values = data_[static_cast<size_t>(kind)][bucket.index()];
     std::copy_n(values.data() + (begin - first_[bucket]), count, out);
   }
@@ -405,7 +422,8 @@ class StartedSave::Work {
       writer_->abandon();
       throw;
     }
-    SignalsBlocked blocked(SignalsBlocked::Which::all);  // the host's handlers run on the host's threads
+    SignalsBlocked blocked(
+        SignalsBlocked::Which::all);  // the host's handlers run on the host's threads
     thread_ = std::thread([this, keep, patience_ms] {
       try {
         writer_->run_alone(keep, patience_ms);
@@ -438,7 +456,8 @@ class StartedSave::Work {
 
 StartedSave::StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
                          const Keep& keep, int64_t patience_ms) {
-  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}", keep.newest);
+  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}",
+          keep.newest);
   work_ = std::make_unique<Work>(state, folder, info, keep, patience_ms);
 }
 
@@ -455,8 +474,8 @@ StartedSave::~StartedSave() {
 
 std::string StartedSave::wait() {
   std::unique_ptr<Work> work = std::move(work_);
-  // Ranks tell each other whether they have finished until all have, so that one that ends meanwhile is
-  // noticed.
+  // Ranks tell each other whether they have finished until all have, so that one that ends
+  // meanwhile is noticed.
   try {
     while (agree_max(work->comm(), work->finished() ? 0 : 1, "checkpoint threads") != 0)
       std::this_thread::sleep_for(kMeetPause);
@@ -471,9 +490,10 @@ std::string StartedSave::wait() {
   return work->path();
 }
 
-std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
-                            const Keep& keep) {
-  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}", keep.newest);
+std::string save_checkpoint(StateAccess& state, const std::string& folder,
+                            const CheckpointInfo& info, const Keep& keep) {
+  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}",
+          keep.newest);
   return Writer(state, folder, info).save(keep);
 }
 

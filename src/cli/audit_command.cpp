@@ -27,8 +27,8 @@ struct Audited {
 };
 
 Audited audit_on(const Comm& comm, const std::string& config, const AuditArgs& args) {
-  std::string options =
-      fmt::format(R"({{"steps": {}, "top": {}, "threads": {}}})", args.steps, args.top, args.threads);
+  std::string options = fmt::format(R"({{"steps": {}, "top": {}, "threads": {}}})", args.steps,
+                                    args.top, args.threads);
   Audited out;
   out.text = text_of([&](char** out_text) {
     return ds_run_audit(comm.get(), config.c_str(), options.c_str(),
@@ -82,12 +82,16 @@ void add_audit(CLI::App& app, int& code) {
   auto args = std::make_shared<AuditArgs>();
   command->add_option("--config", args->config.file, "JSON configuration")->required();
   add_config_options(*command, args->config);
-  command->add_option("-n", args->ranks, "Ranks, as threads of this process; without it, the launcher's")
+  command
+      ->add_option("-n", args->ranks,
+                   "Ranks, as threads of this process; without it, the launcher's")
       ->check(integer_range(1, 512))
       ->default_str("");
   command->add_option("--steps", args->steps, "Steps to train; the last one is audited")
       ->check(integer_range(1, 1000000));
-  command->add_option("--top", args->top, "Rows to print, the largest error beside its bound first; 0: all")
+  command
+      ->add_option("--top", args->top,
+                   "Rows to print, the largest error beside its bound first; 0: all")
       ->check(integer_range(0, 1000000));
   command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));

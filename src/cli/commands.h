@@ -11,8 +11,8 @@
 
 namespace ds::cli {
 
-// An error of a ds_ call, or of the command itself; main prints it as one line, which names the rank where
-// there are several, and returns 1.
+// An error of a ds_ call, or of the command itself; main prints it as one line, which names the
+// rank where there are several, and returns 1.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,9 +23,9 @@ extern const char* const kCommit;
 // Exit codes of every command; `train` and `launch` also return kStoppedCode (launch/blame.h).
 inline constexpr int kFailed = 1, kUsage = 2;
 
-// A write into a closed pipe or beyond the largest file size that is allowed fails instead of ending the
-// command. The handlers do nothing: unlike an ignored signal, a handler is not inherited by what the command
-// starts. A signal that was ignored already stays so.
+// A write into a closed pipe or beyond the largest file size that is allowed fails instead of
+// ending the command. The handlers do nothing: unlike an ignored signal, a handler is not inherited
+// by what the command starts. A signal that was ignored already stays so.
 void survive_failed_writes();
 
 // Writes a command's result to standard output; throws Failure when that fails.
@@ -50,8 +50,8 @@ struct ConfigArgs {
 };
 // The option --set, and with `model` also --model.
 void add_config_options(CLI::App& command, ConfigArgs& args, bool model = true);
-// The JSON text of the file (of "{}" without one) with what the line says laid over it. Throws Failure naming
-// file and place.
+// The JSON text of the file (of "{}" without one) with what the line says laid over it. Throws
+// Failure naming file and place.
 std::string config_of(const ConfigArgs& args);
 // The same text with a patch of JSON laid over it.
 std::string merged(const std::string& config, const std::string& patch);
@@ -60,15 +60,16 @@ std::string merged(const std::string& config, const std::string& patch);
 CLI::Validator integer_range(int64_t low, int64_t high);
 CLI::Validator number_range(double low, double high);
 
-// The token numbers of "1,2,3". Throws CLI::ValidationError naming `option` and the element that is no number
-// from 0 to 2147483647 in decimal digits.
+// The token numbers of "1,2,3". Throws CLI::ValidationError naming `option` and the element that is
+// no number from 0 to 2147483647 in decimal digits.
 std::vector<int32_t> token_list(const std::string& option, const std::string& text);
 
-// The name that `word` was meant to be: at most two letters are wrong, missing or too many; "" when there is
-// none.
+// The name that `word` was meant to be: at most two letters are wrong, missing or too many; "" when
+// there is none.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
-// UTF-8 text for a terminal, which obeys control characters: all but line breaks and tabs become \xNN.
+// UTF-8 text for a terminal, which obeys control characters: all but line breaks and tabs become
+// \xNN.
 std::string visible(const std::string& text);
 
 // A JSON string literal.

@@ -18,8 +18,8 @@ int config(const DescribeArgs& args) {
   const std::string text = config_of(args.config);
   int32_t refused = 0;
   std::string described = text_of([&](char** out_text) {
-    return ds_config_describe(text.c_str(), args.ranks, args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, &refused,
-                              out_text);
+    return ds_config_describe(text.c_str(), args.ranks, args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT,
+                              &refused, out_text);
   });
   write_out(args.json ? described + "\n" : visible(described));
   return refused > 0 ? kFailed : 0;
@@ -28,9 +28,12 @@ int config(const DescribeArgs& args) {
 }  // namespace
 
 void add_config(CLI::App& app, int& code) {
-  CLI::App* command = app.add_subcommand("config", "Say what a configuration means and what is refused");
+  CLI::App* command =
+      app.add_subcommand("config", "Say what a configuration means and what is refused");
   auto args = std::make_shared<DescribeArgs>();
-  command->add_option("file", args->config.file, "Configuration: libds's, DeepSpeed's, or Accelerate's YAML")
+  command
+      ->add_option("file", args->config.file,
+                   "Configuration: libds's, DeepSpeed's, or Accelerate's YAML")
       ->required();
   add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));

@@ -16,13 +16,15 @@ struct ConvertArgs {
 };
 
 int convert(const ConvertArgs& args) {
-  std::string options = fmt::format(R"({{"to": {}, "step_tensor": {})", quoted(args.form), args.step_tensor);
+  std::string options =
+      fmt::format(R"({{"to": {}, "step_tensor": {})", quoted(args.form), args.step_tensor);
   if (!args.tag.empty()) options += ", \"tag\": " + quoted(args.tag);
   if (!args.like.empty()) options += ", \"like\": " + quoted(args.like);
   if (args.file_bytes > 0) options += fmt::format(", \"file_bytes\": {}", args.file_bytes);
   options += "}";
   write_out(text_of([&](char** out_text) {
-              return ds_checkpoint_convert(args.from.c_str(), args.target.c_str(), options.c_str(), out_text);
+              return ds_checkpoint_convert(args.from.c_str(), args.target.c_str(), options.c_str(),
+                                           out_text);
             }) +
             "\n");
   return 0;
@@ -33,16 +35,19 @@ int convert(const ConvertArgs& args) {
 void add_convert(CLI::App& app, int& code) {
   auto args = std::make_shared<ConvertArgs>();
   CLI::App* command = app.add_subcommand(
-      "convert", "Converts a checkpoint of DeepSpeed or libds; nothing that its pickles name is run");
+      "convert",
+      "Converts a checkpoint of DeepSpeed or libds; nothing that its pickles name is run");
   command->add_option("FROM", args->from, "folder that DeepSpeed or libds saved")->required();
   command->add_option("TO", args->target, "folder to write")->required();
   command
-      ->add_option("--to", args->form,
-                   "libds: one more checkpoint below TO; universal: for DeepSpeed's load_universal; fp32: "
-                   "model.safetensors, with second names and buffers")
+      ->add_option(
+          "--to", args->form,
+          "libds: one more checkpoint below TO; universal: for DeepSpeed's load_universal; fp32: "
+          "model.safetensors, with second names and buffers")
       ->check(CLI::IsMember({"libds", "universal", "fp32"}));
   command->add_option("--tag", args->tag, "tag of a checkpoint of libds")->check(utf8_text());
-  command->add_option("--like", args->like, "of fp32: model folder that gives names, types and tokenizer");
+  command->add_option("--like", args->like,
+                      "of fp32: model folder that gives names, types and tokenizer");
   command
       ->add_option("--file-bytes", args->file_bytes,
                    "of fp32: the most bytes of a file of several tensors (default 5000000000)")

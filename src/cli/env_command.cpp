@@ -22,8 +22,10 @@ std::string direct_io(const std::string& folder) {
 
 void env(const std::string& folder, bool json) {
   if (json)
-    return write_out(text_of([](char** out_text) { return ds_env_report(DS_FORMAT_JSON, out_text); }) + "\n");
-  std::string report = text_of([](char** out_text) { return ds_env_report(DS_FORMAT_TEXT, out_text); });
+    return write_out(
+        text_of([](char** out_text) { return ds_env_report(DS_FORMAT_JSON, out_text); }) + "\n");
+  std::string report =
+      text_of([](char** out_text) { return ds_env_report(DS_FORMAT_TEXT, out_text); });
   while (!report.empty() && report.back() == '\n') report.pop_back();
   write_out(fmt::format("{}\nO_DIRECT in '{}': {}\n", report, folder, direct_io(folder)));
 }

@@ -22,8 +22,8 @@ struct GenerateArgs {
 // The options of ds_run_generate.
 std::string options_of(const GenerateArgs& args) {
   std::string text =
-      fmt::format(R"({{"tokens": {}, "temperature": {}, "top_k": {}, "seed": {}, "threads": {})", args.tokens,
-                  args.temperature, args.top_k, args.seed, args.threads);
+      fmt::format(R"({{"tokens": {}, "temperature": {}, "top_k": {}, "seed": {}, "threads": {})",
+                  args.tokens, args.temperature, args.top_k, args.seed, args.threads);
   std::string ids;
   for (int32_t id : args.ids) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
   if (!ids.empty()) text += ", \"ids\": [" + ids + "]";
@@ -51,7 +51,9 @@ void put(Output& output, const std::string& part) {
   }
 }
 
-extern "C" void take_part(const char* part, void* output) { put(*static_cast<Output*>(output), part); }
+extern "C" void take_part(const char* part, void* output) {
+  put(*static_cast<Output*>(output), part);
+}
 
 void generate(const GenerateArgs& args) {
   watch_launcher();
@@ -60,8 +62,8 @@ void generate(const GenerateArgs& args) {
   Output output{first && isatty(STDOUT_FILENO) == 1, {}, {}};
   put(output, args.prompt);
   text_of([&](char** out_text) {
-    return ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(), options_of(args).c_str(),
-                           take_part, &output, out_text);
+    return ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(),
+                           options_of(args).c_str(), take_part, &output, out_text);
   });
   if (!output.failure.empty()) throw Failure(output.failure);
   if (first) write_out((output.live ? "" : output.text) + "\n");
@@ -70,21 +72,27 @@ void generate(const GenerateArgs& args) {
 }  // namespace
 
 void add_generate(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a run or a model folder");
+  CLI::App* command =
+      app.add_subcommand("generate", "Continue a text with a run or a model folder");
   auto args = std::make_shared<GenerateArgs>();
-  command->add_option("model", args->model, "Run folder, checkpoint, or folder of a Hugging Face model")
+  command
+      ->add_option("model", args->model,
+                   "Run folder, checkpoint, or folder of a Hugging Face model")
       ->required();
   CLI::Option* prompt = command->add_option("--prompt", args->prompt, "Text to continue");
-  CLI::Option* ids =
-      command->add_option("--ids", args->list, "Token numbers instead, for example 1,2,3; prints numbers")
-          ->excludes(prompt);
+  CLI::Option* ids = command
+                         ->add_option("--ids", args->list,
+                                      "Token numbers instead, for example 1,2,3; prints numbers")
+                         ->excludes(prompt);
   command->add_option("--tokens", args->tokens, "Tokens to add")->check(integer_range(1, 1 << 20));
   command->add_option("--temperature", args->temperature, "0: always the most probable token")
       ->check(number_range(0, 1e6));
   command->add_option("--top-k", args->top_k, "Draw among this many; 0: all")
       ->check(integer_range(0, INT32_MAX));
   command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
-  command->add_option("--dtype", args->dtype, "f32, bf16 or f16; else a run's own, f32 for a model folder")
+  command
+      ->add_option("--dtype", args->dtype,
+                   "f32, bf16 or f16; else a run's own, f32 for a model folder")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--threads", args->threads, "Compute threads a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
@@ -100,7 +108,8 @@ void add_generate(CLI::App& app, int&) {
       "  libds generate MODEL_DIR --ids 1,2,3 --temperature 0");
   command->callback([args, prompt, ids] {
     if (ids->count() > 0) args->ids = token_list("ids", args->list);
-    if (prompt->count() == 0 && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");
+    if (prompt->count() == 0 && args->ids.empty())
+      throw CLI::RequiredError("generate: --prompt or --ids");
     generate(*args);
   });
 }

@@ -1,4 +1,5 @@
-// How options are shown: the kind of value beside the name, and what is left to know behind the description.
+// How options are shown: the kind of value beside the name, and what is left to know behind the
+// description.
 #include <string>
 #include <vector>
 
@@ -7,7 +8,8 @@
 namespace ds::cli {
 namespace {
 
-// CLI11 joins the kind of an option and what its checks say of themselves: "INT:1 to 64", "TEXT:{f32,bf16}".
+// CLI11 joins the kind of an option and what its checks say of themselves: "INT:1 to 64",
+// "TEXT:{f32,bf16}".
 struct Kind {
   std::string value, limits;
 };
@@ -36,7 +38,8 @@ class HelpFormatter : public CLI::Formatter {
     if (option->get_required()) facts.emplace_back("required");
     if (!limits.empty()) facts.push_back(limits);
     if (!value.empty() && value != "[]") facts.push_back("default " + value);
-    for (const CLI::Option* other : option->get_excludes()) facts.push_back("not with " + other->get_name());
+    for (const CLI::Option* other : option->get_excludes())
+      facts.push_back("not with " + other->get_name());
     std::string out = option->get_description();
     for (size_t i = 0; i < facts.size(); ++i) out += (i == 0 ? " (" : "; ") + facts[i];
     return out + (facts.empty() ? "" : ")");

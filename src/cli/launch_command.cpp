@@ -79,12 +79,13 @@ Variables file_variables() {
   return read_env_files(name ? name : ".deepspeed_env", home ? home : "", ".");
 }
 
-// As the command line has them for a job of so many ranks. A job that was restarted by Slurm goes on
-// counting.
+// As the command line has them for a job of so many ranks. A job that was restarted by Slurm goes
+// on counting.
 RestartOptions restarts_of(const LaunchArgs& args, int ranks) {
   if (args.least_ranks > ranks) {
-    throw CLI::ValidationError("--min-ranks", fmt::format("must be at most the {} ranks of the job, got {}",
-                                                          ranks, args.least_ranks));
+    throw CLI::ValidationError(
+        "--min-ranks",
+        fmt::format("must be at most the {} ranks of the job, got {}", ranks, args.least_ranks));
   }
   RestartOptions restarts = args.local.restarts;
   restarts.least_ranks = args.least_ranks > 0 ? args.least_ranks : ranks;
@@ -114,7 +115,8 @@ int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) 
   options.extra = args.starter_args;
   options.program = fs::read_symlink("/proc/self/exe").string();
   options.folder = fs::current_path().string();
-  if (!args.local.job.log_dir.empty()) options.log_dir = fs::absolute(args.local.job.log_dir).string();
+  if (!args.local.job.log_dir.empty())
+    options.log_dir = fs::absolute(args.local.job.log_dir).string();
   if (args.local.master_port != 0) options.master_port = args.local.master_port;
   options.variables = file_variables();
   options.binding = args.local.job.binding;
@@ -132,26 +134,32 @@ void add_bind(CLI::App& command, Binding& binding) {
     }
   };
   command.add_option_function<std::string>(
-      "--bind", read, "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
+      "--bind", read,
+      "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
 }
 
 void check_starter(const std::string& name) {
   for (const char* known : {"", "mpirun", "openmpi", "srun", "slurm", "ssh"}) {
     if (name == known) return;
   }
-  throw CLI::ValidationError("--launcher", fmt::format("must be mpirun, srun or ssh, got {}", name));
+  throw CLI::ValidationError("--launcher",
+                             fmt::format("must be mpirun, srun or ssh, got {}", name));
 }
 
 }  // namespace
 
 void add_launch(CLI::App& app, int& code) {
-  CLI::App* command = app.add_subcommand("launch", "Run a command once per rank, on this host or several");
+  CLI::App* command =
+      app.add_subcommand("launch", "Run a command once per rank, on this host or several");
   auto args = std::make_shared<LaunchArgs>();
   auto number = [&](const char* names, int& value, const char* text, int64_t low, int64_t high) {
-    return command->add_option(names, value, text)->check(integer_range(low, high))->default_str("");
+    return command->add_option(names, value, text)
+        ->check(integer_range(low, high))
+        ->default_str("");
   };
   number("-n", args->local.ranks, "Ranks on this host", 1, 4096);
-  command->add_option("-H,--hostfile", args->hostfile, "File of lines HOST slots=N: a rank per slot");
+  command->add_option("-H,--hostfile", args->hostfile,
+                      "File of lines HOST slots=N: a rank per slot");
   command->add_option("-i,--include", args->include, "Only these: HOST[:SLOT,...][@HOST...]");
   command->add_option("-e,--exclude", args->exclude, "All but these, likewise");
   number("--num-nodes,--num_nodes", args->host_count, "Only the first hosts", 1, 4096);
@@ -161,18 +169,22 @@ void add_launch(CLI::App& app, int& code) {
                       "What reaches the hosts: mpirun (over ssh), srun, or ssh alone");
   command->add_option("--launcher-args,--launcher_args", args->starter_args, "More options for it");
   number("--ssh-port,--ssh_port", args->ssh_port, "Port of ssh on the hosts", 1, 65535);
-  command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check, "Do not log in to each host first");
-  number("--restarts", args->local.restarts.most, "How often a job that fails is started again", 0, 1000000);
-  number("--min-ranks", args->least_ranks, "Restart on so many ranks at least; without it, on all", 1,
-         4096 * 4096);
+  command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check,
+                    "Do not log in to each host first");
+  number("--restarts", args->local.restarts.most, "How often a job that fails is started again", 0,
+         1000000);
+  number("--min-ranks", args->least_ranks, "Restart on so many ranks at least; without it, on all",
+         1, 4096 * 4096);
   add_bind(*command, args->local.job.binding);
-  number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1, 65535);
+  number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1,
+         65535);
   command->add_option("--log-dir,--enable_each_rank_log", args->local.job.log_dir,
                       "Folder for rank_N.log: output and errors of each rank");
   command->footer(
       "Examples:\n"
       "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
-      "  libds launch -n 2 --restarts 3 libds train --config examples/train.json --data FOLDER --dir RUN\n"
+      "  libds launch -n 2 --restarts 3 libds train --config examples/train.json --data FOLDER "
+      "--dir RUN\n"
       "  libds launch --hostfile HOSTS libds train --config examples/train.json --data FOLDER");
   command->prefix_command();
   command->callback([=, &code] {
@@ -180,8 +192,8 @@ void add_launch(CLI::App& app, int& code) {
     if (args->starter == "slurm") args->starter = "srun";
     check_place(*command, *args);
     std::vector<std::string> words = command_words(*command);
-    code =
-        command->count("-n") > 0 ? launch_here(*args, words, args->local.ranks) : launch_hosts(*args, words);
+    code = command->count("-n") > 0 ? launch_here(*args, words, args->local.ranks)
+                                    : launch_hosts(*args, words);
   });
 }
 

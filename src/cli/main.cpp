@@ -36,11 +36,13 @@ std::string wrong_command(const CLI::App& app, const char* word) {
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (std::find(names.begin(), names.end(), word) != names.end()) return "";
   std::string near = ds::cli::nearest(word, names);
-  return std::string("'") + word + "' is no command" + (near.empty() ? "" : "; did you mean " + near + "?");
+  return std::string("'") + word + "' is no command" +
+         (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-// The words after the program's name, in reverse, as CLI11 takes them; without the "--" that ends the options
-// of a command which runs another: CLI11 would hand what follows to the parser of the whole line.
+// The words after the program's name, in reverse, as CLI11 takes them; without the "--" that ends
+// the options of a command which runs another: CLI11 would hand what follows to the parser of the
+// whole line.
 std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const CLI::App* command = nullptr;
@@ -53,7 +55,8 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
       const CLI::Option* option = command->get_option_no_throw(words[at]);
       at += option != nullptr && option->get_items_expected_min() > 0 ? 2 : 1;
     }
-    if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    if (at < words.size() && words[at] == "--")
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
   }
   std::reverse(words.begin(), words.end());
   return words;
@@ -73,8 +76,8 @@ std::vector<std::string> asked_for_help(int argc, char** argv) {
   return words;
 }
 
-// A program may be started with standard descriptors closed. The next files opened would get their numbers,
-// and text meant for the terminal would go into them.
+// A program may be started with standard descriptors closed. The next files opened would get their
+// numbers, and text meant for the terminal would go into them.
 void open_standard() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);

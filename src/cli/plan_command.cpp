@@ -49,7 +49,8 @@ std::string at_stage(const std::string& config, int stage) {
   return merged(config, patch);
 }
 
-// The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out by name.
+// The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out
+// by name.
 void draw(const PlanArgs& args, const std::string& config) {
   std::vector<PlanHandle> plans;
   std::vector<const ds_plan*> given;
@@ -64,8 +65,8 @@ void draw(const PlanArgs& args, const std::string& config) {
     }
   }
   if (given.empty()) throw Failure(refused);
-  std::string svg =
-      text_of([&](char** out_text) { return ds_plan_picture(given.data(), given.size(), out_text); });
+  std::string svg = text_of(
+      [&](char** out_text) { return ds_plan_picture(given.data(), given.size(), out_text); });
   write_to(args.svg, svg);
 }
 
@@ -90,12 +91,13 @@ std::string report_of(const ds_plan* plan, ds_format format) {
 
 int code_of(std::string_view report) { return report.starts_with("fits") ? 0 : kDoesNotFit; }
 
-// A program, a picture or a certificate does not show memory, so standard error says that the plan does not
-// fit.
+// A program, a picture or a certificate does not show memory, so standard error says that the plan
+// does not fit.
 int warned(const ds_plan* plan) {
   const std::string report = report_of(plan, DS_FORMAT_TEXT);
   const int code = code_of(report);
-  if (code != 0) std::fprintf(stderr, "libds: warning: %s\n", report.substr(0, report.find('\n')).c_str());
+  if (code != 0)
+    std::fprintf(stderr, "libds: warning: %s\n", report.substr(0, report.find('\n')).c_str());
   return code;
 }
 
@@ -105,7 +107,8 @@ int plan(const PlanArgs& args) {
   if (!args.svg.empty()) draw(args, config);
   if (!args.certificate.empty()) certify(args, config);
   PlanHandle plan = make_plan(config, args.rank, args.ranks);
-  if (args.print) write_out(text_of([&](char** out_text) { return ds_plan_print(plan.get(), out_text); }));
+  if (args.print)
+    write_out(text_of([&](char** out_text) { return ds_plan_print(plan.get(), out_text); }));
   if (args.print || !args.svg.empty() || !args.certificate.empty()) return warned(plan.get());
   const std::string report = report_of(plan.get(), DS_FORMAT_TEXT);
   write_out(args.json ? report_of(plan.get(), DS_FORMAT_JSON) : report);
@@ -120,9 +123,10 @@ void add_plan(CLI::App& app, int& code) {
   command->add_option("--config", args->config.file, "JSON configuration")->required();
   add_config_options(*command, args->config);
   command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
-  CLI::Option* rank =
-      command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));
-  CLI::Option* print = command->add_flag("--print", args->print, "The step program instead of the tables");
+  CLI::Option* rank = command->add_option("--rank", args->rank, "Rank to compile for")
+                          ->check(integer_range(0, INT32_MAX));
+  CLI::Option* print =
+      command->add_flag("--print", args->print, "The step program instead of the tables");
   command->add_flag("--json", args->json, "The tables as JSON")->excludes(print);
   CLI::Option* svg =
       command

@@ -17,8 +17,8 @@ struct ProfileArgs {
 
 // The options of ds_run_profile.
 std::string options_of(const ProfileArgs& args) {
-  std::string out = fmt::format(R"({{"threads": {}, "steps": {}, "by": {})", args.threads, args.steps,
-                                quoted(args.by_instruction ? "instruction" : "op"));
+  std::string out = fmt::format(R"({{"threads": {}, "steps": {}, "by": {})", args.threads,
+                                args.steps, quoted(args.by_instruction ? "instruction" : "op"));
   if (args.micro_batch > 0) out += fmt::format(R"(, "micro_batch": {})", args.micro_batch);
   if (args.sequence > 0) out += fmt::format(R"(, "sequence": {})", args.sequence);
   if (!args.dtype.empty()) out += fmt::format(R"(, "dtype": {})", quoted(args.dtype));
@@ -43,14 +43,16 @@ void add_profile(CLI::App& app, int&) {
   auto args = std::make_shared<ProfileArgs>();
   command->add_option("--config", args->config.file, "JSON configuration");
   add_config_options(*command, args->config, false);
-  command->add_option("--model", args->model, "Hugging Face folder, in place of the configuration's model");
+  command->add_option("--model", args->model,
+                      "Hugging Face folder, in place of the configuration's model");
   command->add_option("--micro-batch", args->micro_batch, "Sequences of a micro-batch")
       ->check(integer_range(1, INT32_MAX))
       ->default_str("");
   command->add_option("--seq", args->sequence, "Tokens of a sequence")
       ->check(integer_range(1, INT32_MAX))
       ->default_str("");
-  command->add_option("--dtype", args->dtype, "Compute type")->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command->add_option("--dtype", args->dtype, "Compute type")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
   command->add_option("--steps", args->steps, "Measured steps")->check(integer_range(1, 1000));

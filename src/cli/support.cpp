@@ -71,7 +71,8 @@ std::string visible(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     auto byte = static_cast<unsigned char>(text[i]);
     // U+0080 to U+009F are C2 80 to C2 9F.
-    bool two = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    bool two =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
     if (two) byte = static_cast<unsigned char>(text[++i]);
     out += two || control ? fmt::format("\\x{:02x}", byte) : std::string(1, text[i]);
@@ -79,8 +80,8 @@ std::string visible(const std::string& text) {
   return out;
 }
 
-// A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what has no end
-// is refused.
+// A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what
+// has no end is refused.
 static std::string read_text(const std::string& path) {
   constexpr size_t kMost = size_t{16} << 20;
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -103,7 +104,8 @@ static std::string read_text(const std::string& path) {
 }
 
 std::string merged(const std::string& config, const std::string& patch) {
-  return text_of([&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
+  return text_of(
+      [&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
 }
 
 // The library reads the file in any form that it knows; what it calls "config" has a name here.
@@ -116,8 +118,8 @@ static std::string read_config(const std::string& path) {
   } catch (const Failure& failure) {
     const std::string message = failure.what();
     const std::string source = "config: ";
-    throw Failure(fmt::format("'{}': {}", path,
-                              message.rfind(source, 0) == 0 ? message.substr(source.size()) : message));
+    throw Failure(fmt::format(
+        "'{}': {}", path, message.rfind(source, 0) == 0 ? message.substr(source.size()) : message));
   }
 }
 
@@ -125,8 +127,8 @@ static std::string read_config(const std::string& path) {
 static std::string patch_of_set(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string key = text.substr(0, equals);
-  const bool whole = equals != std::string::npos && !key.empty() && key.front() != '.' && key.back() != '.' &&
-                     key.find("..") == std::string::npos;
+  const bool whole = equals != std::string::npos && !key.empty() && key.front() != '.' &&
+                     key.back() != '.' && key.find("..") == std::string::npos;
   if (!whole) throw CLI::ValidationError("set", fmt::format("must be KEY=VALUE, got \"{}\"", text));
   const std::string value = text.substr(equals + 1);
   char* made = nullptr;
@@ -142,7 +144,9 @@ static std::string patch_of_set(const std::string& text) {
 
 void add_config_options(CLI::App& command, ConfigArgs& args, bool model) {
   if (model) {
-    command.add_option("--model", args.model, "Hugging Face folder, in place of the configuration's model")
+    command
+        .add_option("--model", args.model,
+                    "Hugging Face folder, in place of the configuration's model")
         ->check(utf8_text());
   }
   command
@@ -156,9 +160,10 @@ std::string config_of(const ConfigArgs& args) {
   std::string config = args.file.empty() ? "{}" : read_config(args.file);
   if (!args.model.empty()) {
     config =
-        merged(config, "{\"model\":{\"folder\":" + quoted(args.model) +
-                           ",\"family\":null,\"layers\":null,\"hidden\":null,\"heads\":null,\"vocab\":null,"
-                           "\"positions\":null}}");
+        merged(config,
+               "{\"model\":{\"folder\":" + quoted(args.model) +
+                   ",\"family\":null,\"layers\":null,\"hidden\":null,\"heads\":null,\"vocab\":null,"
+                   "\"positions\":null}}");
   }
   for (const std::string& one : args.set) config = merged(config, patch_of_set(one));
   return config;
@@ -175,7 +180,8 @@ static CLI::Validator range(std::string_view kind, Number low, Number high) {
     return fmt::format("must be {} from {} to {}, got {}", kind, low, high, text);
   };
   bool open = static_cast<double>(high) >= INT32_MAX;  // no limit that a reader needs to know
-  return CLI::Validator(check, open ? fmt::format("at least {}", low) : fmt::format("{} to {}", low, high));
+  return CLI::Validator(
+      check, open ? fmt::format("at least {}", low) : fmt::format("{} to {}", low, high));
 }
 
 CLI::Validator integer_range(int64_t low, int64_t high) { return range("an integer", low, high); }
@@ -189,8 +195,8 @@ std::vector<int32_t> token_list(const std::string& option, const std::string& te
     auto [last, code] = std::from_chars(text.data() + begin, text.data() + end, value);
     if (code != std::errc{} || last != text.data() + end || value > INT32_MAX) {
       throw CLI::ValidationError(
-          option, fmt::format("number {} must be an integer from 0 to {}, got \"{}\"", tokens.size() + 1,
-                              INT32_MAX, text.substr(begin, end - begin)));
+          option, fmt::format("number {} must be an integer from 0 to {}, got \"{}\"",
+                              tokens.size() + 1, INT32_MAX, text.substr(begin, end - begin)));
     }
     tokens.push_back(static_cast<int32_t>(value));
     begin = end + 1;

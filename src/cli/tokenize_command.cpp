@@ -21,7 +21,8 @@ std::string patch_of(const TokenizeArgs& args) {
   for (const std::string& path : args.data) paths += (paths.empty() ? "" : ",") + quoted(path);
   if (!paths.empty()) data = "\"paths\":[" + paths + "]";
   auto add = [&](const char* name, const std::string& value) {
-    if (!value.empty()) data += fmt::format("{}\"{}\":{}", data.empty() ? "" : ",", name, quoted(value));
+    if (!value.empty())
+      data += fmt::format("{}\"{}\":{}", data.empty() ? "" : ",", name, quoted(value));
   };
   add("format", args.format);
   add("tokenizer", args.tokenizer);
@@ -44,13 +45,19 @@ void tokenize(const TokenizeArgs& args) {
 void add_tokenize(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("tokenize", "Write text or jsonl as a token file");
   auto args = std::make_shared<TokenizeArgs>();
-  command->add_option("--out", args->out, "Token file to write, NAME.tokens")->required()->check(utf8_text());
+  command->add_option("--out", args->out, "Token file to write, NAME.tokens")
+      ->required()
+      ->check(utf8_text());
   command->add_option("--config", args->config.file,
                       "JSON configuration, of which `data` and `model.folder` count");
   add_config_options(*command, args->config, false);
-  command->add_option("--data", args->data, "Files or folders, instead of data.paths")->check(utf8_text());
-  command->add_option("--format", args->format, "text or jsonl, instead of data.format")->check(utf8_text());
-  command->add_option("--tokenizer", args->tokenizer, "Tokenizer's file or folder, instead of data.tokenizer")
+  command->add_option("--data", args->data, "Files or folders, instead of data.paths")
+      ->check(utf8_text());
+  command->add_option("--format", args->format, "text or jsonl, instead of data.format")
+      ->check(utf8_text());
+  command
+      ->add_option("--tokenizer", args->tokenizer,
+                   "Tokenizer's file or folder, instead of data.tokenizer")
       ->check(utf8_text());
   command->add_option("--chat-template", args->chat_template, "Instead of data.chat_template")
       ->check(utf8_text());
@@ -59,7 +66,8 @@ void add_tokenize(CLI::App& app, int&) {
   command->footer(
       "Examples:\n"
       "  libds tokenize --data TEXT_DIR --tokenizer MODEL_DIR --out text.tokens\n"
-      "  libds tokenize --data chats.jsonl --format jsonl --tokenizer MODEL_DIR --out chats.tokens\n"
+      "  libds tokenize --data chats.jsonl --format jsonl --tokenizer MODEL_DIR --out "
+      "chats.tokens\n"
       "Train on it with data.format \"tokens\" and the same tokenizer.");
   command->callback([args] { tokenize(*args); });
 }

@@ -48,23 +48,26 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
-// The configuration of a run that `libds launch --restarts` may start again: each start of the job has the
-// same folder and goes on with what an earlier one has left there.
+// The configuration of a run that `libds launch --restarts` may start again: each start of the job
+// has the same folder and goes on with what an earlier one has left there.
 std::string restartable(const std::string& config) {
   const char* name = std::getenv("DS_RUN");
   if (std::getenv("DS_RESTART") == nullptr || name == nullptr) return config;
-  std::string own = merged("{\"run\":{\"dir\":" + quoted(std::string("runs/") + name) + "}}", config);
+  std::string own =
+      merged("{\"run\":{\"dir\":" + quoted(std::string("runs/") + name) + "}}", config);
   return merged(own, "{\"run\":{\"resume\":" + quoted(name) + "}}");
 }
 
 // A restart goes on with the newest checkpoint, which is not the one that is named.
 void refuse_checkpoint(const std::string& resume) {
   const std::filesystem::path path(resume);
-  if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints") return;
+  if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints")
+    return;
   throw CLI::ValidationError(
-      "train", fmt::format("--resume must name a run folder under libds launch --restarts, got '{}': a "
-                           "restart goes on with the newest checkpoint",
-                           resume));
+      "train",
+      fmt::format("--resume must name a run folder under libds launch --restarts, got '{}': a "
+                  "restart goes on with the newest checkpoint",
+                  resume));
 }
 
 // The exit code.
@@ -73,11 +76,11 @@ int train(const TrainArgs& args) {
   if (args.resume.empty()) config = restartable(config);
   const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
   watch_launcher();
-  Comm comm =
-      join(text_of([&](char** out_text) { return ds_run_communicator(config.c_str(), resume, out_text); }));
+  Comm comm = join(text_of(
+      [&](char** out_text) { return ds_run_communicator(config.c_str(), resume, out_text); }));
   catch_signals();
-  ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr, nullptr,
-                                  &stop_requested, nullptr);
+  ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr,
+                                  nullptr, &stop_requested, nullptr);
   if (status == DS_ERROR_USER) return kStoppedCode;  // the run itself has said so
   check(status);
   return 0;
@@ -88,7 +91,8 @@ int train(const TrainArgs& args) {
 void add_train(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("train", "Train a model on text and write a run folder");
   auto args = std::make_shared<TrainArgs>();
-  command->add_option("--config", args->config.file, "JSON configuration (docs/reference/config.md)");
+  command->add_option("--config", args->config.file,
+                      "JSON configuration (docs/reference/config.md)");
   add_config_options(*command, args->config);
   command->add_option("--data", args->data, "Files or folders of text, instead of data.paths")
       ->check(utf8_text());
@@ -114,7 +118,8 @@ void add_train(CLI::App& app, int& code) {
     const bool moved = !args->dir.empty() || !args->data.empty() || !args->config.model.empty();
     if (!args->resume.empty() && moved) {
       throw CLI::ValidationError(
-          "train", "--resume keeps the run's folder, model and data: leave out --dir, --model, --data");
+          "train",
+          "--resume keeps the run's folder, model and data: leave out --dir, --model, --data");
     }
     refuse_checkpoint(args->resume);
     code = train(*args);

@@ -24,10 +24,11 @@ std::string member(const std::string& json, const std::string& key) {
   return json.substr(begin, json.find('"', begin) - begin);
 }
 
-// "HASH  PATH" of the newest checkpoint of a folder, or of the one that it is. The library checks all hashes
-// of the manifest on the way.
+// "HASH  PATH" of the newest checkpoint of a folder, or of the one that it is. The library checks
+// all hashes of the manifest on the way.
 std::string checked_hash(const std::string& folder) {
-  std::string info = text_of([&](char** out_text) { return ds_checkpoint_info(folder.c_str(), out_text); });
+  std::string info =
+      text_of([&](char** out_text) { return ds_checkpoint_info(folder.c_str(), out_text); });
   return fmt::format("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
 }
 
@@ -37,8 +38,10 @@ std::vector<std::string> checkpoints_at(const fs::path& folder) {
   if (fs::exists(folder / "manifest.json", error)) return {folder.string()};
   for (const fs::path& place : {folder, folder / "checkpoints"}) {
     std::vector<std::string> found;
-    for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
-      if (fs::exists(entry->path() / "manifest.json", error)) found.push_back(entry->path().string());
+    for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (fs::exists(entry->path() / "manifest.json", error))
+        found.push_back(entry->path().string());
     }
     std::sort(found.begin(), found.end());
     if (!found.empty()) return found;
@@ -54,7 +57,8 @@ void check_checkpoints(const std::vector<std::string>& paths) {
     try {
       write_out(checked_hash(path));
     } catch (const Failure& failure) {
-      if (!fs::exists(fs::path(path) / "manifest.json")) continue;  // a run in progress has removed it
+      if (!fs::exists(fs::path(path) / "manifest.json"))
+        continue;  // a run in progress has removed it
       if (damaged++ == 0) first = failure.what();
       write_out(fmt::format("damaged  {}: {}\n", path, failure.what()));
     }
@@ -76,8 +80,9 @@ std::string verify_options(const VerifyArgs& args) {
   std::string kinds;
   for (const std::string& kind : args.kinds) kinds += (kinds.empty() ? "" : ", ") + quoted(kind);
   return fmt::format(
-      R"({{"stage": {}, "tier": {}, "device": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}]}})", args.stage,
-      quoted(args.tier), quoted(args.device), quoted(args.dtype), quoted(args.nvme_path), kinds);
+      R"({{"stage": {}, "tier": {}, "device": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}]}})",
+      args.stage, quoted(args.tier), quoted(args.device), quoted(args.dtype),
+      quoted(args.nvme_path), kinds);
 }
 
 // Exit code 1 when a tolerance is passed.
@@ -101,10 +106,10 @@ void add_verify(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand(
       "verify", "Check a model against recorded numbers, or checkpoints against their hashes");
   auto args = std::make_shared<VerifyArgs>();
-  command->add_option(
-      "model", args->model,
-      "Model folder with golden.json and golden.safetensors; or a run, a folder of checkpoints or one "
-      "of them: check all hashes");
+  command->add_option("model", args->model,
+                      "Model folder with golden.json and golden.safetensors; or a run, a folder of "
+                      "checkpoints or one "
+                      "of them: check all hashes");
   command->add_option("--stage", args->stage, "ZeRO stage")->check(integer_range(0, 3));
   command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));
@@ -117,8 +122,9 @@ void add_verify(CLI::App& app, int& code) {
   command->add_option("--nvme-path", args->nvme_path, "Folder of the scratch file of --tier nvme")
       ->check(utf8_text());
   command->add_flag("--json", args->json, "Print JSON");
-  command->add_option("--hash", args->checkpoint,
-                      "Checkpoint, folder of them, or run: check the newest one, print its payload hash");
+  command->add_option(
+      "--hash", args->checkpoint,
+      "Checkpoint, folder of them, or run: check the newest one, print its payload hash");
   command->footer(
       "Examples:\n"
       "  libds verify MODEL_DIR --stage 3\n"

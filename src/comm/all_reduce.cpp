@@ -12,14 +12,15 @@
 namespace ds {
 namespace {
 
-// Bytes of sums between two rounds: they are read by others while the caches of this machine hold them.
+// Bytes of sums between two rounds: they are read by others while the caches of this machine hold
+// them.
 constexpr size_t kCached = size_t{4} << 20;
 
 }  // namespace
 
 // Received, up to rounding to whole elements: (W-1)/W * count of the wire type and as many sums.
-void Communicator::all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label,
-                              ReduceOp op) {
+void Communicator::all_reduce(const void* in, void* out, size_t count, DType wire,
+                              std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
   size_t ranks = static_cast<size_t>(size_), bytes = count * unit_of(wire);
   perform({"all_reduce", reduction_detail(wire, op), bytes, label}, [&] {
@@ -34,17 +35,18 @@ void Communicator::reduce(const void* in, void* out, size_t count, DType wire, i
   check_root(root);
   check_reduction(wire, op);
   size_t ranks = static_cast<size_t>(size_), bytes = count * unit_of(wire);
-  perform(
-      {"reduce", fmt::format("{} to {}", reduction_detail(wire, op), exchange_->world(root)), bytes, label},
-      [&] {
-        sum_to(in, out, count, wire, op, root);
-        return (bytes + (rank_ == root ? count * sum_size(wire) : 0)) * (ranks - 1) / ranks;
-      });
+  perform({"reduce", fmt::format("{} to {}", reduction_detail(wire, op), exchange_->world(root)),
+           bytes, label},
+          [&] {
+            sum_to(in, out, count, wire, op, root);
+            return (bytes + (rank_ == root ? count * sum_size(wire) : 0)) * (ranks - 1) / ranks;
+          });
 }
 
-// Per chunk: each rank reduces its share over all ranks, then the shares go where they are wanted. A share is
-// read by others while its rank goes on to the next chunk, never written again.
-void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op, int root) {
+// Per chunk: each rank reduces its share over all ranks, then the shares go where they are wanted.
+// A share is read by others while its rank goes on to the next chunk, never written again.
+void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op,
+                          int root) {
   size_t unit = unit_of(wire), sum = sum_size(wire), widest = std::max(unit, sum);
   auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
   bool kept = root < 0 || root == rank_;  // the sums have a place in out

@@ -27,7 +27,8 @@ void Communicator::all_to_all_v(const void* in, std::span<const size_t> send, vo
   });
 }
 
-// First all learn what all send, so that a difference is an error and the rounds are as many everywhere.
+// First all learn what all send, so that a difference is an error and the rounds are as many
+// everywhere.
 size_t Communicator::longest_block(std::span<const size_t> send, std::span<const size_t> receive) {
   auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
   std::vector<size_t> all(ranks * ranks);
@@ -35,9 +36,9 @@ size_t Communicator::longest_block(std::span<const size_t> send, std::span<const
   for (size_t r = 0; r < ranks; ++r) {
     size_t sent = all[r * ranks + me];
     if (sent != receive[r]) {
-      exchange_->fail(fmt::format("ranks differ: rank {} sends {} bytes to rank {}, which expects {}",
-                                  exchange_->world(static_cast<int>(r)), sent, exchange_->world(rank_),
-                                  receive[r]));
+      exchange_->fail(fmt::format(
+          "ranks differ: rank {} sends {} bytes to rank {}, which expects {}",
+          exchange_->world(static_cast<int>(r)), sent, exchange_->world(rank_), receive[r]));
     }
   }
   return *std::max_element(all.begin(), all.end());

@@ -18,10 +18,12 @@ void blame_rank(int rank, int world_size) {
   if (world_size != 0 && std::to_string(world_size) != size) return;
   int fd = std::atoi(pipe);
   struct stat status {};
-  if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode) || fmt::format("{}:{}", fd, status.st_ino) != pipe)
+  if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode) ||
+      fmt::format("{}:{}", fd, status.st_ino) != pipe)
     return;
   std::string text = fmt::format("{} {}", own, rank);
-  (void)!send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);  // it only helps the message
+  (void)!send(fd, text.data(), text.size(),
+              MSG_DONTWAIT | MSG_NOSIGNAL);  // it only helps the message
 }
 
 }  // namespace ds

@@ -17,7 +17,8 @@ class Blocks {
  public:
   // All of one size.
   Blocks(int ranks, size_t each) : ranks_(static_cast<size_t>(ranks)), most_(each) {}
-  Blocks(int ranks, std::span<const size_t> sizes, const char* name) : ranks_(static_cast<size_t>(ranks)) {
+  Blocks(int ranks, std::span<const size_t> sizes, const char* name)
+      : ranks_(static_cast<size_t>(ranks)) {
     require(sizes.size() == ranks_, "{} must be of {} ranks, got {}", name, ranks, sizes.size());
     begins_.push_back(0);
     for (size_t size : sizes) {

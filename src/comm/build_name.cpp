@@ -20,8 +20,9 @@ std::string builds_differ(int rank, const BuildName& mine, int other, const Buil
   std::string_view ours(mine.text, strnlen(mine.text, sizeof mine.text));
   std::string_view others(theirs.text, strnlen(theirs.text, sizeof theirs.text));
   if (ours == others) return "";
-  return fmt::format("rank {} runs libds {}, rank {} runs libds {}: all ranks must run the same build", rank,
-                     ours, other, others);
+  return fmt::format(
+      "rank {} runs libds {}, rank {} runs libds {}: all ranks must run the same build", rank, ours,
+      other, others);
 }
 
 }  // namespace ds

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// The build of libds that a rank runs, as ranks tell each other before anything else. Other versions must be
-// able to read it, so its layout never changes.
+// The build of libds that a rank runs, as ranks tell each other before anything else. Other
+// versions must be able to read it, so its layout never changes.
 struct BuildName {
   char text[64] = {};
 

@@ -1,19 +1,21 @@
-// Problem. A program that has process groups of its own (torch's, oneCCL's, a scheduler's) gives libds its
-// collectives as callbacks, and expects the results that every other transport gives.
+// Problem. A program that has process groups of its own (torch's, oneCCL's, a scheduler's) gives
+// libds its collectives as callbacks, and expects the results that every other transport gives.
 //
-// Invariant. Callbacks only move bytes. All ranks make the same sequence of calls, which they have compared
-// beforehand (begin()), and two ranks decide alike which callback makes a round: an all_gather where each
-// rank gives the same part to all and the parts come to lie one after the other, else an all_to_all. Both
-// conditions follow from the arguments that the ranks have compared.
+// Invariant. Callbacks only move bytes. All ranks make the same sequence of calls, which they have
+// compared beforehand (begin()), and two ranks decide alike which callback makes a round: an
+// all_gather where each rank gives the same part to all and the parts come to lie one after the
+// other, else an all_to_all. Both conditions follow from the arguments that the ranks have
+// compared.
 //
-// Algorithm. The ranks of the callbacks swap by all_gather and all_to_all. A group that was split from them
-// cannot, since the collectives of the caller need all ranks; its ranks meet in pairs. In step s of n, rank r
-// of n meets rank (s - r) mod n, which meets it in the same step, and the one with the lower number in the
-// world sends first. Nobody waits in a circle: whoever waits in a step waits for a rank in an earlier one.
-// libds sees nothing of a rank that a callback waits for, so it has no time-outs and no signs of life here.
+// Algorithm. The ranks of the callbacks swap by all_gather and all_to_all. A group that was split
+// from them cannot, since the collectives of the caller need all ranks; its ranks meet in pairs. In
+// step s of n, rank r of n meets rank (s - r) mod n, which meets it in the same step, and the one
+// with the lower number in the world sends first. Nobody waits in a circle: whoever waits in a step
+// waits for a rank in an earlier one. libds sees nothing of a rank that a callback waits for, so it
+// has no time-outs and no signs of life here.
 //
-// Cost. One all_gather of sizeof(Intent) bytes for each collective more than its rounds; the stage, and some
-// 300 bytes for each other rank. Nothing is copied here but a rank's own part.
+// Cost. One all_gather of sizeof(Intent) bytes for each collective more than its rounds; the stage,
+// and some 300 bytes for each other rank. Nothing is copied here but a rank's own part.
 //
 // Source. The division between collectives and what moves bytes is docs/adr/0010; callbacks are
 // docs/adr/0069.
@@ -73,8 +75,8 @@ void CallbackExchange::greet() {
     int32_t rank, size;         // in the world
     int32_t all_gather, pairs;  // whether the caller has these callbacks
   };
-  const Introduction own{Greeting::own(), world(rank()), calls_->size, calls_->calls.all_gather ? 1 : 0,
-                         meets_pairs() ? 1 : 0};
+  const Introduction own{Greeting::own(), world(rank()), calls_->size,
+                         calls_->calls.all_gather ? 1 : 0, meets_pairs() ? 1 : 0};
   std::vector<Introduction> all(intents_.size());
   std::vector<Part> sends(all.size(), Part{const_cast<Introduction*>(&own), sizeof own}),
       receives(all.size());
@@ -90,13 +92,13 @@ void CallbackExchange::greet() {
       fail(fmt::format("all_to_all has delivered nothing from rank {}", wanted));
     if (std::memcmp(&greetings[r].build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     if (all[r].rank != wanted || all[r].size != calls_->size) {
-      fail(fmt::format("the place of rank {} of {} holds what rank {} of {} has sent", wanted, calls_->size,
-                       all[r].rank, all[r].size));
+      fail(fmt::format("the place of rank {} of {} holds what rank {} of {} has sent", wanted,
+                       calls_->size, all[r].rank, all[r].size));
     }
     auto check_callback = [&](const char* name, int32_t mine, int32_t theirs) {
       if (mine == theirs) return;
-      fail(fmt::format("rank {} gives {}, and rank {} does not", mine != 0 ? own.rank : wanted, name,
-                       mine != 0 ? wanted : own.rank));
+      fail(fmt::format("rank {} gives {}, and rank {} does not", mine != 0 ? own.rank : wanted,
+                       name, mine != 0 ? wanted : own.rank));
     };
     check_callback("all_gather", own.all_gather, all[r].all_gather);
     check_callback("send and receive", own.pairs, all[r].pairs);
@@ -120,7 +122,8 @@ void CallbackExchange::try_gather() {
     swap(sends.data(), receives.data());
     for (int r = 0; r < size(); ++r) {
       if (all.compare(static_cast<size_t>(r) * bytes, bytes, part_of(r)) != 0)
-        fail(fmt::format("all_gather has delivered other bytes than the {} that rank {} has sent", bytes, r));
+        fail(fmt::format("all_gather has delivered other bytes than the {} that rank {} has sent",
+                         bytes, r));
     }
   }
 }
@@ -128,7 +131,8 @@ void CallbackExchange::try_gather() {
 void CallbackExchange::try_swap() {
   // The part of one rank for another, from none to eight bytes.
   auto part_of = [](int from, int to) {
-    return std::string(static_cast<size_t>(from * 5 + to * 3) % 9, static_cast<char>(from * 16 + to));
+    return std::string(static_cast<size_t>(from * 5 + to * 3) % 9,
+                       static_cast<char>(from * 16 + to));
   };
   std::vector<std::string> mine(intents_.size()), theirs(intents_.size());
   std::vector<Part> sends(intents_.size()), receives(intents_.size());
@@ -142,8 +146,9 @@ void CallbackExchange::try_swap() {
   swap(sends.data(), receives.data());
   for (int r = 0; r < size(); ++r) {
     if (theirs[static_cast<size_t>(r)] != part_of(r, rank()))
-      fail(fmt::format("all_to_all has delivered other bytes from rank {} than it has sent to rank {}", r,
-                       rank()));
+      fail(fmt::format(
+          "all_to_all has delivered other bytes from rank {} than it has sent to rank {}", r,
+          rank()));
   }
 }
 
@@ -155,7 +160,8 @@ void CallbackExchange::enter(const Intent& intent) {
 
 void CallbackExchange::begin(const Intent& intent) {
   enter(intent);
-  std::vector<Part> sends(intents_.size(), Part{&intent_, sizeof intent_}), receives(intents_.size());
+  std::vector<Part> sends(intents_.size(), Part{&intent_, sizeof intent_}),
+      receives(intents_.size());
   for (size_t r = 0; r < receives.size(); ++r) receives[r] = {&intents_[r], sizeof intents_[r]};
   swap(sends.data(), receives.data());
   for (int r = 0; r < size(); ++r) check_intent(r, intents_[static_cast<size_t>(r)]);
@@ -168,7 +174,8 @@ void CallbackExchange::check_intent(int r, const Intent& theirs) {
 }
 
 size_t CallbackExchange::prepare(Round kind, size_t) {
-  // All parts of a round have at most 1 GiB, so that their places are numbers of 32 bits for the caller.
+  // All parts of a round have at most 1 GiB, so that their places are numbers of 32 bits for the
+  // caller.
   constexpr size_t kMostRound = size_t{1} << 30;
   const size_t most = std::max<size_t>(kMostRound / static_cast<size_t>(size()) / 64, 1) * 64;
   return kind == Round::seen ? stage_.part_bytes() : std::min(kMostPart, most);
@@ -178,7 +185,9 @@ void CallbackExchange::round(const Part* sends, const Part* receives) {
   swap(sends, stage_.places(rank(), receives));
 }
 
-const std::byte* CallbackExchange::see(int r, size_t offset, size_t) { return stage_.of(r) + offset; }
+const std::byte* CallbackExchange::see(int r, size_t offset, size_t) {
+  return stage_.of(r) + offset;
+}
 
 void CallbackExchange::swap(const Part* sends, const Part* receives) {
   const auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
@@ -189,8 +198,8 @@ void CallbackExchange::swap(const Part* sends, const Part* receives) {
     auto* all = static_cast<std::byte*>(receives[0].data);
     bool gathers = gathers_ && bytes > 0;
     for (size_t r = 0; r < ranks && gathers; ++r) {
-      gathers = sends[r].data == sends[0].data && sends[r].size == bytes && receives[r].size == bytes &&
-                receives[r].data == all + r * bytes;
+      gathers = sends[r].data == sends[0].data && sends[r].size == bytes &&
+                receives[r].size == bytes && receives[r].data == all + r * bytes;
     }
     if (gathers) {
       CallbackThreads::Inside inside(calls_->threads, CallbackThreads::kWork);
@@ -253,7 +262,8 @@ void CallbackExchange::pair(const Intent& intent, int peer, Part send, Part rece
 
 const CallbackThreads* CallbackExchange::callback_threads() const { return &calls_->threads; }
 
-std::unique_ptr<Exchange> CallbackExchange::split(const std::string&, const std::vector<int>& members,
+std::unique_ptr<Exchange> CallbackExchange::split(const std::string&,
+                                                  const std::vector<int>& members,
                                                   const std::string& group) {
   return std::make_unique<CallbackExchange>(calls_, place().subset(members, group));
 }

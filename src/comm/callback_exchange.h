@@ -17,8 +17,8 @@ namespace ds {
 
 class CallerCollectives;
 
-// Ranks that reach each other by the collectives of the caller: all that these callbacks have, or some of
-// them. Every collective is a swap of intents, then a swap for each round.
+// Ranks that reach each other by the collectives of the caller: all that these callbacks have, or
+// some of them. Every collective is a swap of intents, then a swap for each round.
 class CallbackExchange final : public Exchange {
  public:
   // The ranks of the callbacks are the world; this meets them all.

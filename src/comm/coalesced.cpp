@@ -13,8 +13,8 @@
 #include "comm/reduction.h"
 #include "core/base/round.h"
 
-// One collective over a list of buffers. Neighbours in the list that are small share rounds: they are packed
-// into scratch of this rank. A large buffer goes as it lies, in rounds of its own.
+// One collective over a list of buffers. Neighbours in the list that are small share rounds: they
+// are packed into scratch of this rank. A large buffer goes as it lies, in rounds of its own.
 namespace ds {
 namespace {
 
@@ -47,8 +47,8 @@ uint64_t hash_of(std::span<const size_t> counts) {
   return hash64({reinterpret_cast<const char*>(counts.data()), counts.size_bytes()});
 }
 
-// Room for the largest pack that is not alone: what is given, with `give` bytes an element, and what comes
-// out.
+// Room for the largest pack that is not alone: what is given, with `give` bytes an element, and
+// what comes out.
 struct Room {
   Room(Exchange& exchange, const std::vector<Pack>& packs, size_t give, size_t take) {
     size_t most = 0;
@@ -61,18 +61,19 @@ struct Room {
 };
 
 void check_lists(size_t in, size_t out, size_t counts) {
-  require(in == counts && out == counts, "buffers must be as many as counts ({}), got {} and {}", counts, in,
-          out);
+  require(in == counts && out == counts, "buffers must be as many as counts ({}), got {} and {}",
+          counts, in, out);
 }
 
 }  // namespace
 
 void Communicator::all_reduce_coalesced(std::span<const void* const> in, std::span<void* const> out,
-                                        std::span<const size_t> counts, DType wire, std::string_view label,
-                                        ReduceOp op) {
+                                        std::span<const size_t> counts, DType wire,
+                                        std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
   check_lists(in.size(), out.size(), counts.size());
-  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire), all = sum(counts);
+  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire),
+         all = sum(counts);
   std::string detail = reduction_detail(wire, op);
   perform({"all_reduce_coalesced", detail, all * unit, label, hash_of(counts)}, [&] {
     std::vector<Pack> packs = packs_of(counts, kPacked / ranks / to);
@@ -117,12 +118,14 @@ void Communicator::all_gather_coalesced(std::span<const void* const> in, std::sp
   });
 }
 
-void Communicator::reduce_scatter_coalesced(std::span<const void* const> in, std::span<void* const> out,
+void Communicator::reduce_scatter_coalesced(std::span<const void* const> in,
+                                            std::span<void* const> out,
                                             std::span<const size_t> counts, DType wire,
                                             std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
   check_lists(in.size(), out.size(), counts.size());
-  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire), all = sum(counts);
+  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire),
+         all = sum(counts);
   std::string detail = reduction_detail(wire, op);
   perform({"reduce_scatter_coalesced", detail, all * unit, label, hash_of(counts)}, [&] {
     std::vector<Pack> packs = packs_of(counts, kPacked / ranks / unit);
@@ -145,8 +148,8 @@ void Communicator::reduce_scatter_coalesced(std::span<const void* const> in, std
   });
 }
 
-void Communicator::broadcast_coalesced(std::span<void* const> data, std::span<const size_t> bytes, int root,
-                                       std::string_view label) {
+void Communicator::broadcast_coalesced(std::span<void* const> data, std::span<const size_t> bytes,
+                                       int root, std::string_view label) {
   check_root(root);
   check_lists(data.size(), data.size(), bytes.size());
   size_t ranks = static_cast<size_t>(size_), all = sum(bytes);

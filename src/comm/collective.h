@@ -10,9 +10,9 @@
 
 namespace ds {
 
-// One collective, or one meeting of two, of this rank: `body` makes its rounds and returns the bytes this
-// rank has received. Whatever ends it early, an error of any kind, ends the group; then nobody reads this
-// rank's memory any more.
+// One collective, or one meeting of two, of this rank: `body` makes its rounds and returns the
+// bytes this rank has received. Whatever ends it early, an error of any kind, ends the group; then
+// nobody reads this rank's memory any more.
 template <typename Body>
 void Communicator::perform(const Call& call, Body body) {
   try {
@@ -27,19 +27,21 @@ void Communicator::perform(const Call& call, Body body) {
 // Refuses what only two ranks that meet can do, where ranks meet only all together.
 inline void need_pairs(const Exchange& exchange, std::string_view label) {
   if (exchange.meets_pairs()) return;
-  raise(DS_ERROR_UNSUPPORTED, "{} needs the callbacks send and receive, which this comm does not have",
-        label);
+  raise(DS_ERROR_UNSUPPORTED,
+        "{} needs the callbacks send and receive, which this comm does not have", label);
 }
 
 struct GiveTake {
   Part give, take;
 };
 
-// Goes over [0, longest), counted in units of `unit` bytes, in rounds of one kind, at least one; `longest` is
-// the same on all ranks. swap(r, first, most) -> GiveTake: what of the `most` units from `first` on this rank
-// gives rank r and takes from it. after(first, most): they have been taken.
+// Goes over [0, longest), counted in units of `unit` bytes, in rounds of one kind, at least one;
+// `longest` is the same on all ranks. swap(r, first, most) -> GiveTake: what of the `most` units
+// from `first` on this rank gives rank r and takes from it. after(first, most): they have been
+// taken.
 template <typename Swap, typename After>
-void in_rounds(Exchange& exchange, Round kind, size_t longest, size_t unit, Swap swap, After after) {
+void in_rounds(Exchange& exchange, Round kind, size_t longest, size_t unit, Swap swap,
+               After after) {
   Part *sends = exchange.sends(), *receives = exchange.receives();
   size_t most = exchange.prepare(kind, longest * unit) / unit, first = 0;
   do {

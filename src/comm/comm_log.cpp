@@ -73,23 +73,26 @@ void CommLog::add(std::string_view operation, uint64_t bytes, uint64_t received,
 }
 
 void CommLog::settle(std::span<const int64_t> least) {
-  for (size_t i = 0; i < least.size(); ++i) rows_[row_of_time_[i]].waited_ns += times_[i] - least[i];
+  for (size_t i = 0; i < least.size(); ++i)
+    rows_[row_of_time_[i]].waited_ns += times_[i] - least[i];
   times_.clear();
   row_of_time_.clear();
 }
 
 std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows) {
-  std::vector<std::vector<std::string>> table{{"group", "ranks", "operation", "size to", "calls", "MiB", "ms",
-                                               "us a call", "GB/s", "bus GB/s", "waited ms", "slowest"}};
+  std::vector<std::vector<std::string>> table{{"group", "ranks", "operation", "size to", "calls",
+                                               "MiB", "ms", "us a call", "GB/s", "bus GB/s",
+                                               "waited ms", "slowest"}};
   for (const CommTime& row : rows) {
-    table.push_back(
-        {row.group, std::to_string(row.ranks), row.operation, row.size == 0 ? "any" : size_text(row.size),
-         std::to_string(row.calls), fmt::format("{:.3f}", static_cast<double>(row.bytes) / (1 << 20)),
-         fmt::format("{:.3f}", ms(row.ns)),
-         fmt::format("{:.1f}", ms(row.ns) * 1e3 / static_cast<double>(row.calls)),
-         fmt::format("{:.3f}", algorithm_bandwidth(row) * 1e-9),
-         fmt::format("{:.3f}", bus_bandwidth(row) * 1e-9), fmt::format("{:.3f}", ms(row.waited_ns)),
-         row.slowest < 0 ? "-" : fmt::format("rank {}", row.slowest)});
+    table.push_back({row.group, std::to_string(row.ranks), row.operation,
+                     row.size == 0 ? "any" : size_text(row.size), std::to_string(row.calls),
+                     fmt::format("{:.3f}", static_cast<double>(row.bytes) / (1 << 20)),
+                     fmt::format("{:.3f}", ms(row.ns)),
+                     fmt::format("{:.1f}", ms(row.ns) * 1e3 / static_cast<double>(row.calls)),
+                     fmt::format("{:.3f}", algorithm_bandwidth(row) * 1e-9),
+                     fmt::format("{:.3f}", bus_bandwidth(row) * 1e-9),
+                     fmt::format("{:.3f}", ms(row.waited_ns)),
+                     row.slowest < 0 ? "-" : fmt::format("rank {}", row.slowest)});
   }
   return table;
 }
@@ -97,9 +100,9 @@ std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> r
 std::string comm_log_text(std::span<const CommTime> rows) {
   std::string out;
   for (const std::vector<std::string>& line : comm_log_table(rows)) {
-    out += fmt::format("{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n", line[0],
-                       line[1], line[2], line[3], line[4], line[5], line[6], line[7], line[8], line[9],
-                       line[10], line[11]);
+    out += fmt::format("{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n",
+                       line[0], line[1], line[2], line[3], line[4], line[5], line[6], line[7],
+                       line[8], line[9], line[10], line[11]);
   }
   return out;
 }
@@ -129,13 +132,14 @@ Json comm_log_json(std::span<const CommTime> rows) {
 
 std::string comm_log_csv(std::span<const CommTime> rows) {
   std::string out =
-      "group,ranks,operation,size,calls,bytes,seconds,algorithm_bytes_per_second,bus_bytes_per_second,"
+      "group,ranks,operation,size,calls,bytes,seconds,algorithm_bytes_per_second,bus_bytes_per_"
+      "second,"
       "waited_seconds,slowest_rank\n";
   for (const CommTime& row : rows) {
     out += fmt::format("{},{},{},{},{},{},{:.9f},{:.0f},{:.0f},{:.9f},{}\n", row.group, row.ranks,
-                       row.operation, row.size, row.calls, row.bytes, static_cast<double>(row.ns) * 1e-9,
-                       algorithm_bandwidth(row), bus_bandwidth(row),
-                       static_cast<double>(row.waited_ns) * 1e-9, row.slowest);
+                       row.operation, row.size, row.calls, row.bytes,
+                       static_cast<double>(row.ns) * 1e-9, algorithm_bandwidth(row),
+                       bus_bandwidth(row), static_cast<double>(row.waited_ns) * 1e-9, row.slowest);
   }
   return out;
 }

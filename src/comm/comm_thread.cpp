@@ -34,8 +34,8 @@ void Work::end(Outcome outcome) {
 
 void Work::wait() const {
   if (!done() && getpid() != process_) {
-    raise(DS_ERROR_STATE, "a collective that process {} has started is waited for in its child {}", process_,
-          getpid());
+    raise(DS_ERROR_STATE, "a collective that process {} has started is waited for in its child {}",
+          process_, getpid());
   }
   state_.wait(0, std::memory_order_acquire);
   if (outcome_.status != DS_OK) throw Error(outcome_.status, outcome_.message, outcome_.details);
@@ -50,7 +50,8 @@ CommThread::~CommThread() {
   }
   changed_.notify_all();
   if (!thread_.joinable()) return;
-  ensure(thread_.get_id() != std::this_thread::get_id(), "a job holds the last group of its own thread");
+  ensure(thread_.get_id() != std::this_thread::get_id(),
+         "a job holds the last group of its own thread");
   thread_.join();
 }
 
@@ -64,7 +65,8 @@ bool CommThread::forked() const { return getpid() != process_; }
 
 std::shared_ptr<Work> CommThread::start(const void* owner, std::function<void()> make) {
   if (forked()) {
-    raise(DS_ERROR_STATE, "the communicator was made by process {}, not by its child {}", process_, getpid());
+    raise(DS_ERROR_STATE, "the communicator was made by process {}, not by its child {}", process_,
+          getpid());
   }
   auto work = std::make_shared<Work>();
   std::lock_guard lock(mutex_);
@@ -100,8 +102,8 @@ void CommThread::finish(const Job& job, Work::Outcome outcome) {
 
 void CommThread::drain_slowly() {
   if (forked()) {
-    raise(DS_ERROR_STATE, "collectives that process {} has started are not its child {}'s", process_,
-          getpid());
+    raise(DS_ERROR_STATE, "collectives that process {} has started are not its child {}'s",
+          process_, getpid());
   }
   std::unique_lock lock(mutex_);
   if (thread_.get_id() == std::this_thread::get_id()) return;
@@ -113,7 +115,8 @@ void CommThread::leave(const void* owner, const std::function<void()>& interrupt
   auto own = [&](const Job& job) { return job.owner == owner; };
   for (const Job& job : jobs_) {
     if (own(job))
-      finish(job, {DS_ERROR_COMM, "the communicator was destroyed before the collective began", {}});
+      finish(job,
+             {DS_ERROR_COMM, "the communicator was destroyed before the collective began", {}});
   }
   std::erase_if(jobs_, own);
   if (running_ != owner || thread_.get_id() == std::this_thread::get_id()) return;

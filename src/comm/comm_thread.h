@@ -20,8 +20,8 @@ class Work {
  public:
   Work();
   bool done() const { return state_.load(std::memory_order_acquire) != 0; }
-  // Returns when it has ended well, throws the error that it ended with. Also again. DS_ERROR_STATE in a
-  // forked child, where it goes on no more.
+  // Returns when it has ended well, throws the error that it ended with. Also again. DS_ERROR_STATE
+  // in a forked child, where it goes on no more.
   void wait() const;
 
  private:
@@ -40,7 +40,8 @@ class Work {
   Outcome outcome_;
 };
 
-// What the groups of a rank have started, made one after the other on a thread that begins with the first.
+// What the groups of a rank have started, made one after the other on a thread that begins with the
+// first.
 class CommThread {
  public:
   CommThread();
@@ -52,13 +53,13 @@ class CommThread {
   // Makes it on this thread; the work has ended.
   static std::shared_ptr<Work> make_now(const std::function<void()>& job);
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Waits for all that was started; on the thread itself returns at once. DS_ERROR_STATE in a forked child
-  // where something is left.
+  // Waits for all that was started; on the thread itself returns at once. DS_ERROR_STATE in a
+  // forked child where something is left.
   void drain() {
     if (!idle()) drain_slowly();
   }
-  // Ends what this owner has started: what has not begun becomes an error, for what is running `interrupt` is
-  // called before it is waited for.
+  // Ends what this owner has started: what has not begun becomes an error, for what is running
+  // `interrupt` is called before it is waited for.
   void leave(const void* owner, const std::function<void()>& interrupt);
   // Whether this is a forked child of the process that made it.
   bool forked() const;

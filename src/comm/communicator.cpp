@@ -26,7 +26,8 @@ Communicator::Communicator(std::unique_ptr<Exchange> exchange)
   if (const char* folder = std::getenv("DS_FLIGHT_DIR")) flight_->set_folder(folder);
 }
 
-Communicator::Communicator(std::unique_ptr<Exchange> exchange, const Communicator& whole, std::string group)
+Communicator::Communicator(std::unique_ptr<Exchange> exchange, const Communicator& whole,
+                           std::string group)
     : exchange_(std::move(exchange)),
       rank_(exchange_->rank()),
       size_(exchange_->size()),
@@ -60,7 +61,9 @@ void Communicator::tick() {
   if (thread_->idle()) exchange_->tick();  // it shows progress itself
 }
 int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
-const CallbackThreads* Communicator::callback_threads() const { return exchange_->callback_threads(); }
+const CallbackThreads* Communicator::callback_threads() const {
+  return exchange_->callback_threads();
+}
 bool Communicator::one_process() const { return exchange_->one_process(); }
 void Communicator::await_returns() const noexcept { exchange_->await_returns(); }
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
@@ -90,7 +93,8 @@ void Communicator::finish(const Call& call, size_t received) {
   if (log_->full()) settle_log();
 }
 
-void Communicator::watch(std::string_view operation, std::string_view label, const std::string& found) {
+void Communicator::watch(std::string_view operation, std::string_view label,
+                         const std::string& found) {
   Intent about;
   about.set(sequence_, operation, "", 0, label);
   try {
@@ -106,9 +110,10 @@ void Communicator::watch(std::string_view operation, std::string_view label, con
 void Communicator::give_up(const std::exception& error) noexcept {
   char reason[kMostMessage];
   bool part = !exchange_->place().group.empty();
-  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}'{}{}{}: {}", exchange_->world(rank_),
-                               intent_.operation, intent_.label, part ? " of group '" : "",
-                               exchange_->place().group, part ? "'" : "", error.what())
+  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}'{}{}{}: {}",
+                               exchange_->world(rank_), intent_.operation, intent_.label,
+                               part ? " of group '" : "", exchange_->place().group, part ? "'" : "",
+                               error.what())
                   .out;
   try {
     exchange_->drop({reason, static_cast<size_t>(end - reason)});

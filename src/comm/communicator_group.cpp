@@ -16,8 +16,8 @@ namespace {
 
 size_t bytes_of(int64_t count, DType dtype) { return static_cast<size_t>(count * size_of(dtype)); }
 
-void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
-              std::string_view label) {
+void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64_t count,
+              DType dtype, std::string_view label) {
   auto elements = static_cast<size_t>(count);
   switch (op) {
     case Group::Op::all_gather:
@@ -35,8 +35,8 @@ class HostGroup final : public Group {
  public:
   explicit HostGroup(Communicator& comm) : comm_(comm) {}
   int64_t room(Group::Op, int64_t, DType) const override { return 0; }
-  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype, void*,
-           std::string_view label) override {
+  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+           void*, std::string_view label) override {
     if (queue.immediate()) return exchange(comm_, op, in, out, count, dtype, label);
     queue.run([=, this] { exchange(comm_, op, in, out, count, dtype, label); });
   }
@@ -57,19 +57,21 @@ class StagedGroup final : public Group {
   StagedGroup(Communicator& comm, Device& device, int64_t staging)
       : comm_(comm), device_(device), staging_(staging) {}
   int64_t room(Group::Op, int64_t, DType) const override { return 0; }
-  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype, void*,
-           std::string_view label) override {
+  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+           void*, std::string_view label) override {
     queue.run([=, this] { stage(op, in, out, count, dtype, label); });
   }
   void abort(std::string_view reason) override { comm_.abort(reason); }
 
  private:
-  void stage(Group::Op op, const void* in, void* out, int64_t count, DType dtype, std::string_view label);
+  void stage(Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+             std::string_view label);
 
   Communicator& comm_;
   Device& device_;
-  const int64_t staging_;            // bytes of a chunk on either side, at most, but an element of each rank
-  std::shared_ptr<Arena> in_, out_;  // of the host, as the device copies best; grow to what is needed
+  const int64_t staging_;  // bytes of a chunk on either side, at most, but an element of each rank
+  std::shared_ptr<Arena> in_,
+      out_;  // of the host, as the device copies best; grow to what is needed
 };
 
 // Bits do not depend on chunks: a sum over ranks has one order for each element.
@@ -77,15 +79,18 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
                         std::string_view label) {
   const int64_t ranks = comm_.size();
   bool sums = op == Group::Op::reduce_scatter || op == Group::Op::all_reduce;
-  const Side from{size_of(dtype), op == Group::Op::reduce_scatter || op == Group::Op::all_to_all ? ranks : 1};
+  const Side from{size_of(dtype),
+                  op == Group::Op::reduce_scatter || op == Group::Op::all_to_all ? ranks : 1};
   const Side to{sums ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype),
                 op == Group::Op::all_gather || op == Group::Op::all_to_all ? ranks : 1};
-  int64_t chunk = std::max<int64_t>(1, staging_ / std::max(from.unit * from.blocks, to.unit * to.blocks));
+  int64_t chunk =
+      std::max<int64_t>(1, staging_ / std::max(from.unit * from.blocks, to.unit * to.blocks));
   for (int64_t begin = 0; begin < count || begin == 0; begin += chunk) {
     int64_t n = std::min(chunk, count - begin);
     auto fit = [&](std::shared_ptr<Arena>& staging, const Side& b) {
       const int64_t bytes = b.blocks * n * b.unit;
-      if (!staging || staging->bytes() < bytes) staging = device_.make_arena(Device::Place::host, bytes);
+      if (!staging || staging->bytes() < bytes)
+        staging = device_.make_arena(Device::Place::host, bytes);
     };
     fit(in_, from), fit(out_, to);
     for (int64_t b = 0; b < from.blocks && n > 0; ++b) {
@@ -104,9 +109,11 @@ void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, 
 
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
                                   DeviceLink* link, int64_t staging) {
-  if (comm.callback_threads() && !queue.immediate() && (device.shared() || queue.runs_host_code())) {
+  if (comm.callback_threads() && !queue.immediate() &&
+      (device.shared() || queue.runs_host_code())) {
     raise(DS_ERROR_UNSUPPORTED,
-          "device '{}' has threads of its own, which cannot run the callbacks of a comm", device.name());
+          "device '{}' has threads of its own, which cannot run the callbacks of a comm",
+          device.name());
   }
   if (device.shared()) return std::make_unique<HostGroup>(comm);
   // A device's own sums take as many parts (ds_plugin.h).

@@ -13,10 +13,12 @@ namespace ds {
 #if defined(__x86_64__)
 namespace {
 
-constexpr size_t kString = size_t{512} << 10;  // from here up to kFar the processor's own copy is the fastest
-constexpr size_t kFar = size_t{4} << 20;       // from here on the caches would keep little of it
+constexpr size_t kString = size_t{512}
+                           << 10;  // from here up to kFar the processor's own copy is the fastest
+constexpr size_t kFar = size_t{4} << 20;  // from here on the caches would keep little of it
 
-// Whether the processor copies strings by whole lines, which it does not read before it overwrites them.
+// Whether the processor copies strings by whole lines, which it does not read before it overwrites
+// them.
 bool copies_strings() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 4 & 1) != 0;  // FSRM
@@ -27,7 +29,8 @@ void copy_string(void* to, const void* from, size_t bytes) {
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-// [M] 13 GB/s in each of two processes at 64 MiB, where memcpy, which first reads what it overwrites, has 8.
+// [M] 13 GB/s in each of two processes at 64 MiB, where memcpy, which first reads what it
+// overwrites, has 8.
 void copy_far(std::byte* to, const std::byte* from, size_t bytes) {
   size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % 64), lines = (bytes - head) / 64;
   std::memcpy(to, from, head);

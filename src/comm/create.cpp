@@ -37,7 +37,8 @@ std::unique_ptr<Communicator> from_plugin(std::string_view name, const std::stri
   const ds_plugin_transport_table* transport = load_transport(name);
   if (!transport) {
     raise(DS_ERROR_UNSUPPORTED,
-          "comm url '{0}' needs a plugin: a libds_{0}.so that exports ds_plugin_transport() as ds_plugin.h "
+          "comm url '{0}' needs a plugin: a libds_{0}.so that exports ds_plugin_transport() as "
+          "ds_plugin.h "
           "has it, beside libds or in a folder of DS_PLUGIN_PATH; there is none",
           name);
   }
@@ -72,10 +73,10 @@ std::vector<std::pair<std::string, std::string>> communicator_forms() {
 namespace {
 
 std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& options) {
-  require(options.size >= 1 && options.size <= kMostLinked, "size must be 1 to {}, got {}", kMostLinked,
-          options.size);
-  require(options.rank >= 0 && options.rank < options.size, "rank must be 0 to {}, got {}", options.size - 1,
-          options.rank);
+  require(options.size >= 1 && options.size <= kMostLinked, "size must be 1 to {}, got {}",
+          kMostLinked, options.size);
+  require(options.rank >= 0 && options.rank < options.size, "rank must be 0 to {}, got {}",
+          options.size - 1, options.rank);
   if (url == "self") {
     require(options.size == 1, "comm url 'self' has one rank, got size {}", options.size);
     return make_loopback();
@@ -87,21 +88,24 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
   if (scheme == "threads" || scheme == "shm") {
     require(!name.empty() && name.size() <= 80,
             "comm url must be {}://NAME with 1 to 80 characters, got '{}'", scheme, url);
-    require(options.size <= kMostSharing, "size must be 1 to {} over {}, got {}", kMostSharing, scheme,
-            options.size);
-    return make_shared(scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
-                       options);
+    require(options.size <= kMostSharing, "size must be 1 to {} over {}, got {}", kMostSharing,
+            scheme, options.size);
+    return make_shared(
+        scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
+        options);
   }
   if (is_plugin_name(scheme)) return from_plugin(scheme, name, options);
   raise(DS_ERROR_INVALID_ARGUMENT,
-        "comm url must be self, env, threads://NAME, shm://NAME or the name of a plugin, with or without "
+        "comm url must be self, env, threads://NAME, shm://NAME or the name of a plugin, with or "
+        "without "
         "://ADDRESS; got '{}'",
         url);
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
+std::unique_ptr<Communicator> create_communicator(std::string_view url,
+                                                  const CommOptions& options) {
   CommOptions own = options;
   Place place{.url = std::string(url)};
   if (url == "env" || url.starts_with("env:")) {

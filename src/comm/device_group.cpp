@@ -1,23 +1,26 @@
-// Problem: the ranks of a collective are threads of one process, and their memory is that of one device.
-// Bytes should go from one place of it to another, without host memory and without a thread that waits for a
-// queue.
+// Problem: the ranks of a collective are threads of one process, and their memory is that of one
+// device. Bytes should go from one place of it to another, without host memory and without a thread
+// that waits for a queue.
 //
-// Algorithm. A rank records that what it gives is ready, and all tell each other where it is (a Loan of the
-// communicator). Each queue waits for all ranks' records and copies from their memory, or adds it up. Then it
-// records that it has finished, the ranks meet, and each queue waits for all of those records: from there on
-// sources may change. An all_reduce is a reduce_scatter into a share of the result, and the shares are
-// gathered: every element is added up once, and the result may lie in the place of what is reduced.
+// Algorithm. A rank records that what it gives is ready, and all tell each other where it is (a
+// Loan of the communicator). Each queue waits for all ranks' records and copies from their memory,
+// or adds it up. Then it records that it has finished, the ranks meet, and each queue waits for all
+// of those records: from there on sources may change. An all_reduce is a reduce_scatter into a
+// share of the result, and the shares are gathered: every element is added up once, and the result
+// may lie in the place of what is reduced.
 //
-// Invariant. Nobody waits for a record that has not been submitted: a meeting of the ranks lies between. So
-// queues never wait in a circle, and whatever was submitted ends. A record of an event is made again only
-// behind a meeting of those who wait for the one before it, so an event for each purpose is enough.
+// Invariant. Nobody waits for a record that has not been submitted: a meeting of the ranks lies
+// between. So queues never wait in a circle, and whatever was submitted ends. A record of an event
+// is made again only behind a meeting of those who wait for the one before it, so an event for each
+// purpose is enough.
 //
-// Ends. Peers may use this rank's memory, events and queue while they are in a collective. A rank that fails
-// there first finishes every queue that may hold such work, then tells that it has (Loan::drain); the others
-// wait for that before their own error leaves the collective, and before a group is destroyed.
+// Ends. Peers may use this rank's memory, events and queue while they are in a collective. A rank
+// that fails there first finishes every queue that may hold such work, then tells that it has
+// (Loan::drain); the others wait for that before their own error leaves the collective, and before
+// a group is destroyed.
 //
-// Cost on the host: 2 meetings, 3 of an all_reduce, and 2 W waits of a queue. Times that the communicator
-// logs are those of submitting.
+// Cost on the host: 2 meetings, 3 of an all_reduce, and 2 W waits of a queue. Times that the
+// communicator logs are those of submitting.
 #include "comm/device_group.h"
 
 #include <cstddef>
@@ -43,8 +46,8 @@ class DeviceGroup final : public Group {
   ~DeviceGroup() override { comm_.await_returns(); }
 
   int64_t room(Group::Op, int64_t, DType) const override { return 0; }
-  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype, void*,
-           std::string_view label) override;
+  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+           void*, std::string_view label) override;
   void abort(std::string_view reason) override { comm_.abort(reason); }
 
  private:
@@ -90,8 +93,8 @@ void DeviceGroup::wait(DeviceQueue& queue, const Event* Told::*event) const {
   }
 }
 
-void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
-                      void*, std::string_view label) {
+void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count,
+                      DType dtype, void*, std::string_view label) {
   const Told mine{&queue,
                   static_cast<const std::byte*>(in),
                   static_cast<std::byte*>(out),

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// Elements [begin, end) that a rank adds up in an all_reduce which devices make: whole vectors of their
-// loads. The last shares may be smaller, and empty.
+// Elements [begin, end) that a rank adds up in an all_reduce which devices make: whole vectors of
+// their loads. The last shares may be smaller, and empty.
 struct DeviceShare {
   int64_t begin, end;
   int64_t count() const { return end - begin; }

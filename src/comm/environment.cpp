@@ -23,7 +23,8 @@ class Environment {
   }
   std::string_view needed(const char* name) const {
     if (!has(name)) {
-      raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none", name);
+      raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none",
+            name);
     }
     return text(name);
   }
@@ -31,8 +32,8 @@ class Environment {
     std::string_view word = needed(name);
     int value = 0;
     auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
-    require(code == std::errc() && end == word.data() + word.size(), "{} must be an integer, got '{}'", name,
-            word);
+    require(code == std::errc() && end == word.data() + word.size(),
+            "{} must be an integer, got '{}'", name, word);
     return value;
   }
   // Whether `size` says that there are several ranks.
@@ -42,10 +43,12 @@ class Environment {
   const Lookup& variable_;
 };
 
-// A launcher that numbers processes of its own starts a multiple of them at most, as torchrun does below
-// srun. Where WORLD_SIZE is none, it was left in the environment, and each process would train alone.
+// A launcher that numbers processes of its own starts a multiple of them at most, as torchrun does
+// below srun. Where WORLD_SIZE is none, it was left in the environment, and each process would
+// train alone.
 void check_started(const Environment& env) {
-  if (env.has("DS_COMM_URL") || env.has("TORCHELASTIC_RUN_ID")) return;  // these set WORLD_SIZE themselves
+  if (env.has("DS_COMM_URL") || env.has("TORCHELASTIC_RUN_ID"))
+    return;  // these set WORLD_SIZE themselves
   struct Launcher {
     const char *size, *name;
   };
@@ -57,7 +60,8 @@ void check_started(const Environment& env) {
     const int started = env.number(size);
     if (started > 0 && world % started == 0) continue;
     raise(DS_ERROR_INVALID_ARGUMENT,
-          "WORLD_SIZE is {}, but {} started {} processes ({}): unset WORLD_SIZE and RANK to train on all of "
+          "WORLD_SIZE is {}, but {} started {} processes ({}): unset WORLD_SIZE and RANK to train "
+          "on all of "
           "them, "
           "or unset {} to train in each",
           world, name, started, size, size);
@@ -67,7 +71,8 @@ void check_started(const Environment& env) {
 // Names over shared memory have 80 characters at most.
 std::string_view shortened(std::string_view id) { return id.substr(0, 40); }
 
-// Over several hosts ranks meet at the master's port; the next one where torchrun's own store listens there.
+// Over several hosts ranks meet at the master's port; the next one where torchrun's own store
+// listens there.
 Place under_torchrun(const Environment& env) {
   Place place{env.number("RANK"), env.number("WORLD_SIZE"), ""};
   std::string job = fmt::format("{}-{}", env.text("TORCHELASTIC_RESTART_COUNT"),
@@ -87,11 +92,12 @@ Place under_srun(const Environment& env) {
   if (env.has("PMIX_RANK")) return place;
   int hosts = env.number("SLURM_STEP_NUM_NODES");
   if (hosts != 1) {
-    raise(DS_ERROR_UNSUPPORTED, "srun started {} ranks on {} hosts without PMIx: add --mpi=pmix to srun",
-          place.size, hosts);
+    raise(DS_ERROR_UNSUPPORTED,
+          "srun started {} ranks on {} hosts without PMIx: add --mpi=pmix to srun", place.size,
+          hosts);
   }
-  place.url =
-      fmt::format("shm://slurm-{}-{}", shortened(env.text("SLURM_JOB_ID")), env.text("SLURM_STEP_ID"));
+  place.url = fmt::format("shm://slurm-{}-{}", shortened(env.text("SLURM_JOB_ID")),
+                          env.text("SLURM_STEP_ID"));
   return place;
 }
 
@@ -109,7 +115,8 @@ Place place_of_environment(const Lookup& variable) {
     }
     if (!env.has("DS_COMM_URL")) {
       raise(DS_ERROR_UNSUPPORTED,
-            "WORLD_SIZE is {0}, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: start the "
+            "WORLD_SIZE is {0}, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: "
+            "start the "
             "ranks "
             "with `libds launch -n {0}`",
             env.text("WORLD_SIZE"));

@@ -26,8 +26,8 @@ enum class Round {
   seen,  // each its own, which are looked at piece by piece
 };
 
-// A rank's place in a group, and the group's in its world: the one that was created, of which this is all or
-// a part. Messages name ranks by their number in the world.
+// A rank's place in a group, and the group's in its world: the one that was created, of which this
+// is all or a part. Messages name ranks by their number in the world.
 struct Membership {
   int rank = 0;
   std::vector<int> world = {0};  // the number of each rank
@@ -38,8 +38,9 @@ struct Membership {
 };
 
 // How the ranks of a group reach each other's bytes: the collectives are written once, over this. A
-// collective is begin, prepare, rounds, end, the same on all ranks, or drop after an error; rounds with their
-// prepare and end may follow each other under one begin. One thread at a time, except abort.
+// collective is begin, prepare, rounds, end, the same on all ranks, or drop after an error; rounds
+// with their prepare and end may follow each other under one begin. One thread at a time, except
+// abort.
 class Exchange {
  public:
   explicit Exchange(Membership place)
@@ -53,8 +54,8 @@ class Exchange {
   const Membership& place() const { return place_; }
   // The number of rank r in messages.
   int world(int r) const { return place_.world[static_cast<size_t>(r)]; }
-  // Room for what a round gives each rank and takes from it, and for what is seen of each: of the collective
-  // that runs, one after the other.
+  // Room for what a round gives each rank and takes from it, and for what is seen of each: of the
+  // collective that runs, one after the other.
   Part* sends() { return sends_.data(); }
   Part* receives() { return receives_.data(); }
   const void** seen() { return seen_.data(); }
@@ -69,17 +70,18 @@ class Exchange {
   virtual int local_rank() const { return rank(); }
   virtual int local_size() const { return size(); }
 
-  // Says what this rank is about to do. Ranks that differ learn it at the latest in the first round.
+  // Says what this rank is about to do. Ranks that differ learn it at the latest in the first
+  // round.
   virtual void begin(const Intent& intent) = 0;
-  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks. Returns
-  // the most that a part of such a round may have.
+  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks.
+  // Returns the most that a part of such a round may have.
   virtual size_t prepare(Round kind, size_t bytes) = 0;
-  // Gives sends[r] to and takes receives[r] from every rank r, itself too. What is taken from others with
-  // data NULL is there to be seen, from itself nothing. Sent bytes do not change until all ranks have begun
-  // the next round, or until the end.
+  // Gives sends[r] to and takes receives[r] from every rank r, itself too. What is taken from
+  // others with data NULL is there to be seen, from itself nothing. Sent bytes do not change until
+  // all ranks have begun the next round, or until the end.
   virtual void round(const Part* sends, const Part* receives) = 0;
-  // Part of what rank r gave this one in the last round, at most piece_bytes(); valid until the next round or
-  // look at r.
+  // Part of what rank r gave this one in the last round, at most piece_bytes(); valid until the
+  // next round or look at r.
   virtual const std::byte* see(int r, size_t offset, size_t bytes) = 0;
   virtual size_t piece_bytes() const { return SIZE_MAX; }
   // All ranks are done with this one's bytes.
@@ -89,19 +91,19 @@ class Exchange {
   // The whole of a meeting of two: the same intent on both, one of send and receive empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
 
-  // Where rounds run callbacks of the caller, who gets them on the thread that is inside a call and on no
-  // other: the threads that are inside one. Null: rounds may be made on any thread.
+  // Where rounds run callbacks of the caller, who gets them on the thread that is inside a call and
+  // on no other: the threads that are inside one. Null: rounds may be made on any thread.
   virtual const CallbackThreads* callback_threads() const { return nullptr; }
 
-  // While this rank waits, outside of any round, for what all ranks do together in another way: fails where
-  // the group has ended, or where a rank is dead or stands still.
+  // While this rank waits, outside of any round, for what all ranks do together in another way:
+  // fails where the group has ended, or where a rank is dead or stands still.
   virtual void watch(const Intent& /*intent*/) {}
 
-  // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has ended,
-  // and on return nobody reads this rank's bytes any more.
+  // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has
+  // ended, and on return nobody reads this rank's bytes any more.
   virtual void drop(std::string_view reason) = 0;
-  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about, and
-  // has `about` as the rank that it is about; -1: none.
+  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about,
+  // and has `about` as the rank that it is about; -1: none.
   [[noreturn]] virtual void fail(const std::string& reason, int about = -1) = 0;
   virtual void abort(std::string_view reason) = 0;
   virtual void tick() = 0;
@@ -109,22 +111,23 @@ class Exchange {
   virtual int64_t overhead_bytes() const = 0;
   // Whether the ranks are threads of this process: what is an address to one of them is one to all.
   virtual bool one_process() const { return false; }
-  // Of ranks of one process, in a collective and behind a round in which each told the others where its
-  // objects are. They stay until give_back(), which comes whatever happens: a rank that drops this collective
-  // waits for it, and so does await_returns().
+  // Of ranks of one process, in a collective and behind a round in which each told the others where
+  // its objects are. They stay until give_back(), which comes whatever happens: a rank that drops
+  // this collective waits for it, and so does await_returns().
   virtual void borrow() {}
   virtual void give_back() noexcept {}
   // Returns when nobody has borrowed from this rank.
   virtual void await_returns() const noexcept {}
   // Whether large parts can be read where they lie, not only through staging.
   virtual bool reads_directly() const { return false; }
-  // The group of `members` (ranks of this one in their new order), of which this rank is one; collective
-  // among them. `name` is theirs alone, messages call them `group`.
+  // The group of `members` (ranks of this one in their new order), of which this rank is one;
+  // collective among them. `name` is theirs alone, messages call them `group`.
   virtual std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                           const std::string& group) = 0;
 
  protected:
-  // Refuses a call in a child of the process that made the communicator, which has no part in the group.
+  // Refuses a call in a child of the process that made the communicator, which has no part in the
+  // group.
   static void need_maker(const Intent& intent, int process);
   // "rank 3 in barrier 'h.3'", with the name of a part.
   std::string here(const Intent& intent) const;

@@ -28,7 +28,8 @@ std::string time_text(int64_t ms) {
   time_t seconds = ms / 1000;
   tm parts;
   gmtime_r(&seconds, &parts);
-  return fmt::format("{:02}:{:02}:{:02}.{:03}", parts.tm_hour, parts.tm_min, parts.tm_sec, ms % 1000);
+  return fmt::format("{:02}:{:02}:{:02}.{:03}", parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     ms % 1000);
 }
 
 std::string date_text(int64_t ms) {
@@ -60,7 +61,8 @@ constexpr const char* kStates[] = {"running", "done", "failed"};
 
 FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), process_(getpid()) {}
 
-uint64_t FlightRecord::start(std::string_view group, std::string_view operation, const Intent& intent) {
+uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
+                             const Intent& intent) {
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
   Entry& entry = entries_[next_ % kKept];
@@ -88,20 +90,20 @@ std::string FlightRecord::text() const {
 
 std::string FlightRecord::text_locked() const {
   uint64_t kept = std::min<uint64_t>(next_, kKept);
-  std::string out =
-      fmt::format("rank {} of {}: the last {} of {} operations at {} UTC; {}\n", rank_, size_, kept, next_,
-                  date_text(clock_ms()), reason_.empty() ? "no failure" : "ended by: " + reason_);
-  out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  {}\n", "group", "number", "started",
-                     "ended", "state", "operation", "bytes", "label");
+  std::string out = fmt::format("rank {} of {}: the last {} of {} operations at {} UTC; {}\n",
+                                rank_, size_, kept, next_, date_text(clock_ms()),
+                                reason_.empty() ? "no failure" : "ended by: " + reason_);
+  out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  {}\n", "group", "number",
+                     "started", "ended", "state", "operation", "bytes", "label");
   for (uint64_t i = next_ - kept; i < next_; ++i) {
     const Entry& entry = entries_[i % kKept];
     const Intent& intent = entry.intent;
     const char* space = std::strchr(intent.operation, ' ');
-    out +=
-        fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  '{}'{}\n", entry.group, intent.sequence,
-                    time_text(entry.begun_ms), entry.state == State::running ? "" : time_text(entry.ended_ms),
-                    kStates[static_cast<int>(entry.state)], entry.operation, intent.bytes, intent.label,
-                    space ? space : "");
+    out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  '{}'{}\n", entry.group,
+                       intent.sequence, time_text(entry.begun_ms),
+                       entry.state == State::running ? "" : time_text(entry.ended_ms),
+                       kStates[static_cast<int>(entry.state)], entry.operation, intent.bytes,
+                       intent.label, space ? space : "");
   }
   return out;
 }

@@ -10,8 +10,9 @@
 
 namespace ds {
 
-// The last operations of a rank in all its groups, for the question what each rank was doing when they ended.
-// Fixed storage; threadsafe. Times are those of the coarse system clock (some ms), which hosts share.
+// The last operations of a rank in all its groups, for the question what each rank was doing when
+// they ended. Fixed storage; threadsafe. Times are those of the coarse system clock (some ms),
+// which hosts share.
 class FlightRecord {
  public:
   static constexpr size_t kKept = 64;
@@ -20,7 +21,8 @@ class FlightRecord {
   // Returns the number that ends it.
   uint64_t start(std::string_view group, std::string_view operation, const Intent& intent);
   void end(uint64_t number, bool good);
-  // A line for each operation, oldest first, below a line that says whose they are and what ended them.
+  // A line for each operation, oldest first, below a line that says whose they are and what ended
+  // them.
   std::string text() const;
   // The same as an object, "operations" oldest first; times are milliseconds since 1970 in UTC.
   Json json() const;

@@ -7,7 +7,8 @@
 namespace ds {
 
 // Every rank gives its bytes to the root. Received: (W-1) * bytes at the root.
-void Communicator::gather(const void* in, void* out, size_t bytes, int root, std::string_view label) {
+void Communicator::gather(const void* in, void* out, size_t bytes, int root,
+                          std::string_view label) {
   check_root(root);
   perform({"gather", fmt::format("to {}", exchange_->world(root)), bytes, label}, [&] {
     bool taker = rank_ == root;

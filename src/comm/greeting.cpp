@@ -15,11 +15,13 @@ Greeting Greeting::own() {
   return {BuildName::own(), hash64(machine_identity() + "/" + name)};
 }
 
-Neighbours meet_neighbours(const Membership& place, std::span<const Greeting> all, std::string* reason) {
+Neighbours meet_neighbours(const Membership& place, std::span<const Greeting> all,
+                           std::string* reason) {
   Neighbours out;
   const auto own = static_cast<size_t>(place.rank);
   for (size_t r = 0; r < all.size(); ++r) {
-    std::string difference = builds_differ(place.world[own], all[own].build, place.world[r], all[r].build);
+    std::string difference =
+        builds_differ(place.world[own], all[own].build, place.world[r], all[r].build);
     if (reason->empty()) *reason = difference;
     const bool near = r != own && all[r].host == all[own].host;
     out.size += near ? 1 : 0;

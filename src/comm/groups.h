@@ -16,8 +16,8 @@
 
 namespace ds {
 
-// Neighbours that share a machine, where every machine has as many and numbers them in a row; else all ranks.
-// Collective.
+// Neighbours that share a machine, where every machine has as many and numbers them in a row; else
+// all ranks. Collective.
 int ranks_per_node(Communicator& comm);
 
 // All ranks and the even groups that they are split into. One thread at a time.
@@ -32,11 +32,12 @@ class CommGroups {
   // That of this rank, which was added; all ranks need not be.
   Communicator& of(int ranks, int stride);
 
-  // Links the devices of the ranks of every group, of those that are added later, too, so that their queues
-  // make the collectives (link_group.h). Collective. The device is borrowed until unlink(), which comes when
-  // its queues are idle or after abort().
+  // Links the devices of the ranks of every group, of those that are added later, too, so that
+  // their queues make the collectives (link_group.h). Collective. The device is borrowed until
+  // unlink(), which comes when its queues are idle or after abort().
   void link(const Device& device);
-  // Has every link move bytes (try_link()); device: that which is linked, queue: one of it. Collective.
+  // Has every link move bytes (try_link()); device: that which is linked, queue: one of it.
+  // Collective.
   void try_links(Device& device, DeviceQueue& queue);
   void unlink() { links_.clear(); }
   // Of a group's ranks; null: they are not linked.
@@ -47,7 +48,8 @@ class CommGroups {
   void tick() { world_.tick(); }   // all groups see it
   void set_timeout(int64_t ms);    // also of groups that are added later
   int64_t overhead_bytes() const;  // staging of all groups, the flight record that they share
-  // What the log of each has timed; none where it was not started before they were added. Collective.
+  // What the log of each has timed; none where it was not started before they were added.
+  // Collective.
   std::vector<CommTime> times();
   // Of the world by operation, of groups by "operation ranks x stride".
   std::map<std::string, CommCount> counts() const;

@@ -48,12 +48,14 @@ std::string intents_differ(int rank, const Intent& mine, int other, const Intent
               theirs.label_hash == mine.label_hash && operation == mine.operation;
   if (same && theirs.counts_hash == mine.counts_hash) return "";
   if (same) {
-    return fmt::format("ranks differ: ranks {} and {} give other counts to {} '{}' of {} bytes as number {}",
-                       std::min(rank, other), std::max(rank, other), mine.operation, mine.label, mine.bytes,
-                       mine.sequence);
+    return fmt::format(
+        "ranks differ: ranks {} and {} give other counts to {} '{}' of {} bytes as number {}",
+        std::min(rank, other), std::max(rank, other), mine.operation, mine.label, mine.bytes,
+        mine.sequence);
   }
   return fmt::format(
-      "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} bytes as "
+      "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} "
+      "bytes as "
       "number {}",
       rank, mine.operation, mine.label, mine.bytes, mine.sequence, other, one_line(operation),
       one_line(text_of(theirs.label)), theirs.bytes, theirs.sequence);

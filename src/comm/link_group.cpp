@@ -1,21 +1,23 @@
-// Problem: ranks are on devices of their own, in any processes of any hosts, and a library of the device
-// (NCCL) moves bytes between their queues. Results should have the bits that every transport gives, and a
-// rank that dies or does something else should be an error that names it, although the library only hangs.
+// Problem: ranks are on devices of their own, in any processes of any hosts, and a library of the
+// device (NCCL) moves bytes between their queues. Results should have the bits that every transport
+// gives, and a rank that dies or does something else should be an error that names it, although the
+// library only hangs.
 //
-// Algorithm. The library moves bytes and adds nothing up. A reduce_scatter is an exchange: each rank receives
-// its share from every other one into the room, and its queue adds the shares up in the order of ranks
-// (tree_sum), its own where it lies. An all_reduce does so with a share of the elements, which are then
-// gathered. Before anything is submitted the ranks meet on the control plane (a Loan that tells nothing):
-// they compare what they are about to do, and nobody gives its queue a call to which another does not come.
+// Algorithm. The library moves bytes and adds nothing up. A reduce_scatter is an exchange: each
+// rank receives its share from every other one into the room, and its queue adds the shares up in
+// the order of ranks (tree_sum), its own where it lies. An all_reduce does so with a share of the
+// elements, which are then gathered. Before anything is submitted the ranks meet on the control
+// plane (a Loan that tells nothing): they compare what they are about to do, and nobody gives its
+// queue a call to which another does not come.
 //
 // Invariant. A rank that waits for its queue, which may wait for another rank's, watches the others
-// meanwhile (watch(), settle()): one that has died, has ended the group or stands still is an error here,
-// too. Behind such an error whoever finishes a queue has ended the link first (abort()); on every rank, since
-// each of them hears of the error. A collective that has ended on a queue is progress of its rank, which the
-// others see.
+// meanwhile (watch(), settle()): one that has died, has ended the group or stands still is an error
+// here, too. Behind such an error whoever finishes a queue has ended the link first (abort()); on
+// every rank, since each of them hears of the error. A collective that has ended on a queue is
+// progress of its rank, which the others see.
 //
-// Cost: a meeting on the host for each collective; memory for what is received, W - 1 shares; the bytes of a
-// ring. Times that the communicator logs are those of submitting.
+// Cost: a meeting on the host for each collective; memory for what is received, W - 1 shares; the
+// bytes of a ring. Times that the communicator logs are those of submitting.
 //
 // Source: NCCL's user guide, "Using nonblocking communicators" and "Error handling".
 #include "comm/link_group.h"
@@ -43,12 +45,12 @@ namespace {
 
 using Part = ds_plugin_part;
 
-// Words that a rank sends when its link is tried: a library may send a little in another way than much, and
-// takes memory for each way when it first needs it. Parts of large groups are small.
+// Words that a rank sends when its link is tried: a library may send a little in another way than
+// much, and takes memory for each way when it first needs it. Parts of large groups are small.
 constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
-// Does something with a link. Where the library has an error and the other ranks have one, too, theirs is the
-// cause.
+// Does something with a link. Where the library has an error and the other ranks have one, too,
+// theirs is the cause.
 void use_link(Communicator& comm, std::string_view operation, std::string_view label,
               const std::function<void()>& body) {
   std::string found;
@@ -61,7 +63,8 @@ void use_link(Communicator& comm, std::string_view operation, std::string_view l
 }
 
 // Whether the link is settled.
-bool look(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
+bool look(Communicator& comm, DeviceLink& link, std::string_view operation,
+          std::string_view label) {
   bool settled = false;
   use_link(comm, operation, label, [&] { settled = link.settled(); });
   return settled;
@@ -119,7 +122,8 @@ class LinkGroup final : public Group {
     const char* operation;
     std::string label;
   };
-  // Where what comes from another rank lies in the room: slots of one size, whose beginnings are aligned.
+  // Where what comes from another rank lies in the room: slots of one size, whose beginnings are
+  // aligned.
   static int64_t slot_bytes(int64_t count, DType dtype) {
     constexpr int64_t kAlignment = 256;
     return round_up(count * size_of(dtype), kAlignment);
@@ -127,7 +131,8 @@ class LinkGroup final : public Group {
   DeviceShare share(int64_t count, int64_t rank) const { return share_of(count, ranks_, rank); }
   void submit(const Call& call);
   // Adds up the share of this rank, of which every rank has one at in + its begin, to `out`.
-  void exchange_and_sum(const Call& call, const std::function<DeviceShare(int64_t)>& part, std::byte* out);
+  void exchange_and_sum(const Call& call, const std::function<DeviceShare(int64_t)>& part,
+                        std::byte* out);
   void gather_shares(const Call& call);
   void swap(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives);
   void note(const Call& call);
@@ -143,11 +148,12 @@ class LinkGroup final : public Group {
 
 int64_t LinkGroup::room(Group::Op op, int64_t count, DType dtype) const {
   if (op == Group::Op::reduce_scatter) return (ranks_ - 1) * slot_bytes(count, dtype);
-  return op == Group::Op::all_reduce ? (ranks_ - 1) * slot_bytes(share(count, 0).count(), dtype) : 0;
+  return op == Group::Op::all_reduce ? (ranks_ - 1) * slot_bytes(share(count, 0).count(), dtype)
+                                     : 0;
 }
 
-void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
-                    void* room, std::string_view label) {
+void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count,
+                    DType dtype, void* room, std::string_view label) {
   const Call call{queue,
                   op,
                   static_cast<const std::byte*>(in),
@@ -188,7 +194,8 @@ void LinkGroup::submit(const Call& call) {
     case Group::Op::all_reduce: {
       constexpr auto kSum = static_cast<int64_t>(sizeof(float));
       exchange_and_sum(
-          call, [&](int64_t rank) { return share(count, rank); }, call.out + share(count, me_).begin * kSum);
+          call, [&](int64_t rank) { return share(count, rank); },
+          call.out + share(count, me_).begin * kSum);
       return gather_shares(call);
     }
   }
@@ -229,7 +236,8 @@ void LinkGroup::gather_shares(const Call& call) {
   swap(call, sends, receives);
 }
 
-void LinkGroup::swap(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives) {
+void LinkGroup::swap(const Call& call, const std::vector<Part>& sends,
+                     const std::vector<Part>& receives) {
   link_.swap(call.queue, sends, receives);
   settle(comm_, link_, operation_of(call.op), call.label);
 }
@@ -285,13 +293,15 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
   const auto compare = [&](const std::function<int(int)>& to) {
     settle(comm, link, kOperation, label);
     queue.record(*ended);
-    wait_until([&] { return look(comm, link, kOperation, label) && ended->done(); }, comm, kOperation, label);
+    wait_until([&] { return look(comm, link, kOperation, label) && ended->done(); }, comm,
+               kOperation, label);
     comm.tick();
     device.copy(host.data(), received, ranks * bytes);
     each([&](int r, int64_t i, uint32_t at) {
       if (r == me || at == word(r, to(r), i)) return;
       raise(DS_ERROR_COMM,
-            "{} '{}': what rank {} of {} sent to rank {} arrived as other bytes: their devices or what lies "
+            "{} '{}': what rank {} of {} sent to rank {} arrived as other bytes: their devices or "
+            "what lies "
             "between them are faulty, or {} takes a way that does not work here",
             kOperation, label, r, ranks, me, device.link_library());
     });
@@ -299,7 +309,8 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
   try {
     each([&](int to, int64_t i, uint32_t& at) { at = word(me, to, i); });
     device.copy(sent, host.data(), ranks * bytes);
-    use_link(comm, kOperation, label, [&] { link.gather(queue, sent + me * bytes, received, bytes); });
+    use_link(comm, kOperation, label,
+             [&] { link.gather(queue, sent + me * bytes, received, bytes); });
     compare([](int r) { return r; });
     std::vector<Part> sends, receives;
     for (int r = 0; r < ranks; ++r) {
@@ -318,11 +329,13 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
 
 }  // namespace
 
-std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue, DeviceLink& link) {
+std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue,
+                                       DeviceLink& link) {
   return std::make_unique<LinkGroup>(comm, queue, link);
 }
 
-void settle(Communicator& comm, DeviceLink& link, std::string_view operation, std::string_view label) {
+void settle(Communicator& comm, DeviceLink& link, std::string_view operation,
+            std::string_view label) {
   wait_until([&] { return look(comm, link, operation, label); }, comm, operation, label);
 }
 

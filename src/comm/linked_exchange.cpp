@@ -1,30 +1,32 @@
-// Problem. Ranks that share no memory run the same collectives, with the same bits, over whatever moves
-// bytes between hosts. A transport (include/ds_plugin.h) only sends parts and receives them, in the order in
-// which they were started; it knows no collectives, no sums and no time-outs.
+// Problem. Ranks that share no memory run the same collectives, with the same bits, over whatever
+// moves bytes between hosts. A transport (include/ds_plugin.h) only sends parts and receives them,
+// in the order in which they were started; it knows no collectives, no sums and no time-outs.
 //
-// Invariant. Between two ranks of a group the n-th part that one sends is the n-th that the other expects,
-// of the same size. Nothing on the wire says which part it is, so both must have started the same swaps
-// before it. They have, because a rank starts one swap at a time and polls it to its end (wait()), and
-// because every collective begins with a swap of digests of their intents (agree()): ranks that are about to
-// do different things learn it before the first byte of data. Then both know it of each other, they swap the
-// intents themselves, and the group ends with an error that names both. Groups that were split from one link
-// share its order, so an intent also says which collective of its group it is.
+// Invariant. Between two ranks of a group the n-th part that one sends is the n-th that the other
+// expects, of the same size. Nothing on the wire says which part it is, so both must have started
+// the same swaps before it. They have, because a rank starts one swap at a time and polls it to its
+// end (wait()), and because every collective begins with a swap of digests of their intents
+// (agree()): ranks that are about to do different things learn it before the first byte of data.
+// Then both know it of each other, they swap the intents themselves, and the group ends with an
+// error that names both. Groups that were split from one link share its order, so an intent also
+// says which collective of its group it is.
 //
-// Algorithm. begin() swaps digests with all ranks; each round is one swap of all its parts (round()), into
-// the memory where they are wanted. Parts of a sum, which are looked at piece by piece and have no place of
-// their own, come into a stage of at most 1 MiB for each rank and 64 MiB for all; the sum itself is made by
-// the collective, in the one order of reduction.h, which is why a transport cannot change results. A meeting
-// of two swaps with one peer alone (pair()). Whoever waits polls; after 2000 polls, or 20 where ranks are
-// more than cores, it gives its core away in between, and every 20 ms looks at each rank whose part has not
-// come: one that has closed its link, or whose signs of life have stood still for the time-out (patience.h),
-// is lost, and the group ends. A rank sends signs at most every 100 ms, when it begins a collective, when it
-// says that it works (tick()) and while it waits.
+// Algorithm. begin() swaps digests with all ranks; each round is one swap of all its parts
+// (round()), into the memory where they are wanted. Parts of a sum, which are looked at piece by
+// piece and have no place of their own, come into a stage of at most 1 MiB for each rank and 64 MiB
+// for all; the sum itself is made by the collective, in the one order of reduction.h, which is why
+// a transport cannot change results. A meeting of two swaps with one peer alone (pair()). Whoever
+// waits polls; after 2000 polls, or 20 where ranks are more than cores, it gives its core away in
+// between, and every 20 ms looks at each rank whose part has not come: one that has closed its
+// link, or whose signs of life have stood still for the time-out (patience.h), is lost, and the
+// group ends. A rank sends signs at most every 100 ms, when it begins a collective, when it says
+// that it works (tick()) and while it waits.
 //
-// Cost, per collective and rank: W - 1 digests of 8 bytes each way more than its parts; memory, the stage,
-// and some 170 bytes for each other rank. Parts for others are not copied here.
+// Cost, per collective and rank: W - 1 digests of 8 bytes each way more than its parts; memory, the
+// stage, and some 170 bytes for each other rank. Parts for others are not copied here.
 //
-// Source. The division between collectives and transports is docs/adr/0010; the first round that compares is
-// the same as in shared memory.
+// Source. The division between collectives and transports is docs/adr/0010; the first round that
+// compares is the same as in shared memory.
 #include "comm/linked_exchange.h"
 
 #include <fmt/core.h>
@@ -54,19 +56,22 @@ namespace {
 constexpr int64_t kBeatNs = 100'000'000;  // between signs of life to so many ranks
 constexpr int kBeatenAtOnce = 16;
 constexpr int64_t kLookNs = 20'000'000;  // between looks at who is missing
-// Polls before this thread gives its core away: where each rank of the host has a core, and where not.
+// Polls before this thread gives its core away: where each rank of the host has a core, and where
+// not.
 constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
 
 // A sign crosses as 8 bytes: 1 + the rank waited for, 16 bits of the pulse, the work.
 uint64_t packed(const Sign& sign) {
-  return static_cast<uint64_t>(sign.waits_for + 1) << 48 | uint64_t{sign.pulse & 0xffff} << 32 | sign.work;
+  return static_cast<uint64_t>(sign.waits_for + 1) << 48 | uint64_t{sign.pulse & 0xffff} << 32 |
+         sign.work;
 }
 
 // A rank also works while bytes of its parts come and go: a part may take longer than the time-out.
 class SignsOfLife final : public World {
  public:
-  SignsOfLife(const std::vector<uint64_t>& signs, const std::vector<uint64_t>& moved, const Link& link)
+  SignsOfLife(const std::vector<uint64_t>& signs, const std::vector<uint64_t>& moved,
+              const Link& link)
       : signs_(signs), moved_(moved), link_(link) {}
   Sign sign(int rank) const override {
     if (rank == link_.rank) return link_.shown;
@@ -85,7 +90,8 @@ class SignsOfLife final : public World {
 
 }  // namespace
 
-Link::Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options)
+Link::Link(const ds_plugin_transport_table& table, const std::string& address,
+           const CommOptions& options)
     : transport(table), rank(options.rank), size(options.size), process(getpid()) {
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", RankNumber(rank), transport.name,
@@ -100,8 +106,12 @@ Link::~Link() {
   if (getpid() == process) transport.close(link);
 }
 
-LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options)
-    : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms), stage_(size()) {
+LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place,
+                               const CommOptions& options)
+    : Exchange(std::move(place)),
+      link_(std::move(link)),
+      timeout_ms_(options.timeout_ms),
+      stage_(size()) {
   auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
   digests_.resize(own);
   sends_.resize(ranks);
@@ -199,7 +209,8 @@ void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
   for (size_t first = 0; first < intent.bytes; first += kMostPart) {
     size_t n = std::min(kMostPart, intent.bytes - first);
     sends[r] = send.size != 0 ? Part{static_cast<std::byte*>(send.data) + first, n} : Part{};
-    receives[r] = receive.size != 0 ? Part{static_cast<std::byte*>(receive.data) + first, n} : Part{};
+    receives[r] =
+        receive.size != 0 ? Part{static_cast<std::byte*>(receive.data) + first, n} : Part{};
     swap(sends.data(), receives.data(), peer);
   }
 }
@@ -227,7 +238,8 @@ void LinkedExchange::wait() {
       continue;
     }
     int64_t now = now_ns();
-    if (looked_ns == 0) {  // the first look comes later: what ended the group may follow the last part
+    if (looked_ns ==
+        0) {  // the first look comes later: what ended the group may follow the last part
       std::fill(patience_.begin(), patience_.end(), Patience{});
       looked_ns = now;
     }
@@ -285,8 +297,8 @@ void LinkedExchange::look_at(int peer, int64_t now) {
   }
   if (link_->shown.waits_for < 0) link_->shown.waits_for = world(peer);
   see_moved(peer);
-  std::string reason =
-      patience_[seat(peer)].look(SignsOfLife(signs_, moved_, *link_), world(peer), now, timeout_ms_);
+  std::string reason = patience_[seat(peer)].look(SignsOfLife(signs_, moved_, *link_), world(peer),
+                                                  now, timeout_ms_);
   if (!reason.empty()) lose(peer, reason + stalled(peer));
 }
 

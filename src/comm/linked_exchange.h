@@ -18,7 +18,8 @@ namespace ds {
 
 // A rank's place in the group of a plugin, shared by the groups that were split from it.
 struct Link {
-  Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options);
+  Link(const ds_plugin_transport_table& table, const std::string& address,
+       const CommOptions& options);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -33,9 +34,9 @@ struct Link {
   std::string ended;  // why this rank ended the group
 };
 
-// Ranks that send each other messages, over the transport of a plugin: all of a link's ranks, or some of
-// them, in any order. Every collective is a swap of intents, then a swap for each round. Parts that are to be
-// seen come into a stage of this rank.
+// Ranks that send each other messages, over the transport of a plugin: all of a link's ranks, or
+// some of them, in any order. Every collective is a swap of intents, then a swap for each round.
+// Parts that are to be seen come into a stage of this rank.
 class LinkedExchange final : public Exchange {
  public:
   // The link's ranks are the world.
@@ -60,7 +61,8 @@ class LinkedExchange final : public Exchange {
                                   const std::string& group) override;
 
  private:
-  // Entry r of these arrays is what goes to or comes from rank r; `only`: with no other rank, -1: with all.
+  // Entry r of these arrays is what goes to or comes from rank r; `only`: with no other rank, -1:
+  // with all.
   void swap(const Part* sends, const Part* receives, int only);
   // Swaps digests of intents and compares them.
   void agree(int only);
@@ -93,7 +95,8 @@ class LinkedExchange final : public Exchange {
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_, moved_;
   std::vector<Patience> patience_;
-  std::vector<int64_t> left_ns_;  // since when a rank is seen to have left, in watch(); 0: it has not
+  std::vector<int64_t>
+      left_ns_;  // since when a rank is seen to have left, in watch(); 0: it has not
 };
 
 }  // namespace ds

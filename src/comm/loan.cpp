@@ -27,8 +27,8 @@ const char* operation_of(Group::Op op) {
   return "all_to_all";
 }
 
-// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of that
-// name.
+// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of
+// that name.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(loan.bytes == 0 || one_process() || size_ == 1,
          "ranks of several processes borrow nothing from each other");

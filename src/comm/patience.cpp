@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kLongestStepNs = 200'000'000;  // of one look; more is this rank's own standstill
 constexpr size_t kMostNamed = 4;
 
-// The peer, the rank that it waits for, and so on; of a circle the last one has a place among the others.
+// The peer, the rank that it waits for, and so on; of a circle the last one has a place among the
+// others.
 struct Chain {
   std::vector<int> ranks;
   uint64_t work = 0;  // changes when any of them works, or the chain does
@@ -33,7 +34,8 @@ Chain chain_from(const World& world, int peer) {
 
 std::string line_of(const World& world, const Chain& chain, int64_t ms) {
   size_t waiting = chain.ranks.size() - 1;
-  if (waiting == 0) return fmt::format("rank {} has made no progress for {} ms", chain.ranks[0], ms);
+  if (waiting == 0)
+    return fmt::format("rank {} has made no progress for {} ms", chain.ranks[0], ms);
   std::string out = chain.circle ? "ranks wait for each other: " : "";
   for (size_t i = 0; i < std::min(waiting, kMostNamed); ++i) {
     std::string doing = world.doing(chain.ranks[i]);
@@ -41,7 +43,8 @@ std::string line_of(const World& world, const Chain& chain, int64_t ms) {
                        doing.empty() ? "" : "in " + doing + " ", chain.ranks[i + 1]);
   }
   if (waiting > kMostNamed) out += fmt::format(", and so on to rank {}", chain.ranks.back());
-  return fmt::format("{}, {} for {} ms", out, chain.circle ? "all" : "which has made no progress", ms);
+  return fmt::format("{}, {} for {} ms", out, chain.circle ? "all" : "which has made no progress",
+                     ms);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 namespace ds {
 
-// What a rank shows to its world: the group that was created and all that were split from it. Whoever waits
-// for it in one group sees that it works in another.
+// What a rank shows to its world: the group that was created and all that were split from it.
+// Whoever waits for it in one group sees that it works in another.
 struct Sign {
   uint32_t work = 0;   // changes with every step of its own
   uint32_t pulse = 0;  // changes while it waits
@@ -20,12 +20,13 @@ class World {
   virtual std::string doing(int rank) const = 0;
 };
 
-// How long a peer has stood still: it itself, or the work of it and of all that it waits for, one for the
-// other. By this rank's own looks: time in which this rank did not run either (a suspended job) does not
-// count.
+// How long a peer has stood still: it itself, or the work of it and of all that it waits for, one
+// for the other. By this rank's own looks: time in which this rank did not run either (a suspended
+// job) does not count.
 class Patience {
  public:
-  // Another look at a rank of the world that has not come: "", or why it is not waited for any longer.
+  // Another look at a rank of the world that has not come: "", or why it is not waited for any
+  // longer.
   std::string look(const World& world, int peer, int64_t now_ns, int64_t timeout_ms);
 
  private:

@@ -1,6 +1,7 @@
 #include "comm/plugin_entry.h"
 
-extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
+extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table*
+ds_plugin_transport(void) {
   namespace transport = ds::transport;
   static const ds_plugin_transport_table table = {sizeof(ds_plugin_transport_table),
                                                   transport::kName,

@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
-// What a transport plugin defines, each function as ds_plugin.h says; plugin_entry.cpp, which every plugin
-// compiles, exports them.
+// What a transport plugin defines, each function as ds_plugin.h says; plugin_entry.cpp, which every
+// plugin compiles, exports them.
 namespace ds::transport {
 
 extern const char* const kName;  // NAME of libds_NAME.so
 
-int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out);
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms,
+                  ds_plugin_link** out);
 int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives);
 int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs);
 void beat(ds_plugin_link* link, uint64_t sign);

@@ -8,10 +8,10 @@
 
 namespace ds {
 
-// Direct exchange: each rank gives every other one that rank's elements; each reduces its own over all ranks.
-// Received: (W-1) * count elements of the wire type.
-void Communicator::reduce_scatter(const void* in, void* out, size_t count, DType wire, std::string_view label,
-                                  ReduceOp op) {
+// Direct exchange: each rank gives every other one that rank's elements; each reduces its own over
+// all ranks. Received: (W-1) * count elements of the wire type.
+void Communicator::reduce_scatter(const void* in, void* out, size_t count, DType wire,
+                                  std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
   size_t bytes = count * unit_of(wire);
   perform({"reduce_scatter", reduction_detail(wire, op), bytes, label}, [&] {
@@ -20,23 +20,27 @@ void Communicator::reduce_scatter(const void* in, void* out, size_t count, DType
   });
 }
 
-void Communicator::reduce_scatter_v(const void* in, void* out, std::span<const size_t> counts, DType wire,
-                                    std::string_view label, ReduceOp op) {
+void Communicator::reduce_scatter_v(const void* in, void* out, std::span<const size_t> counts,
+                                    DType wire, std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
   Blocks blocks(size_, counts, "counts");
   size_t unit = unit_of(wire);
-  perform({"reduce_scatter_v", reduction_detail(wire, op), blocks.total() * unit, label, blocks.hash()}, [&] {
-    scatter_sums(in, out, blocks, wire, op);
-    return blocks.size(static_cast<size_t>(rank_)) * unit * static_cast<size_t>(size_ - 1);
-  });
+  perform(
+      {"reduce_scatter_v", reduction_detail(wire, op), blocks.total() * unit, label, blocks.hash()},
+      [&] {
+        scatter_sums(in, out, blocks, wire, op);
+        return blocks.size(static_cast<size_t>(rank_)) * unit * static_cast<size_t>(size_ - 1);
+      });
 }
 
-void Communicator::scatter_sums(const void* in, void* out, const Blocks& blocks, DType wire, ReduceOp op) {
+void Communicator::scatter_sums(const void* in, void* out, const Blocks& blocks, DType wire,
+                                ReduceOp op) {
   auto me = static_cast<size_t>(rank_);
   size_t unit = unit_of(wire);
   auto swap = [&](size_t r, size_t first, size_t most) -> GiveTake {
-    return {to_send(at(in, (blocks.begin(r) + first) * unit), blocks.overlap(r, first, most) * unit),
-            {nullptr, blocks.overlap(me, first, most) * unit}};
+    return {
+        to_send(at(in, (blocks.begin(r) + first) * unit), blocks.overlap(r, first, most) * unit),
+        {nullptr, blocks.overlap(me, first, most) * unit}};
   };
   in_rounds(*exchange_, Round::seen, blocks.most(), unit, swap, [&](size_t first, size_t most) {
     sum_seen(at(in, (blocks.begin(me) + first) * unit), at(out, first * sum_size(wire)),
@@ -44,7 +48,8 @@ void Communicator::scatter_sums(const void* in, void* out, const Blocks& blocks,
   });
 }
 
-void Communicator::sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op) {
+void Communicator::sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire,
+                            ReduceOp op) {
   size_t unit = unit_of(wire), most = exchange_->piece_bytes() / unit;
   const void** src = exchange_->seen();
   for (size_t first = 0; first < count; first += std::min(most, count)) {

@@ -22,7 +22,8 @@ template <typename T>
 T add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
+    return static_cast<T>(
+        static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
   } else {
     return a + b;
   }
@@ -64,12 +65,14 @@ void load(DType wire, const void* from, size_t first, size_t count, T* to) {
   }
 }
 
-// Blocks of all ranks are widened, then joined pairwise: (0+1)+(2+3); an odd last one is carried up. Ranks
-// come one after the other, and rows hold what is joined so far: one for each bit of their number, the
-// highest first. A new rank is joined once for each trailing one bit of its number, as a carry runs through a
-// counter. dst may be one of src: a block is written after it has been read.
+// Blocks of all ranks are widened, then joined pairwise: (0+1)+(2+3); an odd last one is carried
+// up. Ranks come one after the other, and rows hold what is joined so far: one for each bit of
+// their number, the highest first. A new rank is joined once for each trailing one bit of its
+// number, as a carry runs through a counter. dst may be one of src: a block is written after it has
+// been read.
 template <typename T>
-void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T* dst, size_t count) {
+void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T* dst,
+                   size_t count) {
   constexpr int kBits = 31;
   T rows[kBits + 1][kBlock];
   const Joiner<T> pairwise = joiner<T>(op);
@@ -84,18 +87,20 @@ void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T
       T* row = rows[held++];
       load(wire, src[r], first, block, row);
       if (block < kBlock) std::fill(row + block, row + kBlock, T{0});
-      for (int carries = std::countr_one(static_cast<unsigned>(r)); carries > 0; --carries) join_last();
+      for (int carries = std::countr_one(static_cast<unsigned>(r)); carries > 0; --carries)
+        join_last();
     }
     while (held > 1) join_last();
     if constexpr (std::is_floating_point_v<T>) {
-      for (size_t i = 0; op == ReduceOp::mean && i < block; ++i) rows[0][i] /= static_cast<T>(ranks);
+      for (size_t i = 0; op == ReduceOp::mean && i < block; ++i)
+        rows[0][i] /= static_cast<T>(ranks);
     }
     std::memcpy(dst + first, rows[0], block * sizeof(T));
   }
 }
 
-// DS_INDEPENDENT: the iterations of the next loop do not depend on each other. DS_SUM_512: vectors of 512
-// bits, which clang takes without being told.
+// DS_INDEPENDENT: the iterations of the next loop do not depend on each other. DS_SUM_512: vectors
+// of 512 bits, which clang takes without being told.
 #if defined(__clang__)
 #define DS_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq")
@@ -110,7 +115,8 @@ template <typename Wire, int First, int Span>
   if constexpr (Span == 1) {
     return static_cast<float>(src[First][i]);
   } else {
-    return tree_at<Wire, First, Span / 2>(src, i) + tree_at<Wire, First + Span / 2, Span / 2>(src, i);
+    return tree_at<Wire, First, Span / 2>(src, i) +
+           tree_at<Wire, First + Span / 2, Span / 2>(src, i);
   }
 }
 
@@ -168,7 +174,8 @@ Sum quick_sum(int ranks) {
 
 }  // namespace
 
-void tree_reduce(const void* const* src, int ranks, DType wire, ReduceOp op, void* dst, size_t count) {
+void tree_reduce(const void* const* src, int ranks, DType wire, ReduceOp op, void* dst,
+                 size_t count) {
   check_reduction(wire, op);
   Sum quick = nullptr;
   if (op == ReduceOp::sum && wire == DS_DTYPE_F32) quick = quick_sum<float>(ranks);
@@ -200,15 +207,18 @@ const char* reduce_op_name(ReduceOp op) {
 }
 
 void check_reduction(DType wire, ReduceOp op) {
-  bool real = wire == DS_DTYPE_F32 || wire == DS_DTYPE_BF16 || wire == DS_DTYPE_F16 || wire == DS_DTYPE_F64;
+  bool real =
+      wire == DS_DTYPE_F32 || wire == DS_DTYPE_BF16 || wire == DS_DTYPE_F16 || wire == DS_DTYPE_F64;
   bool whole = wire == DS_DTYPE_I32 || wire == DS_DTYPE_I64 || wire == DS_DTYPE_U8;
   require(real || whole, "reductions take f32, bf16, f16, f64, i32, i64 or u8, got {}",
           static_cast<int>(wire));
-  require(real || op != ReduceOp::mean, "mean takes f32, bf16, f16 or f64, got {}", dtype_name(wire));
+  require(real || op != ReduceOp::mean, "mean takes f32, bf16, f16 or f64, got {}",
+          dtype_name(wire));
 }
 
 std::string reduction_detail(DType wire, ReduceOp op) {
-  return op == ReduceOp::sum ? dtype_name(wire) : fmt::format("{} {}", dtype_name(wire), reduce_op_name(op));
+  return op == ReduceOp::sum ? dtype_name(wire)
+                             : fmt::format("{} {}", dtype_name(wire), reduce_op_name(op));
 }
 
 }  // namespace ds

@@ -7,7 +7,8 @@
 namespace ds {
 
 // The root gives every rank its block. Received: bytes, 0 at the root.
-void Communicator::scatter(const void* in, void* out, size_t bytes, int root, std::string_view label) {
+void Communicator::scatter(const void* in, void* out, size_t bytes, int root,
+                           std::string_view label) {
   check_root(root);
   perform({"scatter", fmt::format("from {}", exchange_->world(root)), bytes, label}, [&] {
     bool giver = rank_ == root;

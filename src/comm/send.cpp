@@ -16,14 +16,15 @@ void Communicator::receive(void* data, size_t bytes, int from, std::string_view 
 }
 
 // Both sides say that they "send 0 to 1": that is what they compare.
-void Communicator::meet(std::string_view operation, std::string_view argument, int peer, Part give, Part take,
-                        std::string_view label) {
+void Communicator::meet(std::string_view operation, std::string_view argument, int peer, Part give,
+                        Part take, std::string_view label) {
   require(peer >= 0 && peer < size_ && peer != rank_,
-          "{} must be a rank of the group of {} other than {}, got {}", argument, size_, rank_, peer);
+          "{} must be a rank of the group of {} other than {}, got {}", argument, size_, rank_,
+          peer);
   need_pairs(*exchange_, label);
   bool gives = operation == "send";
-  std::string direction =
-      fmt::format("{} to {}", exchange_->world(gives ? rank_ : peer), exchange_->world(gives ? peer : rank_));
+  std::string direction = fmt::format("{} to {}", exchange_->world(gives ? rank_ : peer),
+                                      exchange_->world(gives ? peer : rank_));
   Call call{operation, direction, give.size + take.size, label};
   call.peer = peer;
   perform(call, [&] {

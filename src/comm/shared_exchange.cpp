@@ -1,42 +1,48 @@
-// Problem. The ranks of one machine give each other parts of memory, round after round. A receiver must not
-// read a part before it is there, a sender must not overwrite it while someone reads, no rank may hang for
-// one that has died, and what all this costs should be little beside one pass over the bytes.
+// Problem. The ranks of one machine give each other parts of memory, round after round. A receiver
+// must not read a part before it is there, a sender must not overwrite it while someone reads, no
+// rank may hang for one that has died, and what all this costs should be little beside one pass
+// over the bytes.
 //
-// Every rank has a block of words and a slot of two halves in a segment that all map. The word `phase`
-// counts the rounds that the rank has published; only its owner writes it.
+// Every rank has a block of words and a slot of two halves in a segment that all map. The word
+// `phase` counts the rounds that the rank has published; only its owner writes it.
 //
-// Invariant. A rank that has published round k + 1 has taken everything that round k gave it. For a round is
-// offer, publish, then take from every other rank, in this order (round()), and taking waits until the
-// other's phase has come to this round. So a rank that is done with round k + 1 knows that nobody reads its
-// parts of round k any more: it may write into the half, the offers and the intents of round k, and it does
-// so in round k + 2, which has the same parity. Two halves are enough, and no round needs a barrier.
+// Invariant. A rank that has published round k + 1 has taken everything that round k gave it. For a
+// round is offer, publish, then take from every other rank, in this order (round()), and taking
+// waits until the other's phase has come to this round. So a rank that is done with round k + 1
+// knows that nobody reads its parts of round k any more: it may write into the half, the offers and
+// the intents of round k, and it does so in round k + 2, which has the same parity. Two halves are
+// enough, and no round needs a barrier.
 //
-// Algorithm. There are two ways for a part to cross, and prepare() chooses one for a whole collective by
-// what is the same on all ranks (the kind of its rounds, the largest part, whether ranks are more than
-// cores), so that sender and receiver never disagree:
-//  - staged: the sender copies the part into its half and offers the offset; the receiver copies it out.
-//    Parts that follow each other and are the same bytes are staged once. What does not fit goes in several
-//    rounds.
-//  - direct, above 1 MiB: the sender offers an address of its process, and the receiver reads there. The
-//    part must stay as it is until all have read it, so a collective ends with one empty round more (end()):
-//    who has published that has taken the last parts. Whether every process can read every other is found
-//    out once, in join(): each shows a random number and where it keeps it, and all must read it there.
-// The first round of a collective compares what the two ranks are about to do (compare()): a divergence is
-// an error that names both, not wrong bytes. A meeting of two (pair()) has words of its own in both blocks,
-// of two steps for each chunk, "it is there" and "it is taken"; it borrows the half of the next round, which
-// the invariant says is free between rounds. An error ends the group for all (drop(), abort()): the first
-// rank to claim `aborted` writes the reason. Whoever reads another's memory then checks `aborted` once more,
-// because the owner may have left the round meanwhile and written over what was read.
+// Algorithm. There are two ways for a part to cross, and prepare() chooses one for a whole
+// collective by what is the same on all ranks (the kind of its rounds, the largest part, whether
+// ranks are more than cores), so that sender and receiver never disagree:
+//  - staged: the sender copies the part into its half and offers the offset; the receiver copies it
+//  out.
+//    Parts that follow each other and are the same bytes are staged once. What does not fit goes in
+//    several rounds.
+//  - direct, above 1 MiB: the sender offers an address of its process, and the receiver reads
+//  there. The
+//    part must stay as it is until all have read it, so a collective ends with one empty round more
+//    (end()): who has published that has taken the last parts. Whether every process can read every
+//    other is found out once, in join(): each shows a random number and where it keeps it, and all
+//    must read it there.
+// The first round of a collective compares what the two ranks are about to do (compare()): a
+// divergence is an error that names both, not wrong bytes. A meeting of two (pair()) has words of
+// its own in both blocks, of two steps for each chunk, "it is there" and "it is taken"; it borrows
+// the half of the next round, which the invariant says is free between rounds. An error ends the
+// group for all (drop(), abort()): the first rank to claim `aborted` writes the reason. Whoever
+// reads another's memory then checks `aborted` once more, because the owner may have left the round
+// meanwhile and written over what was read.
 //
-// Cost, per round and rank: one store that the others see, W - 1 words to wait for, and the bytes: copied
-// twice when staged (once in by the sender, once out by each receiver), once when read directly, which
-// between processes costs a system call a part. A word is looked at for some 50 us before the rank sleeps on
-// it, for a sleep and a wake cost as much.
+// Cost, per round and rank: one store that the others see, W - 1 words to wait for, and the bytes:
+// copied twice when staged (once in by the sender, once out by each receiver), once when read
+// directly, which between processes costs a system call a part. A word is looked at for some 50 us
+// before the rank sleeps on it, for a sleep and a wake cost as much.
 //
-// Sources. Reading in place: Goglin and Moreaud, "KNEM: a generic and scalable kernel-assisted intra-node
-// MPI communication framework" (J. Parallel Distrib. Comput. 73(2), 2013); the system call here is Linux's
-// own, process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper, "Futexes are tricky" (2011). What was
-// measured and decided: docs/adr/0011.
+// Sources. Reading in place: Goglin and Moreaud, "KNEM: a generic and scalable kernel-assisted
+// intra-node MPI communication framework" (J. Parallel Distrib. Comput. 73(2), 2013); the system
+// call here is Linux's own, process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper,
+// "Futexes are tricky" (2011). What was measured and decided: docs/adr/0011.
 #include "comm/shared_exchange.h"
 
 #include <fmt/core.h>
@@ -66,12 +72,13 @@ namespace {
 // A larger part is read where it lies: [M] at half of it staging takes 0.6 of the time, caches hold
 // both.
 constexpr size_t kDirectBytes = size_t{1} << 20;
-// What all ranks read of all others in one round, all in one order: a cache that they share holds it. [M] 256
-// MiB at 2 ranks: 0.8 of the time of whole blocks where memory is slow, 1.1 where it is not.
+// What all ranks read of all others in one round, all in one order: a cache that they share holds
+// it. [M] 256 MiB at 2 ranks: 0.8 of the time of whole blocks where memory is slow, 1.1 where it is
+// not.
 constexpr size_t kTogether = size_t{8} << 20;
 
-// From here on crowded ranks stage what all of them gather. [M] 4 ranks of 1.25 MiB on 2 cores: 1.0 to 1.7 of
-// the time of reading in place; 8 of 2 to 32 MiB: 0.6 to 0.7.
+// From here on crowded ranks stage what all of them gather. [M] 4 ranks of 1.25 MiB on 2 cores: 1.0
+// to 1.7 of the time of reading in place; 8 of 2 to 32 MiB: 0.6 to 0.7.
 constexpr size_t kCrowdedBytes = size_t{8} << 20;
 // Of one rank, meanwhile: its cache holds two, and all read them out of caches.
 constexpr size_t kCrowdedPart = size_t{256} << 10;
@@ -98,7 +105,8 @@ int cores_of(const SharedSegment& segment, int ranks) {
 
 }  // namespace
 
-SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
+SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership place,
+                               const CommOptions& options,
                                std::vector<std::shared_ptr<Sharing>> around)
     : Exchange(std::move(place)),
       sharing_(std::move(sharing)),
@@ -117,16 +125,18 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership plac
   timeout_ms_ = options.timeout_ms;
 }
 
-// Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the others from
-// running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9 of the time).
+// Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the
+// others from running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9
+// of the time).
 void SharedExchange::set_cores(int cores) {
   crowded_ = size() > cores;
   spins_ = crowded_ ? 50 : 4000;
   yields_ = crowded_ ? 500 : 0;
 }
 
-// The first round shows each rank a value in the memory of each other one: processes of two containers or
-// users cannot read each other, though they share a segment. What rounds depend on is the same on all ranks.
+// The first round shows each rank a value in the memory of each other one: processes of two
+// containers or users cannot read each other, though they share a segment. What rounds depend on is
+// the same on all ranks.
 void SharedExchange::join(const CommOptions& options) {
   bool direct = options.direct;
   set_cores(options.cores > 0 ? options.cores : 1);  // it is not known yet who is there
@@ -142,7 +152,8 @@ void SharedExchange::join(const CommOptions& options) {
   for (int r = 0; r < size() && direct; ++r) {
     RankBlock& block = segment_.ranks[r];
     uint64_t seen = 0;
-    direct = sharing_->read(r, block.cookie_at.load(), &seen, sizeof seen) && seen == block.cookie.load();
+    direct = sharing_->read(r, block.cookie_at.load(), &seen, sizeof seen) &&
+             seen == block.cookie.load();
   }
   own_.reads.store(direct ? 2 : 1);
   round(none_.data(), none_.data());
@@ -189,7 +200,8 @@ size_t SharedExchange::piece_bytes() const {
 
 void SharedExchange::drop(std::string_view reason) {
   if (getpid() != process_) return;  // a forked child has no part in the group
-  if (!ended()) abort(reason);  // first, so that those who have borrowed from this rank do not wait for it
+  if (!ended())
+    abort(reason);  // first, so that those who have borrowed from this rank do not wait for it
   sharing_->withdraw(rank());
 }
 
@@ -232,7 +244,8 @@ void SharedExchange::offer(const Part* sends) {
 void SharedExchange::round(const Part* sends, const Part* receives) {
   offer(sends);
   publish();
-  // What lies in place all read in the same order, so that a cache that they share serves all but the first.
+  // What lies in place all read in the same order, so that a cache that they share serves all but
+  // the first.
   for (int step = 0; step < size(); ++step) {
     int r = direct_ ? step : (rank() + step) % size();
     r == rank() ? take_own(sends, receives, whole_) : take(r, receives[r]);
@@ -314,7 +327,8 @@ void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
   direct_ = false;
 }
 
-std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const std::vector<int>& members,
+std::unique_ptr<Exchange> SharedExchange::split(const std::string& name,
+                                                const std::vector<int>& members,
                                                 const std::string& group) {
   Membership subset = place().subset(members, group);
   CommOptions options;
@@ -330,7 +344,8 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const s
                                           std::move(around));
 }
 
-std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing, const CommOptions& options) {
+std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing,
+                                          const CommOptions& options) {
   return std::make_unique<Communicator>(std::make_unique<SharedExchange>(
       std::move(sharing), Membership::whole(options.rank, options.size), options));
 }

@@ -14,12 +14,13 @@
 
 namespace ds {
 
-// Ranks that share a segment: small parts go through it, large ones are read out of the process that has
-// them. How, and why that is safe, stands at the beginning of shared_exchange.cpp; waiting and ending are in
-// shared_wait.cpp.
+// Ranks that share a segment: small parts go through it, large ones are read out of the process
+// that has them. How, and why that is safe, stands at the beginning of shared_exchange.cpp; waiting
+// and ending are in shared_wait.cpp.
 class SharedExchange final : public Exchange {
  public:
-  // `around`: of the groups that this one is a part of, the world first; their aborts end this one too.
+  // `around`: of the groups that this one is a part of, the world first; their aborts end this one
+  // too.
   SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
                  std::vector<std::shared_ptr<Sharing>> around = {});
   ~SharedExchange() override;
@@ -59,7 +60,9 @@ class SharedExchange final : public Exchange {
   void leave();
   void offer(const Part* sends);
   // Returns the peer's offer to this rank in the last round.
-  const Offer& offered(int peer) const { return segment_.table(size(), peer)[rank()].offers[phase_ & 1]; }
+  const Offer& offered(int peer) const {
+    return segment_.table(size(), peer)[rank()].offers[phase_ & 1];
+  }
   void publish();
   void take(int peer, const Part& receive);
   // The segment of this group or of one around it that has been ended; null: none.
@@ -69,8 +72,8 @@ class SharedExchange final : public Exchange {
   void read(int peer, uint64_t from, void* to, size_t bytes);
   // One step of a meeting: returns when the peer has taken it too.
   void step_with(int peer);
-  // Waits until the word of the peer's block has reached `count`. `meeting`: the peer may not be in a
-  // collective meanwhile.
+  // Waits until the word of the peer's block has reached `count`. `meeting`: the peer may not be in
+  // a collective meanwhile.
   void wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting);
   // "" or why the peer cannot come any more. `differs`: it is there, in another collective.
   std::string missing(int peer, bool meeting, Patience& patience, bool& differs);
@@ -98,7 +101,8 @@ class SharedExchange final : public Exchange {
   bool joined_ = false;
   bool can_read_ = false;  // every rank all others
   bool direct_ = false;    // this collective is read where its bytes lie
-  size_t whole_ = 0;  // bytes that a rank takes, at most: of one, or where it gathers from a crowd, of all
+  size_t whole_ =
+      0;  // bytes that a rank takes, at most: of one, or where it gathers from a crowd, of all
   Intent intent_;
   std::vector<Patience> watched_;  // with each rank, in watch()
 };

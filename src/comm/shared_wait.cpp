@@ -38,7 +38,8 @@ void futex_wake(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Publishing rank and sleeper each write one word and then read the other's (both seq_cst): one of them sees.
+// Publishing rank and sleeper each write one word and then read the other's (both seq_cst): one of
+// them sees.
 void set(RankBlock& block, std::atomic<uint32_t>& word, uint32_t value) {
   word.store(value);
   if (block.sleepers.load() != 0) futex_wake(word);
@@ -123,7 +124,8 @@ void SharedExchange::step_with(int peer) {
   wait_for(peer, segment_.table(size(), peer)[rank()].meeting, step, true);
 }
 
-void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting) {
+void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count,
+                              bool meeting) {
   auto reached = [&] { return is_at(word.load(std::memory_order_acquire), count); };
   for (int i = 0; i < spins_; ++i) {
     if (reached()) return;
@@ -140,7 +142,8 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     bool over = ended() != nullptr;
     bool differs = false;
     std::string reason = missing(peer, meeting, patience, differs);
-    if (reached()) return;  // it came, finished and left (or ended the group later on) between the looks
+    if (reached())
+      return;  // it came, finished and left (or ended the group later on) between the looks
     if (over) check_abort();
     if (!reason.empty() && !differs) lose(peer, reason);
     if (!reason.empty()) fail(reason);
@@ -176,7 +179,8 @@ void SharedExchange::lose(int peer, const std::string& reason) {
 std::string SharedExchange::missing(int peer, bool meeting, Patience& patience, bool& differs) {
   RankBlock& block = segment_.ranks[peer];
   bool started = joined_ || block.phase.load() > 0;
-  if (started && block.left.load() != 0) return fmt::format("rank {} has left the group", world(peer));
+  if (started && block.left.load() != 0)
+    return fmt::format("rank {} has left the group", world(peer));
   if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", world(peer));
   uint32_t phase = block.phase.load();
   if (meeting && !is_at(phase_, phase)) {  // it waits in a collective that this rank has not begun

@@ -38,8 +38,11 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, std::strin
   });
   std::string name = fmt::format("split-{:x}-{}", all[0].token, color);
   std::string called = fmt::format("{} {}", label, color);
-  auto group = std::make_unique<Communicator>(exchange_->split(name, members, called), *this, called);
-  if (log_) group->start_log(std::vector<std::string>(log_->operations().begin(), log_->operations().end()));
+  auto group =
+      std::make_unique<Communicator>(exchange_->split(name, members, called), *this, called);
+  if (log_)
+    group->start_log(
+        std::vector<std::string>(log_->operations().begin(), log_->operations().end()));
   return group;
 }
 

@@ -33,15 +33,16 @@ void check_counts(const std::vector<size_t>& counts, const char* name, DType dty
 }
 
 void check_blocks(const std::vector<size_t>& blocks, const char* name, DType dtype, size_t ranks) {
-  require(blocks.empty() || blocks.size() == ranks, "{} must be one for each of {} ranks, got {}", name,
-          ranks, blocks.size());
+  require(blocks.empty() || blocks.size() == ranks, "{} must be one for each of {} ranks, got {}",
+          name, ranks, blocks.size());
   check_counts(blocks, name, dtype, ranks);
 }
 
 }  // namespace
 
 void Communicator::check(const CommRequest& r) const {
-  bool rooted = r.op == Op::broadcast || r.op == Op::reduce || r.op == Op::gather || r.op == Op::scatter;
+  bool rooted =
+      r.op == Op::broadcast || r.op == Op::reduce || r.op == Op::gather || r.op == Op::scatter;
   bool of_blocks = r.op == Op::all_gather || r.op == Op::reduce_scatter || r.op == Op::all_to_all;
   require(r.blocks.empty() || of_blocks, "blocks are of all_gather, reduce_scatter and all_to_all");
   require(r.out_blocks.empty() || (r.op == Op::all_to_all && !r.blocks.empty()),
@@ -62,7 +63,8 @@ void Communicator::check(const CommRequest& r) const {
 void Communicator::make(const CommRequest& r, std::string_view label) {
   check(r);
   bool unequal = !r.blocks.empty();
-  std::vector<size_t> bytes = r.op == Op::barrier ? std::vector<size_t>() : bytes_of(r.counts, r.dtype);
+  std::vector<size_t> bytes =
+      r.op == Op::barrier ? std::vector<size_t>() : bytes_of(r.counts, r.dtype);
   size_t lists = bytes.size();
   switch (r.op) {
     case Op::all_reduce:
@@ -74,12 +76,13 @@ void Communicator::make(const CommRequest& r, std::string_view label) {
       return all_gather_coalesced(r.in, r.out, bytes, label);
     case Op::reduce_scatter:
       if (unequal) return reduce_scatter_v(r.in[0], r.out[0], r.blocks, r.dtype, label, r.reduce);
-      if (lists == 1) return reduce_scatter(r.in[0], r.out[0], r.counts[0], r.dtype, label, r.reduce);
+      if (lists == 1)
+        return reduce_scatter(r.in[0], r.out[0], r.counts[0], r.dtype, label, r.reduce);
       return reduce_scatter_coalesced(r.in, r.out, r.counts, r.dtype, label, r.reduce);
     case Op::all_to_all:
       if (unequal) {
-        return all_to_all_v(r.in[0], bytes_of(r.blocks, r.dtype), r.out[0], bytes_of(r.out_blocks, r.dtype),
-                            label);
+        return all_to_all_v(r.in[0], bytes_of(r.blocks, r.dtype), r.out[0],
+                            bytes_of(r.out_blocks, r.dtype), label);
       }
       for (size_t i = 0; i < lists; ++i) all_to_all(r.in[i], r.out[i], bytes[i], label);
       return;
@@ -105,7 +108,9 @@ void Communicator::make(const CommRequest& r, std::string_view label) {
 // What would be refused is refused here: nothing is queued.
 std::shared_ptr<Work> Communicator::start(CommRequest request, std::string_view label) {
   check(request);
-  auto job = [this, request = std::move(request), text = std::string(label)] { make(request, text); };
+  auto job = [this, request = std::move(request), text = std::string(label)] {
+    make(request, text);
+  };
   if (callback_threads()) return CommThread::make_now(job);
   return thread_->start(this, std::move(job));
 }

@@ -51,7 +51,8 @@ std::vector<CommTime> Communicator::times() {
     rows[i].slowest = 0;
     for (size_t r = 1; r < static_cast<size_t>(size_); ++r) {
       auto waited = [&](size_t rank) { return all[rank * own.size() + i]; };
-      if (waited(r) < waited(static_cast<size_t>(rows[i].slowest))) rows[i].slowest = static_cast<int>(r);
+      if (waited(r) < waited(static_cast<size_t>(rows[i].slowest)))
+        rows[i].slowest = static_cast<int>(r);
     }
   }
   return rows;

@@ -21,7 +21,8 @@ std::string kind_of(const Program& program, const Instr& in) {
 }
 
 bool moves(const Instr& in) {
-  return in.def->kind == Kind::collective || in.def->kind == Kind::copy || in.def->kind == Kind::file;
+  return in.def->kind == Kind::collective || in.def->kind == Kind::copy ||
+         in.def->kind == Kind::file;
 }
 
 // Bytes that a transfer moves, or that a rank receives from others.
@@ -47,7 +48,8 @@ std::string lives(const Program& program) {
   std::string out;
   for (size_t b = 0; b < uses.size(); ++b) {
     bool used = uses[b].first != SIZE_MAX && program.buffers[b].residency == Residency::transient;
-    if (used) out += fmt::format("life {} {} {}\n", program.buffers[b].name, uses[b].first, uses[b].second);
+    if (used)
+      out += fmt::format("life {} {} {}\n", program.buffers[b].name, uses[b].first, uses[b].second);
   }
   return out;
 }
@@ -66,7 +68,8 @@ std::string traffic(const Program& program) {
     moved.calls += program.rounds(i);
     moved.bytes += program.rounds(i) * moved_bytes(program, in);
     if (in.queue == Queue::comm)
-      order += fmt::format("order {} {} bytes={}\n", in.comm_order, kind, bytes_of(program, in.operands[1]));
+      order += fmt::format("order {} {} bytes={}\n", in.comm_order, kind,
+                           bytes_of(program, in.operands[1]));
   }
   std::string out;
   for (const auto& [kind, moved] : all)
@@ -78,17 +81,17 @@ constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
 
 std::string body(const Program& program) {
-  std::string out =
-      fmt::format("program {} {}{}\n", program.name, program.rank, program.separate ? " separate" : "");
+  std::string out = fmt::format("program {} {}{}\n", program.name, program.rank,
+                                program.separate ? " separate" : "");
   for (int t = 0; t < 3; ++t)
-    out += fmt::format("arena {} persistent={} transient={}\n", kTiers[t], program.arenas[t].persistent,
-                       program.arenas[t].transient);
+    out += fmt::format("arena {} persistent={} transient={}\n", kTiers[t],
+                       program.arenas[t].persistent, program.arenas[t].transient);
   if (const Repeat& r = program.repeat; r.rounds > 1)
     out += fmt::format("repeat {} {} {}\n", r.begin, r.end, r.rounds);
   for (const Buffer& b : program.buffers)
     out += fmt::format("buffer {} {} {} {} {} {}\n", b.name, kTiers[static_cast<int>(b.tier)],
-                       b.residency == Residency::persistent ? "persistent" : "transient", holds_name(b.holds),
-                       b.bytes(), b.offset);
+                       b.residency == Residency::persistent ? "persistent" : "transient",
+                       holds_name(b.holds), b.bytes(), b.offset);
   for (size_t i = 0; i < program.instrs.size(); ++i) {
     const Instr& in = program.instrs[i];
     out += fmt::format("instr {} {} {}", i, queue_name(in.queue), in.def->name);
@@ -96,13 +99,14 @@ std::string body(const Program& program) {
       out += fmt::format(" {} {} {}", in.group.size, in.group.stride, in.comm_order);
     out += "\n";
     for (const Operand& o : in.operands)
-      out +=
-          fmt::format("{} {} {} {} {}{}{}\n", kAccesses[static_cast<int>(o.access)],
-                      program.buffers[o.buffer].name, o.begin, bytes_of(program, o), dtype_name(o.type.dtype),
-                      o.stride != 0 ? fmt::format(" +{}", o.stride) : "", o.last ? " last" : "");
+      out += fmt::format("{} {} {} {} {}{}{}\n", kAccesses[static_cast<int>(o.access)],
+                         program.buffers[o.buffer].name, o.begin, bytes_of(program, o),
+                         dtype_name(o.type.dtype),
+                         o.stride != 0 ? fmt::format(" +{}", o.stride) : "", o.last ? " last" : "");
     for (const Wait& wait : in.waits)
-      out += fmt::format("{} {}\n", wait.round_before ? "after" : "wait",
-                         wait.run_before ? wait.instr - program.instrs.past() : wait.instr.number());
+      out +=
+          fmt::format("{} {}\n", wait.round_before ? "after" : "wait",
+                      wait.run_before ? wait.instr - program.instrs.past() : wait.instr.number());
   }
   return out;
 }
@@ -119,8 +123,8 @@ std::string held(int rank, const std::vector<const Program*>& programs) {
   for (const auto& [name, b] : buffers) sums[{b->tier, holds_name(b->holds)}] += b->bytes();
   std::string out;
   for (const auto& [key, bytes] : sums)
-    out += fmt::format("held rank={} {} {} bytes={}\n", rank, kTiers[static_cast<int>(key.first)], key.second,
-                       bytes);
+    out += fmt::format("held rank={} {} {} bytes={}\n", rank, kTiers[static_cast<int>(key.first)],
+                       key.second, bytes);
   return out;
 }
 
@@ -155,7 +159,8 @@ std::vector<const Program*> programs_of(const InferencePlan& plan) {
   return {&plan.refresh, &plan.decode.program};
 }
 
-std::vector<const Program*> programs_of(const DelegatePlan& plan, std::span<const Program> fragments,
+std::vector<const Program*> programs_of(const DelegatePlan& plan,
+                                        std::span<const Program> fragments,
                                         const Program* recorded) {
   std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.update};
   for (const Program& fragment : fragments) out.push_back(&fragment);

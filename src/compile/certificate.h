@@ -9,18 +9,19 @@
 
 namespace ds {
 
-// The certificate of programs (docs/concepts/certificate.md): for every rank, in their order, the text of
-// its programs and what they claim about themselves.
+// The certificate of programs (docs/concepts/certificate.md): for every rank, in their order, the
+// text of its programs and what they claim about themselves.
 std::string certificate(std::span<const std::vector<const Program*>> ranks);
 
 // The same of all programs of a plan, given for every rank.
 std::string certificate(std::span<const Plan* const> ranks);
 
-// The programs of a rank, as the first one takes them. Those of a delegate are the ones of every step, its
-// fragments, and the recorded step, where there is one.
+// The programs of a rank, as the first one takes them. Those of a delegate are the ones of every
+// step, its fragments, and the recorded step, where there is one.
 std::vector<const Program*> programs_of(const Plan& plan);
 std::vector<const Program*> programs_of(const InferencePlan& plan);
-std::vector<const Program*> programs_of(const DelegatePlan& plan, std::span<const Program> fragments,
+std::vector<const Program*> programs_of(const DelegatePlan& plan,
+                                        std::span<const Program> fragments,
                                         const Program* recorded = nullptr);
 
 }  // namespace ds

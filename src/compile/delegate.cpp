@@ -1,29 +1,31 @@
 // A training step whose forward and backward part belong to a host program.
 //
-// Problem: the host decides while the step runs which parameters it leases, in which order its gradients
-// come, and may decide otherwise in the next step. libds must shard, gather, reduce and update as in native
-// mode, to the same bits, and should prefetch; but it knows what the host does only once it has done it.
+// Problem: the host decides while the step runs which parameters it leases, in which order its
+// gradients come, and may decide otherwise in the next step. libds must shard, gather, reduce and
+// update as in native mode, to the same bits, and should prefetch; but it knows what the host does
+// only once it has done it.
 //
-// Algorithm: there are two forms of every step. *Fragments* are short programs, each complete in itself:
-// gather one bucket, or reduce one bucket in one micro-step. Any order of calls can be served by running them
-// one after the other, between programs that every step needs (init, refresh, update). The *recorded step*
-// (recorded.cpp) is what the host did last time as one program: each call is an instruction that runs
-// nowhere, but whose operands say what the host reads or writes there. All passes then treat it as a native
-// step: gathers are inserted where a lease reads, reductions behind the last gradient of a bucket, and both
-// are moved under the host's work. Fragments stay compiled, because a host may leave the recorded order at
-// any call.
+// Algorithm: there are two forms of every step. *Fragments* are short programs, each complete in
+// itself: gather one bucket, or reduce one bucket in one micro-step. Any order of calls can be
+// served by running them one after the other, between programs that every step needs (init,
+// refresh, update). The *recorded step* (recorded.cpp) is what the host did last time as one
+// program: each call is an instruction that runs nowhere, but whose operands say what the host
+// reads or writes there. All passes then treat it as a native step: gathers are inserted where a
+// lease reads, reductions behind the last gradient of a bucket, and both are moved under the host's
+// work. Fragments stay compiled, because a host may leave the recorded order at any call.
 //
 // Invariants:
-//   Both forms have the same persistent buffers, so either may follow the other in the middle of a step.
-//   A bucket is reduced by the same instructions in both, so the bits do not depend on which form ran.
-//   In the recorded step no call of the host falls between the beginning and the end of a reduction: wherever
-//   the host leaves, a bucket of the micro-step is either reduced, or its gradients are where the host put
-//   them. Compiling checks this.
+//   Both forms have the same persistent buffers, so either may follow the other in the middle of a
+//   step. A bucket is reduced by the same instructions in both, so the bits do not depend on which
+//   form ran. In the recorded step no call of the host falls between the beginning and the end of a
+//   reduction: wherever the host leaves, a bucket of the micro-step is either reduced, or its
+//   gradients are where the host put them. Compiling checks this.
 //
-// Cost: a fragment for each bucket, and for each kind of micro-step that reduces alike; the recorded step is
-// linear in the calls of a step, of which only a few micro-steps are compiled when they repeat (ADR 23).
-// Sources: ZeRO's hooks gather and release by module in the order that the last step showed (Rajbhandari et
-// al., SC 2021, and DeepSpeed's parameter coordinator); here the trace is compiled instead of followed.
+// Cost: a fragment for each bucket, and for each kind of micro-step that reduces alike; the
+// recorded step is linear in the calls of a step, of which only a few micro-steps are compiled when
+// they repeat (ADR 23). Sources: ZeRO's hooks gather and release by module in the order that the
+// last step showed (Rajbhandari et al., SC 2021, and DeepSpeed's parameter coordinator); here the
+// trace is compiled instead of followed.
 #include "compile/delegate.h"
 
 #include <fmt/core.h>
@@ -50,11 +52,13 @@ namespace {
 std::string hash_of(const DelegatePlan& plan, const Config& config) {
   Hash128 hash;
   for (ParamId p : plan.params.ids()) {
-    hash.update(plan.params[p].name + plan.types[p].text() + (plan.zero.trained.frozen[p] ? " frozen" : "") +
+    hash.update(plan.params[p].name + plan.types[p].text() +
+                (plan.zero.trained.frozen[p] ? " frozen" : "") +
                 fmt::format(" group {}", plan.zero.trained.group[p]));
   }
   hash.update(config.shared_text());
-  for (const Bucket& b : plan.zero.layout.buckets) hash.update(fmt::format("{} {}", b.name, b.numel));
+  for (const Bucket& b : plan.zero.layout.buckets)
+    hash.update(fmt::format("{} {}", b.name, b.numel));
   return hash.hex();
 }
 
@@ -64,8 +68,8 @@ void compile_always(DelegatePlan& plan, const Config& config, const Machine& mac
   for (BucketId b : plan.grads.ids()) {
     if (!plan.zero.trains(b) || plan.grads[b].exists()) continue;
     const Bucket& bucket = plan.zero.layout.buckets[b];
-    plan.grads[b] =
-        plan.zero.add(Holds::lease, bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device);
+    plan.grads[b] = plan.zero.add(Holds::lease, bucket.name + ".lease_grad", config.compute,
+                                  bucket.numel, Tier::device);
   }
   plan.hash = hash_of(plan, config);
   auto build = [&](const char* name, auto&& emit) {
@@ -103,21 +107,23 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
     set_matrix(config.optimizer, plan.params[p], shapes[p]);
   }
   plan.zero = make_zero_plan(config, plan.params, rank, mesh, machine);
-  if (std::string note = matrix_updates_note(plan.zero); !note.empty()) plan.zero.notes.push_back(note);
+  if (std::string note = matrix_updates_note(plan.zero); !note.empty())
+    plan.zero.notes.push_back(note);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
   for (BucketId b : plan.zero.buckets.ids()) {
     const Bucket& bucket = plan.zero.layout.buckets[b];
     const BucketState& state = plan.zero.buckets[b];
-    plan.lease.push_back(state.partitioned ? plan.zero.add(Holds::lease, bucket.name + ".lease",
-                                                           config.compute, bucket.numel, Tier::device)
-                                           : state.full);
+    plan.lease.push_back(state.partitioned
+                             ? plan.zero.add(Holds::lease, bucket.name + ".lease", config.compute,
+                                             bucket.numel, Tier::device)
+                             : state.full);
   }
   compile_always(plan, config, machine);
   return plan;
 }
 
-DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const TrainedParams& trained) {
+DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config,
+                                const Machine& machine, const TrainedParams& trained) {
   DelegatePlan next = plan;
   set_trained(next.zero, config, trained);
   compile_always(next, config, machine);
@@ -138,9 +144,11 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket, MicroId micro) {
   StepBuffers buffers;
-  ProgramBuilder b = begin_program(plan.zero, fmt::format("reduce.{}.{}", bucket, micro), 1, buffers);
+  ProgramBuilder b =
+      begin_program(plan.zero, fmt::format("reduce.{}.{}", bucket, micro), 1, buffers);
   // Stands for the host, which has written the bucket.
-  b.emit(Op::grad, {flat(b.buffer(plan.grads[bucket]), plan.grads[bucket], 0, 1, Access::update)}, {}, micro);
+  b.emit(Op::grad, {flat(b.buffer(plan.grads[bucket]), plan.grads[bucket], 0, 1, Access::update)},
+         {}, micro);
   b.end_segment(Phase::reduce);
   Program program = b.take();
   append_reduction(program, plan.zero, bucket, micro, plan.grads[bucket]);
@@ -148,12 +156,14 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   return program;
 }
 
-std::vector<Program> all_fragments(const DelegatePlan& plan, const Config& config, const Machine& machine) {
+std::vector<Program> all_fragments(const DelegatePlan& plan, const Config& config,
+                                   const Machine& machine) {
   std::vector<Program> all;
   for (BucketId b : plan.lease.ids()) {
     if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config, machine, b));
     for (MicroId m(0); plan.zero.trains(b) && m < MicroId(config.accumulation); ++m) {
-      if (reduced_alike(plan.zero, m) == m) all.push_back(reduce_fragment(plan, config, machine, b, m));
+      if (reduced_alike(plan.zero, m) == m)
+        all.push_back(reduce_fragment(plan, config, machine, b, m));
     }
   }
   return all;

@@ -22,8 +22,8 @@ namespace ds {
 
 // Where the order of gathers comes back only after two or three micro-steps, so many are repeated.
 std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out) {
-  // Micro-steps beside those that are repeated and their first repetition: the first two, in which the order
-  // of gathers settles, and the last two.
+  // Micro-steps beside those that are repeated and their first repetition: the first two, in which
+  // the order of gathers settles, and the last two.
   constexpr int64_t kAround = 4;
   std::vector<WrittenOut> ways;
   for (int32_t repeated : {1, 2, 3}) {
@@ -36,8 +36,9 @@ std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out)
   return ways;
 }
 
-bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
-                    const Machine& machine, const FinishOptions& options) {
+bool finish_program(Program& program, const ZeroPlan& plan, const Config& config,
+                    const StepBuffers& buffers, const Machine& machine,
+                    const FinishOptions& options) {
   insert_gathers(program, plan, config.zero, buffers);
   if (!buffers.grads.empty()) insert_reductions(program, plan, options.prefetch, buffers);
   // A sub-group of one f32 state is the unit of host memory for states on files.
@@ -59,12 +60,12 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
   number_collectives(program);
   mark_last_uses(program);
   if (options.verify_passes) verify(program, {.physical = false});
-  assign_offsets(program,
-                 {machine.alignment, machine.file_alignment, options.late_reuse && program.separate});
+  assign_offsets(
+      program, {machine.alignment, machine.file_alignment, options.late_reuse && program.separate});
   insert_waits(program);
   if (options.verify_passes) verify(program, {.physical = true});
-  // All ranks issue the same collectives, which their plan hashes confirm at run time. So this program stands
-  // for those of all.
+  // All ranks issue the same collectives, which their plan hashes confirm at run time. So this
+  // program stands for those of all.
   simulate(std::vector<const Program*>(static_cast<size_t>(plan.mesh.ranks()), &program));
   return true;
 }

@@ -11,8 +11,9 @@
 
 namespace ds {
 
-Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<InputId, BufferId>& inputs,
-                   ProgramBuilder& builder, StepBuffers& buffers)
+Lowering::Lowering(const Graph& graph, const ZeroPlan& plan,
+                   const IdVector<InputId, BufferId>& inputs, ProgramBuilder& builder,
+                   StepBuffers& buffers)
     : graph_(graph),
       plan_(plan),
       inputs_(inputs),
@@ -83,8 +84,8 @@ Operand Lowering::result(ValueId id) {
     o.stride = size_of(type.dtype);
     o.begin = (plan_.accumulation + micro_.number()) * o.stride;
   } else {
-    o.buffer =
-        builder_.transient(graph_.values[id].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
+    o.buffer = builder_.transient(graph_.values[id].name, type.dtype,
+                                  type.shape.numel(graph_.bound), Tier::device);
   }
   place(id) = o;
   return o;
@@ -95,8 +96,8 @@ void Lowering::node(NodeId id) {
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
   // An input that only this node reads is updated where it is; others must find it as it was.
-  bool in_place =
-      op(n.op).updates_last && !n.in.empty() && input_of_[n.in.back()].exists() && readers_[n.in.back()] == 1;
+  bool in_place = op(n.op).updates_last && !n.in.empty() && input_of_[n.in.back()].exists() &&
+                  readers_[n.in.back()] == 1;
   for (ValueId out : n.out) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));

@@ -27,7 +27,8 @@ MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has) {
   MemoryLimit machine{"host memory", times(bytes, ranks), has.machine, ranks, has.available};
   if (!machine.holds()) return machine;
   for (const GroupLimit& one : has.groups) {
-    MemoryLimit group{"host memory of its control group", times(bytes, one.ranks), one.bytes, one.ranks};
+    MemoryLimit group{"host memory of its control group", times(bytes, one.ranks), one.bytes,
+                      one.ranks};
     if (!group.holds()) return group;
   }
   return machine;
@@ -35,8 +36,9 @@ MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has) {
 
 std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBudget& budget) {
   std::vector<MemoryLimit> out;
-  for (auto [tier, limit] :
-       {std::pair{Tier::device, budget.device}, {Tier::host, budget.host}, {Tier::nvme, budget.nvme}}) {
+  for (auto [tier, limit] : {std::pair{Tier::device, budget.device},
+                             {Tier::host, budget.host},
+                             {Tier::nvme, budget.nvme}}) {
     if (limit >= 0)
       out.push_back({fmt::format("memory_budget.{}", tier_name(tier)), memory.total(tier), limit});
   }

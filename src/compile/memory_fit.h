@@ -19,12 +19,13 @@ struct MemoryLimit {
   bool holds() const { return needs <= has; }
 };
 
-// What a rank takes of its machine's memory: the host tier, and the device tier where the device has no
-// memory of its own. unbacked: bytes of the plan that have no pages.
+// What a rank takes of its machine's memory: the host tier, and the device tier where the device
+// has no memory of its own. unbacked: bytes of the plan that have no pages.
 int64_t bytes_on_host(const MemoryPlan& memory, bool own_device_memory, int64_t unbacked = 0);
 
-// The machine's memory, of which each of `ranks` ranks needs so many bytes; or the control group that holds
-// too little for the ranks in it. What `libds plan` says and what an engine refuses are this.
+// The machine's memory, of which each of `ranks` ranks needs so many bytes; or the control group
+// that holds too little for the ranks in it. What `libds plan` says and what an engine refuses are
+// this.
 MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has);
 
 // Those that memory_budget sets, of each tier that has one.

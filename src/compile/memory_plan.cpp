@@ -39,7 +39,8 @@ std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const Me
                                        const MemoryBudget& budget) {
   std::map<std::string, int64_t> kinds[3];
   for (const Buffer& b : buffers) {
-    if (b.residency == Residency::persistent) kinds[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
+    if (b.residency == Residency::persistent)
+      kinds[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
   }
   int64_t limits[3] = {budget.device, budget.host, budget.nvme};
   std::vector<TierMemory> out;
@@ -57,7 +58,8 @@ std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const Me
 
 std::string memory_table(std::span<const TierMemory> tiers) {
   constexpr const char* row = "{:<10}{:<26}{:>16}{:>12.2f}";
-  std::string out = fmt::format("{:<10}{:<26}{:>16}{:>12}\n", "tier", "kind", "bytes per rank", "MiB");
+  std::string out =
+      fmt::format("{:<10}{:<26}{:>16}{:>12}\n", "tier", "kind", "bytes per rank", "MiB");
   auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   for (const TierMemory& tier : tiers) {
     const char* name = tier_name(tier.tier);
@@ -91,11 +93,13 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
   return true;
 }
 
-void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget) {
+void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory,
+                  const MemoryBudget& budget) {
   if (fits(memory, budget)) return;
   // Not by raise, which makes one short line of every message.
-  throw Error(DS_ERROR_OUT_OF_MEMORY, fmt::format("memory_budget is too small for this plan:\n{}",
-                                                  memory_table(memory_by_tier(buffers, memory, budget))));
+  throw Error(DS_ERROR_OUT_OF_MEMORY,
+              fmt::format("memory_budget is too small for this plan:\n{}",
+                          memory_table(memory_by_tier(buffers, memory, budget))));
 }
 
 void MemoryPlan::add(const Program& program) {

@@ -22,7 +22,8 @@ struct MemoryPlan {
 };
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
 // Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() of a plan that does not fit.
-void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget);
+void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory,
+                  const MemoryBudget& budget);
 
 // Bytes of one tier by kind: parameters, states, gradients, activations and buffers.
 struct TierMemory {

@@ -52,11 +52,14 @@ class Compiler {
     if (const Optimizer& optimizer = optimizer_of(config_.optimizer); optimizer.compresses()) {
       for (StepForm form : optimizer.compression->forms) step(plan_.other_forms[form], form);
     }
-    std::vector<std::pair<ValueId, BufferId>> evaluated{{plan_.eval_graph.outputs[0].value, plan_.eval_loss}};
-    if (plan_.eval_weight.exists()) evaluated.emplace_back(plan_.eval_graph.loss_weight, plan_.eval_weight);
+    std::vector<std::pair<ValueId, BufferId>> evaluated{
+        {plan_.eval_graph.outputs[0].value, plan_.eval_loss}};
+    if (plan_.eval_weight.exists())
+      evaluated.emplace_back(plan_.eval_graph.loss_weight, plan_.eval_weight);
     evaluate(plan_.eval, Phase::eval, plan_.eval_graph, evaluated);
     if (plan_.logits.exists()) {
-      evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1].value, plan_.logits}});
+      evaluate(plan_.infer, Phase::infer, plan_.graph,
+               {{plan_.graph.outputs[1].value, plan_.logits}});
     }
     if (plan_.decode) {
       finish_decode(*plan_.decode, plan_.zero, config_, machine_, options_);
@@ -96,10 +99,12 @@ class Compiler {
     const bool reduced = form == StepForm::reduced;
     if (!reduced || plan_.zero.compression.on()) {
       Tier near = builder.buffer(plan_.zero.norms).tier;
-      buffers.own_norms = builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan_.zero), near);
+      buffers.own_norms =
+          builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan_.zero), near);
     }
     Lowering lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers);
-    std::vector<Action> schedule = plan_.schedule.empty() ? accumulate_in_turn(micros) : plan_.schedule;
+    std::vector<Action> schedule =
+        plan_.schedule.empty() ? accumulate_in_turn(micros) : plan_.schedule;
     check_schedule(schedule, micros);
     lowering.run(schedule, micros);
     emit_losses(builder, plan_.zero);
@@ -141,11 +146,12 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   const int64_t numbers = weighted ? 2 * config.accumulation : config.accumulation;
   plan.zero.loss = plan.zero.add(Holds::loss, "loss", loss, numbers, Tier::device);
   plan.eval_loss = plan.zero.add(Holds::result, "eval_loss", loss, 1, Tier::device);
-  if (weighted) plan.eval_weight = plan.zero.add(Holds::result, "eval_weight", loss, 1, Tier::device);
+  if (weighted)
+    plan.eval_weight = plan.zero.add(Holds::result, "eval_weight", loss, 1, Tier::device);
   if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1].value);
-    plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype, type.shape.numel(plan.graph.bound),
-                                Tier::device);
+    plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype,
+                                type.shape.numel(plan.graph.bound), Tier::device);
   }
 }
 
@@ -155,7 +161,8 @@ void check_callbacks(const Graph& graph, const Config& config) {
   for (const Node& node : graph.nodes) {
     if (!node.custom) continue;
     raise(DS_ERROR_UNSUPPORTED,
-          "custom operation '{}' of value %{} needs device cpu, got '{}', whose threads may not call back",
+          "custom operation '{}' of value %{} needs device cpu, got '{}', whose threads may not "
+          "call back",
           node.custom->name, graph.values[node.out[0]].name, config.device);
   }
 }
@@ -166,31 +173,32 @@ void check_training_graph(const Graph& graph) {
   auto integers = [](const TensorType& type) {
     return type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
   };
-  require(loss.shape.rank() == 0 && !integers(loss), "output 0 of graph '{}' must be a scalar loss, got {}",
-          graph.name, loss.text());
+  require(loss.shape.rank() == 0 && !integers(loss),
+          "output 0 of graph '{}' must be a scalar loss, got {}", graph.name, loss.text());
   if (graph.outputs.size() > 1) {
     const TensorType& type = graph.type(graph.outputs[1].value);
-    require(!integers(type), "output 1 of graph '{}' must be of a floating type, got {}", graph.name,
-            type.text());
+    require(!integers(type), "output 1 of graph '{}' must be of a floating type, got {}",
+            graph.name, type.text());
   }
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
 }
 
-// A program writes results of nodes out: the loss, or output 1, that is an input or a parameter becomes one.
+// A program writes results of nodes out: the loss, or output 1, that is an input or a parameter
+// becomes one.
 void copy_plain_outputs(Graph& graph) {
   for (size_t i = 0; i < std::min<size_t>(2, graph.outputs.size()); ++i) {
     const Value& value = graph.values[graph.outputs[i].value];
     if (value.producer.exists()) continue;
-    graph.outputs[i].value =
-        graph.add("cast", {graph.outputs[i].value}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
+    graph.outputs[i].value = graph.add("cast", {graph.outputs[i].value},
+                                       {{"dtype", std::string(dtype_name(value.type.dtype))}});
   }
 }
 
 // From so many words on a head is worth making twice: the logits are four blocks and more.
 constexpr int64_t kFewestHeadWords = 4096;
 
-// The forward part in its final types. A fused head costs its product once more in a backward part and saves
-// the logits, which are twice as large in f32.
+// The forward part in its final types. A fused head costs its product once more in a backward part
+// and saves the logits, which are twice as large in f32.
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
@@ -208,8 +216,8 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   return graph;
 }
 
-// What ranks must do alike. Between two collectives each may do as much as its part needs, also where what is
-// repeated begins or ends.
+// What ranks must do alike. Between two collectives each may do as much as its part needs, also
+// where what is repeated begins or ends.
 void hash_collectives(const Program& program, Hash128& hash) {
   const Repeat& repeat = program.repeat;
   for (InstrId i : program.instrs.ids()) {
@@ -229,7 +237,8 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   hash.update(config.shared_text());
   if (plan.decode) hash.update(plan.decode->graph.print());
   for (const Parameter& p : plan.graph.params) {
-    for (const std::string& axis : p.reduced_over) hash.update(fmt::format("{} over {}", p.name, axis));
+    for (const std::string& axis : p.reduced_over)
+      hash.update(fmt::format("{} over {}", p.name, axis));
   }
   hash_collectives(plan.step, hash);
   for (const auto& [form, program] : plan.other_forms) hash_collectives(program, hash);
@@ -251,7 +260,8 @@ std::string print_steps(const Plan& plan) {
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
   for (const auto& [form, program] : plan.other_forms) memory.add(program);
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) memory.add(*p);
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer})
+    memory.add(*p);
   if (plan.decode) memory.add(plan.decode->program);
   return memory;
 }
@@ -259,13 +269,14 @@ MemoryPlan memory_plan(const Plan& plan) {
 namespace {
 
 // What this rank holds of a parameter must be what its graph computes with, on this mesh.
-void check_slice(const Parameter& param, const Shape& local, const Config& config, const Mesh& mesh) {
+void check_slice(const Parameter& param, const Shape& local, const Config& config,
+                 const Mesh& mesh) {
   const ParamSlice& slice = *param.slice;
   slice.check(param.name);
   std::vector<int64_t> shape = slice.local_shape();
   Shape held(std::vector<Dim>(shape.begin(), shape.end()));
-  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", TensorName(param.name),
-          held.text(), local.text());
+  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}",
+          TensorName(param.name), held.text(), local.text());
   std::vector<std::string_view> data = mesh.data_axes();
   for (const std::string& axis : slice.axes) {
     bool known = std::any_of(mesh.axes().begin(), mesh.axes().end(),
@@ -275,7 +286,8 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
     // Norms and skips are agreed along `data`.
     if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
-            "parameter '{}' is cut over '{}', whose ranks have norms of their own: gradient_clipping must be "
+            "parameter '{}' is cut over '{}', whose ranks have norms of their own: "
+            "gradient_clipping must be "
             "0, got {}",
             TensorName(param.name), axis, config.gradient_clipping);
     }
@@ -287,14 +299,19 @@ bool runs_host_kernels(std::string_view device) {
   return std::find(std::begin(kDevices), std::end(kDevices), device) != std::end(kDevices);
 }
 
-// The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
-void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
+// The rest of a plan of which graph is the forward part, and buffers and frozen parameters are
+// known.
+void compile_programs(Plan& plan, const Config& config, const Machine& machine,
+                      bool verify_passes) {
   plan.notes = plan.zero.notes;
-  if (optimizer_of(config.optimizer).compresses()) plan.notes.push_back(compression_note(plan.zero, config));
-  for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
-  // On a device 16-bit logits are kept, but within the head, where their rows are aligned whatever the number
-  // of words: tensor cores need that (docs/adr/0055).
-  if (config.fused_head == "auto" && config.compute != DS_DTYPE_F32 && !runs_host_kernels(config.device))
+  if (optimizer_of(config.optimizer).compresses())
+    plan.notes.push_back(compression_note(plan.zero, config));
+  for (ParamId p : plan.graph.params.ids())
+    plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
+  // On a device 16-bit logits are kept, but within the head, where their rows are aligned whatever
+  // the number of words: tensor cores need that (docs/adr/0055).
+  if (config.fused_head == "auto" && config.compute != DS_DTYPE_F32 &&
+      !runs_host_kernels(config.device))
     fuse_head(plan.graph, kFewestHeadWords, true);
   differentiate(plan.graph, weighted_loss(plan.graph));
   if (config.scales_loss()) scale_loss(plan.graph);
@@ -311,7 +328,8 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   bool fit = compile(overlap, overlap);
   if (!fit && overlap && plan.step.separate) {
     fit = compile(true, false);
-    if (fit) plan.notes.push_back("transfers wait for the range of the one before to fit memory_budget");
+    if (fit)
+      plan.notes.push_back("transfers wait for the range of the one before to fit memory_budget");
   }
   if (!fit && overlap) {
     fit = compile(false, false);
@@ -337,8 +355,8 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
 
 namespace {
 
-// Parameters that patterns of names mean, '*' and '?' as in file names. Throws DS_ERROR_CONFIG naming `key`
-// for a pattern that means none.
+// Parameters that patterns of names mean, '*' and '?' as in file names. Throws DS_ERROR_CONFIG
+// naming `key` for a pattern that means none.
 std::vector<ParamId> match(const std::string& key, const std::vector<std::string>& patterns,
                            const IdVector<ParamId, std::string>& names) {
   std::vector<ParamId> out;
@@ -349,34 +367,37 @@ std::vector<ParamId> match(const std::string& key, const std::vector<std::string
     }
     if (out.size() > before) continue;
     std::string near = suggest(pattern, names);
-    raise(DS_ERROR_CONFIG, "{}: '{}' means none of {} parameters{}", KeyName(key), pattern, names.size(),
-          near.empty() ? near : fmt::format("; did you mean '{}'?", near));
+    raise(DS_ERROR_CONFIG, "{}: '{}' means none of {} parameters{}", KeyName(key), pattern,
+          names.size(), near.empty() ? near : fmt::format("; did you mean '{}'?", near));
   }
   return out;
 }
 
 }  // namespace
 
-IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names) {
+IdVector<ParamId, char> frozen_by_name(const Config& config,
+                                       const IdVector<ParamId, std::string>& names) {
   IdVector<ParamId, char> frozen(names.size(), 0);
   for (ParamId p : match("frozen_parameters", config.frozen, names)) frozen[p] = 1;
   return frozen;
 }
 
-IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names,
+IdVector<ParamId, int32_t> groups_by_name(const Config& config,
+                                          const IdVector<ParamId, std::string>& names,
                                           const IdVector<ParamId, size_t>& dims) {
   IdVector<ParamId, int32_t> groups(names.size(), 0);
   for (size_t i = 0; i < config.optimizer.groups.size(); ++i) {
     const auto group = static_cast<int32_t>(i + 1);
     if (config.optimizer.groups[i].norms_and_biases) {
-      for (ParamId p : names.ids()) groups[p] = groups[p] == 0 && dims.at(p) < 2 ? group : groups[p];
+      for (ParamId p : names.ids())
+        groups[p] = groups[p] == 0 && dims.at(p) < 2 ? group : groups[p];
       continue;
     }
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
     for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
-        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too", KeyName(key),
-              TensorName(names[p]), groups[p] - 1);
+        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too",
+              KeyName(key), TensorName(names[p]), groups[p] - 1);
       groups[p] = group;
     }
   }
@@ -385,14 +406,15 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<P
 
 namespace {
 
-// What a mesh cuts comes back from a checkpoint in runs that are no blocks, and has no whole matrix.
+// What a mesh cuts comes back from a checkpoint in runs that are no blocks, and has no whole
+// matrix.
 void check_sliced(const OptimizerConfig& optimizer, const Parameter& param, const ParamSpec& spec) {
   if (!param.slice || !param.slice->cut()) return;
   const bool codes = optimizer.states == DS_DTYPE_U8;
   if (!codes && spec.rows == 0) return;
   raise(DS_ERROR_UNSUPPORTED, "{}: {} of a parameter that the mesh cuts, '{}', are unsupported",
-        KeyName(codes ? "optimizer.states" : "optimizer.type"), codes ? "8-bit states" : "matrices of Muon",
-        TensorName(spec.name));
+        KeyName(codes ? "optimizer.states" : "optimizer.type"),
+        codes ? "8-bit states" : "matrices of Muon", TensorName(spec.name));
 }
 
 }  // namespace
@@ -428,9 +450,10 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     set_matrix(config.optimizer, params.back(), shape);
     check_sliced(config.optimizer, param, params.back());
   }
-  plan.zero =
-      make_zero_plan(config, std::move(params), rank, mesh, machine, true, find_row_tables(plan.graph));
-  if (std::string note = matrix_updates_note(plan.zero); !note.empty()) plan.zero.notes.push_back(note);
+  plan.zero = make_zero_plan(config, std::move(params), rank, mesh, machine, true,
+                             find_row_tables(plan.graph));
+  if (std::string note = matrix_updates_note(plan.zero); !note.empty())
+    plan.zero.notes.push_back(note);
   plan.written_out = programs.written_out;
   plan.schedule = programs.schedule;
   plan.within_budget = programs.within_budget;
@@ -442,8 +465,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   return plan;
 }
 
-Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const TrainedParams& trained, bool verify_passes) {
+Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config,
+                    const Machine& machine, const TrainedParams& trained, bool verify_passes) {
   Plan next = plan;
   set_trained(next.zero, config, trained);
   next.graph = forward_part(forward, config, true);

@@ -21,7 +21,8 @@ namespace ds {
 struct PlanPrograms {
   bool infer = true;  // when the graph has a second output
   DecodeRequest decode;
-  // A step of at most so many micro-steps is written out. Of a longer one some are, of which one is repeated.
+  // A step of at most so many micro-steps is written out. Of a longer one some are, of which one is
+  // repeated.
   int64_t written_out = 16;
   // The order of a step that is written out; empty: accumulate_in_turn.
   std::vector<Action> schedule;
@@ -29,10 +30,12 @@ struct PlanPrograms {
   bool row_granules = false;
   // The value that evaluation computes, a scalar as the loss is; none: output 0.
   ValueId evaluated;
-  // A plan beyond memory_budget is refused; false: it is made with all that saves memory, for who asks.
+  // A plan beyond memory_budget is refused; false: it is made with all that saves memory, for who
+  // asks.
   bool within_budget = true;
 };
-// Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh, machine).
+// Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh,
+// machine).
 struct Plan {
   ZeroPlan zero;
   Graph graph;         // with precision, backward and cse applied
@@ -66,21 +69,27 @@ std::string print_steps(const Plan& plan);
 MemoryPlan memory_plan(const Plan& plan);
 
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
-// memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
+// memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the
+// passes.
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
-                  const Machine& machine, bool verify_passes = true, const PlanPrograms& programs = {});
+                  const Machine& machine, bool verify_passes = true,
+                  const PlanPrograms& programs = {});
 
-// The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
-// them.
-Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const TrainedParams& trained, bool verify_passes = true);
+// The same plan with other parameters frozen: layout and places of all buffers stay, new states lie
+// behind them.
+Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config,
+                    const Machine& machine, const TrainedParams& trained,
+                    bool verify_passes = true);
 
-// Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
-// DS_ERROR_CONFIG naming a pattern that means none.
-IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
-// Of each of them the group of config.optimizer.groups, 1 and further; 0: it is in none. Throws likewise,
-// also for a parameter of two groups. dims: how many dimensions each has; only optimizer.no_decay asks.
-IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names,
+// Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names).
+// Throws DS_ERROR_CONFIG naming a pattern that means none.
+IdVector<ParamId, char> frozen_by_name(const Config& config,
+                                       const IdVector<ParamId, std::string>& names);
+// Of each of them the group of config.optimizer.groups, 1 and further; 0: it is in none. Throws
+// likewise, also for a parameter of two groups. dims: how many dimensions each has; only
+// optimizer.no_decay asks.
+IdVector<ParamId, int32_t> groups_by_name(const Config& config,
+                                          const IdVector<ParamId, std::string>& names,
                                           const IdVector<ParamId, size_t>& dims = {});
 
 }  // namespace ds

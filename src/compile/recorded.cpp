@@ -1,15 +1,16 @@
 // The step that a delegate host made, as one program (delegate.cpp has the whole).
 //
-// A call becomes an instruction: `lease` reads whole parameters, `grad` writes one parameter's place in the
-// micro-step's gradient bucket, `release` reads what its lease read, so that the memory lasts until then.
-// What the host does not write, padding and gradients that do not come, is zeroed by instructions of its own.
-// The passes do the rest. Afterwards two questions must have an answer at run time: up to which instruction
-// does a call run (place_events), and what has been reduced when the host leaves the order (ReductionFinder)?
+// A call becomes an instruction: `lease` reads whole parameters, `grad` writes one parameter's
+// place in the micro-step's gradient bucket, `release` reads what its lease read, so that the
+// memory lasts until then. What the host does not write, padding and gradients that do not come, is
+// zeroed by instructions of its own. The passes do the rest. Afterwards two questions must have an
+// answer at run time: up to which instruction does a call run (place_events), and what has been
+// reduced when the host leaves the order (ReductionFinder)?
 //
-// In a long step all micro-steps but the first and the last usually have the same calls. Then the program has
-// a few of them, of which passes/repeat.cpp repeats one: a call of round r has the number of the same call in
-// round 0 plus r times the calls of a round, and the same instruction one round further on. A host whose
-// calls differ between micro-steps has its step written out.
+// In a long step all micro-steps but the first and the last usually have the same calls. Then the
+// program has a few of them, of which passes/repeat.cpp repeats one: a call of round r has the
+// number of the same call in round 0 plus r times the calls of a round, and the same instruction
+// one round further on. A host whose calls differ between micro-steps has its step written out.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -48,7 +49,8 @@ class MicroCalls {
     }
   }
 
-  // Whether each micro-step but the first and the last has the calls of the one `period` micro-steps later.
+  // Whether each micro-step but the first and the last has the calls of the one `period`
+  // micro-steps later.
   bool repeat_after(int32_t period) const {
     int32_t micros = static_cast<int32_t>(begins_.size()) - 1;
     for (MicroId m(1); m + period < MicroId(micros - 1); ++m) {
@@ -79,8 +81,9 @@ class MicroCalls {
   IdVector<MicroId, EventId> begins_;  // and one past the last
 };
 
-// Emits the host's part of a step and closes a segment at every end of a micro-step. What the host does
-// behind the last one has no gradients, and a segment of its own: nothing of the update runs with it.
+// Emits the host's part of a step and closes a segment at every end of a micro-step. What the host
+// does behind the last one has no gradients, and a segment of its own: nothing of the update runs
+// with it.
 class Recorder {
  public:
   // events: those of `micros` micro-steps.
@@ -132,14 +135,15 @@ class Recorder {
     zero_holes(false);
   }
 
-  // Padding and what does not come are zero. A bucket of which a trained parameter does not come gets its
-  // zeros last, at the end of the micro-step, and is reduced behind them: the next time the host may give
-  // that gradient after all.
+  // Padding and what does not come are zero. A bucket of which a trained parameter does not come
+  // gets its zeros last, at the end of the micro-step, and is reduced behind them: the next time
+  // the host may give that gradient after all.
   void zero_holes(bool last) {
     const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
     for (BucketId b : grads.ids()) {
       if (!grads[b].exists() || all_come(b) == last) continue;
-      ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_, [&](ParamId p) { return comes_[p] != 0; });
+      ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_,
+                     [&](ParamId p) { return comes_[p] != 0; });
     }
   }
 
@@ -180,7 +184,8 @@ WrittenMicro written(const Program& program, MicroId micro) {
   return {micro - later / repeat.micros * repeat.micros, later / repeat.micros};
 }
 
-// In the program calls have their numbers among those that are written out. events: calls of a round.
+// In the program calls have their numbers among those that are written out. events: calls of a
+// round.
 void place_events(RecordedStep& step, int32_t events) {
   Program& program = step.program;
   step.event_at.assign(step.events.size(), Position(none));
@@ -205,8 +210,8 @@ void place_events(RecordedStep& step, int32_t events) {
   }
 }
 
-// A reduction begins where it reads the gradients, and ends with its last write of what it leaves behind: the
-// bucket's sums and their norms.
+// A reduction begins where it reads the gradients, and ends with its last write of what it leaves
+// behind: the bucket's sums and their norms.
 class ReductionFinder {
  public:
   // grads: by written-out micro-step, what the host gives.
@@ -215,7 +220,8 @@ class ReductionFinder {
       : step_(step),
         plan_(plan),
         grads_(grads),
-        begun_at_(grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size(), step.program.instrs.past())),
+        begun_at_(grads.size(),
+                  IdVector<BucketId, InstrId>(plan.buckets.size(), step.program.instrs.past())),
         sums_of_(step.program.buffers.size()),
         grads_of_(step.program.buffers.size()) {
     step.reduced_at.assign(grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size()));
@@ -295,8 +301,8 @@ class ReductionFinder {
 };
 
 // False when the step cannot be written in this way.
-bool write_step(RecordedStep& step, const DelegatePlan& plan, const Config& config, const Machine& machine,
-                const WrittenOut& way, bool prefetch, bool late_reuse) {
+bool write_step(RecordedStep& step, const DelegatePlan& plan, const Config& config,
+                const Machine& machine, const WrittenOut& way, bool prefetch, bool late_reuse) {
   MicroCalls calls(step.events);
   bool whole = way.micros == plan.zero.accumulation;
   if (!whole && !calls.repeat_after(way.repeated)) return false;
@@ -328,12 +334,15 @@ Position RecordedStep::reduced(MicroId micro, BucketId bucket) const {
 }
 
 std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
-                                             const Machine& machine, IdVector<EventId, HostEvent> events,
-                                             std::span<const int64_t, 3> beside, int64_t written_out) {
+                                             const Machine& machine,
+                                             IdVector<EventId, HostEvent> events,
+                                             std::span<const int64_t, 3> beside,
+                                             int64_t written_out) {
   RecordedStep step;
   step.events = std::move(events);
   const bool overlap = config.zero.overlap_comm;
-  for (auto [prefetch, late_reuse] : {std::pair{overlap, overlap}, {overlap, false}, {false, false}}) {
+  for (auto [prefetch, late_reuse] :
+       {std::pair{overlap, overlap}, {overlap, false}, {false, false}}) {
     for (const WrittenOut& way : ways_to_write(plan.zero.accumulation, written_out)) {
       if (write_step(step, plan, config, machine, way, prefetch, late_reuse)) break;
     }

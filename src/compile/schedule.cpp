@@ -39,11 +39,12 @@ void check_schedule(std::span<const Action> schedule, int32_t micros) {
   IdVector<MicroId, char> begun(static_cast<size_t>(micros), 0);
   MicroId done(0);  // micro-steps before it are
   for (const Action& a : schedule) {
-    std::string here =
-        fmt::format("the schedule's {} of chunk {} in micro-step {}", name_of(a.kind), a.chunk, a.micro);
+    std::string here = fmt::format("the schedule's {} of chunk {} in micro-step {}",
+                                   name_of(a.kind), a.chunk, a.micro);
     bool forward = a.kind == Action::Kind::forward;
     ensure(forward || a.kind == Action::Kind::backward, "{} is not supported", here);
-    ensure(a.chunk == 0 && begun.has(a.micro), "{} is none of {} micro-steps of 1 chunk", here, micros);
+    ensure(a.chunk == 0 && begun.has(a.micro), "{} is none of {} micro-steps of 1 chunk", here,
+           micros);
     if (forward) {
       ensure(!begun[a.micro], "{} is there twice", here);
       begun[a.micro] = 1;
@@ -53,7 +54,8 @@ void check_schedule(std::span<const Action> schedule, int32_t micros) {
     ensure(a.micro == done, "{} comes where micro-step {} is due", here, done);
     ++done;
   }
-  ensure(done == MicroId(micros), "the schedule has the backward of {} of {} micro-steps", done, micros);
+  ensure(done == MicroId(micros), "the schedule has the backward of {} of {} micro-steps", done,
+         micros);
 }
 
 }  // namespace ds

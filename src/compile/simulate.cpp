@@ -34,7 +34,8 @@ std::vector<Call> calls_of(const Program& program) {
 
 class Simulation {
  public:
-  explicit Simulation(std::span<const Program* const> ranks) : ranks_(ranks), next_(ranks.size(), 0) {
+  explicit Simulation(std::span<const Program* const> ranks)
+      : ranks_(ranks), next_(ranks.size(), 0) {
     std::map<const Program*, size_t> known;  // ranks may share a program
     for (const Program* program : ranks) {
       auto [it, first] = known.try_emplace(program, lists_.size());
@@ -77,8 +78,8 @@ class Simulation {
 
   size_t first_of(size_t rank, RankGroup group) const {
     auto stride = static_cast<size_t>(group.stride), size = static_cast<size_t>(group.size);
-    ensure(size > 0 && stride > 0 && ranks_.size() % (size * stride) == 0, "{} ranks have no groups {}",
-           ranks_.size(), group.name());
+    ensure(size > 0 && stride > 0 && ranks_.size() % (size * stride) == 0,
+           "{} ranks have no groups {}", ranks_.size(), group.name());
     return rank - rank / stride % size * stride;
   }
 
@@ -87,7 +88,8 @@ class Simulation {
     const Call &c = list(a)[next_[a]], &d = list(b)[next_[b]];
     bool same = x.def == y.def && x.comm_order == y.comm_order && c.round == d.round &&
                 c.rounds == d.rounds && x.operands.size() == y.operands.size();
-    for (size_t k = 0; same && k < x.operands.size(); ++k) same = x.operands[k].type == y.operands[k].type;
+    for (size_t k = 0; same && k < x.operands.size(); ++k)
+      same = x.operands[k].type == y.operands[k].type;
     return same;
   }
 
@@ -96,10 +98,11 @@ class Simulation {
     if (!in) return fmt::format("rank {} has ended", rank);
     const Program& p = *ranks_[rank];
     const Call& call = list(rank)[next_[rank]];
-    std::string round = call.rounds > 1 ? fmt::format(" in round {} of {}", call.round, call.rounds) : "";
-    return fmt::format("rank {} is at instruction {}{}, {} {} #{} of group {}", rank, call.instr, round,
-                       in->def->name, p.buffers[in->operands.back().buffer].name, in->comm_order,
-                       in->group.name());
+    std::string round =
+        call.rounds > 1 ? fmt::format(" in round {} of {}", call.round, call.rounds) : "";
+    return fmt::format("rank {} is at instruction {}{}, {} {} #{} of group {}", rank, call.instr,
+                       round, in->def->name, p.buffers[in->operands.back().buffer].name,
+                       in->comm_order, in->group.name());
   }
 
   [[noreturn]] void fail(const char* reason) const {
@@ -107,8 +110,8 @@ class Simulation {
     std::string all;
     for (size_t r = 0; r < std::min(ranks_.size(), kShown); ++r) all += "; " + text(r);
     if (ranks_.size() > kShown) all += fmt::format("; and {} more", ranks_.size() - kShown);
-    raise(DS_ERROR_INTERNAL, "the collectives of program {} do not fit together: {}{}", ranks_[0]->name,
-          reason, all);
+    raise(DS_ERROR_INTERNAL, "the collectives of program {} do not fit together: {}{}",
+          ranks_[0]->name, reason, all);
   }
 
   std::span<const Program* const> ranks_;

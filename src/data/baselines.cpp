@@ -38,11 +38,13 @@ Counts count_tokens(const TokenSource& file) {
 
 }  // namespace
 
-Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout, int32_t separator) {
+Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout,
+                            int32_t separator) {
   require(train.vocab() <= kBaselineVocab, "vocab of a bigram baseline must be at most {}, got {}",
           kBaselineVocab, train.vocab());
   require(train.vocab() == heldout.vocab(),
-          "train and held-out tokens must share a vocabulary, got {} and {}", train.vocab(), heldout.vocab());
+          "train and held-out tokens must share a vocabulary, got {} and {}", train.vocab(),
+          heldout.vocab());
   require(heldout.size() >= 2, "held-out text must have 2 tokens, got {}", heldout.size());
   Counts seen = count_tokens(train);
   Counts asked = count_tokens(heldout);
@@ -63,9 +65,9 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
       if (times == 0) continue;
       pairs += times;
       double single = (static_cast<double>(seen.single[b]) + 1) / total;
-      double pair = followed == 0
-                        ? single
-                        : (static_cast<double>(row[b]) + different * single) / (followed + different);
+      double pair = followed == 0 ? single
+                                  : (static_cast<double>(row[b]) + different * single) /
+                                        (followed + different);
       result.unigram -= times * std::log(single);
       result.bigram -= times * std::log(pair);
     }

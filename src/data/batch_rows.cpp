@@ -26,10 +26,10 @@ void check_rows(const BatchRows& to, int64_t wanted) {
   require(to.tokens.size() == count && to.targets.size() == count,
           "tokens and targets must hold {} elements each, got {} and {}", wanted, to.tokens.size(),
           to.targets.size());
-  ensure(
-      (to.begins.empty() || to.begins.size() == count) && (to.counted.empty() || to.counted.size() == count),
-      "begins and counted of {} and {} elements beside {} tokens", to.begins.size(), to.counted.size(),
-      wanted);
+  ensure((to.begins.empty() || to.begins.size() == count) &&
+             (to.counted.empty() || to.counted.size() == count),
+         "begins and counted of {} and {} elements beside {} tokens", to.begins.size(),
+         to.counted.size(), wanted);
 }
 
 }  // namespace ds

@@ -28,7 +28,8 @@ std::string tokenizer_folder(const std::string& tokenizer) {
   return files.empty() ? "" : folder_of(files[0].path);
 }
 
-void add_template(std::map<std::string, std::string>& out, const std::string& file, const Json& one) {
+void add_template(std::map<std::string, std::string>& out, const std::string& file,
+                  const Json& one) {
   const Json* name = one.is_object() ? one.find("name") : nullptr;
   const Json* source = one.is_object() ? one.find("template") : nullptr;
   if (!name || !name->is_string() || !source || !source->is_string()) {
@@ -62,7 +63,8 @@ Json::Array messages_of(const Json& given, const char* name) {
     raise(DS_ERROR_CONFIG, "\"{}\" must be a list of messages, got {}", name, given.kind());
   Json::Array out;
   for (const Json& one : given.array()) {
-    if (!one.is_object()) raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
+    if (!one.is_object())
+      raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
     out.push_back(with_reasoning(one));
   }
   return out;
@@ -83,7 +85,8 @@ std::map<std::string, std::string> read_chat_templates(const std::string& tokeni
   if (!given || given->is_null()) return out;
   if (given->is_string()) return {{kDefault, given->string()}};
   if (!given->is_array()) {
-    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text or a list, got {}", file, given->kind());
+    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text or a list, got {}", file,
+          given->kind());
   }
   for (const Json& one : given->array()) add_template(out, file, one);
   return out;
@@ -106,7 +109,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
   }
   for (const auto& [name, source] : sources) {
     std::string shown = chosen.empty() ? folder : chosen;
-    templates_.emplace(name, ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
+    templates_.emplace(name,
+                       ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
   }
   for (const auto& [name, content] : tokenizer.names()) special_.set(name, content);
 }
@@ -123,7 +127,8 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
     } else if (prompt && completion_given && prompt->is_string() && completion_given->is_string()) {
       out = completion(prompt->string(), completion_given->string());
     } else if (prompt && completion_given) {
-      Json::Array all = messages_of(*prompt, "prompt"), answer = messages_of(*completion_given, "completion");
+      Json::Array all = messages_of(*prompt, "prompt"),
+                  answer = messages_of(*completion_given, "completion");
       size_t first = all.size();
       all.insert(all.end(), answer.begin(), answer.end());
       out = messages(json, std::move(all), first);
@@ -131,7 +136,8 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
       out = text(text_given->string());
     } else {
       raise(DS_ERROR_CONFIG,
-            "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\", or be of another "
+            "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\", or be of "
+            "another "
             "form "
             "of docs/reference/data.md");
     }
@@ -150,7 +156,8 @@ Document ChatEncoder::text(const std::string& text) const { return framed(everyt
 // The end of the text, which the model is to learn, belongs to the completion.
 Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
   std::string text = prompt + completion;
-  Document out = framed(loss_on_all_ ? everything(text) : marked(text, {{prompt.size(), text.size()}}));
+  Document out =
+      framed(loss_on_all_ ? everything(text) : marked(text, {{prompt.size(), text.size()}}));
   if (!loss_on_all_) std::fill_n(out.targets.begin(), tokenizer_->frame().before.size(), 0);
   return out;
 }
@@ -183,8 +190,8 @@ const ChatTemplate& ChatEncoder::chosen_template(bool tools) const {
   return found->second;
 }
 
-ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array& messages, size_t count,
-                                            bool prompt) const {
+ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array& messages,
+                                            size_t count, bool prompt) const {
   Json variables = special_;
   if (const Json* more = line.find("chat_template_kwargs"); more && more->is_object()) {
     for (const auto& [key, value] : more->object()) variables.set(key, value);
@@ -193,8 +200,8 @@ ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array&
   Json given = tools ? *tools : Json();
   if (given.is_string()) given = Json::parse(given.string(), "tools");
   if (given.is_array() && given.array().empty()) given = Json();
-  variables.set("messages",
-                Json::Array(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
+  variables.set("messages", Json::Array(messages.begin(),
+                                        messages.begin() + static_cast<std::ptrdiff_t>(count)));
   variables.set("tools", given);
   variables.set("documents", Json());
   variables.set("add_generation_prompt", prompt);
@@ -205,23 +212,28 @@ Document ChatEncoder::messages(const Json& line, Json::Array messages, size_t fi
   ChatTemplate::Rendering all = render(line, messages, messages.size(), false);
   if (loss_on_all_) return everything(all.text);
   const Json* tools = line.find("tools");
-  bool generation = first_answer == 0 && chosen_template(tools && !tools->is_null()).marks_answers();
-  return marked(all.text, generation ? all.answers : answers(line, messages, first_answer, all.text));
+  bool generation =
+      first_answer == 0 && chosen_template(tools && !tools->is_null()).marks_answers();
+  return marked(all.text,
+                generation ? all.answers : answers(line, messages, first_answer, all.text));
 }
 
-ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& messages, size_t first,
-                                         const std::string& all) const {
+ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& messages,
+                                         size_t first, const std::string& all) const {
   Ranges out;
   for (size_t i = first; i < messages.size(); ++i) {
     if (first == 0 && !is_answer(messages[i])) continue;
-    size_t end = first == 0 ? i + 1 : messages.size();  // of a completion, all that follows the prompt
+    size_t end =
+        first == 0 ? i + 1 : messages.size();  // of a completion, all that follows the prompt
     std::string before = render(line, messages, i, true).text;
     std::string with = end == messages.size() ? all : render(line, messages, end, false).text;
     if (!with.starts_with(before) || !all.starts_with(with)) {
       raise(DS_ERROR_CONFIG,
-            "the chat template changes its text before message {} when that one follows, so it does not say "
+            "the chat template changes its text before message {} when that one follows, so it "
+            "does not say "
             "which "
-            "tokens are the answer; give data.chat_template with {{% generation %}}, or data.loss_on \"all\"",
+            "tokens are the answer; give data.chat_template with {{% generation %}}, or "
+            "data.loss_on \"all\"",
             i + 1);
     }
     out.emplace_back(before.size(), with.size());
@@ -238,7 +250,8 @@ Document ChatEncoder::marked(const std::string& text, const Ranges& answers) con
     Range source = traced.sources[i];
     if (source.begin == source.end) continue;
     auto meets = [source](const auto& answer) {
-      return answer.first < answer.second && answer.first < source.end && source.begin < answer.second;
+      return answer.first < answer.second && answer.first < source.end &&
+             source.begin < answer.second;
     };
     out.targets[i] = std::any_of(answers.begin(), answers.end(), meets) ? 1 : 0;
   }

@@ -32,13 +32,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSpeaker
 struct PairForm {
   const char *question, *about, *answer;
 };
-constexpr PairForm kPairs[] = {{"instruction", "input", "output"},      // Alpaca
-                               {"instruction", "context", "response"},  // Dolly
-                               {"question", "context", "answer"},      {"question", "context", "response"},
-                               {"query", "context", "response"},       {"prompt", "context", "response"}};
+constexpr PairForm kPairs[] = {
+    {"instruction", "input", "output"},      // Alpaca
+    {"instruction", "context", "response"},  // Dolly
+    {"question", "context", "answer"},      {"question", "context", "response"},
+    {"query", "context", "response"},       {"prompt", "context", "response"}};
 
 const std::string& text_of(const Json& value, const std::string& name) {
-  if (!value.is_string()) raise(DS_ERROR_CONFIG, "\"{}\" must be a text, got {}", name, value.kind());
+  if (!value.is_string())
+    raise(DS_ERROR_CONFIG, "\"{}\" must be a text, got {}", name, value.kind());
   return value.string();
 }
 
@@ -56,16 +58,19 @@ std::string_view role_of(const std::string& speaker) {
     if (name == speaker) return role;
   }
   raise(DS_ERROR_CONFIG,
-        "\"conversations\" have the speaker \"{}\", which is none of human, gpt, system, tool", speaker);
+        "\"conversations\" have the speaker \"{}\", which is none of human, gpt, system, tool",
+        speaker);
 }
 
 void begin(const Json& line, Json::Array& messages) {
   const Json* system = given(line, "system");
-  if (system && !text_of(*system, "system").empty()) messages.push_back(message("system", system->string()));
+  if (system && !text_of(*system, "system").empty())
+    messages.push_back(message("system", system->string()));
 }
 
 // The line with messages in place of `members`.
-Json with_messages(const Json& line, Json::Array messages, std::initializer_list<std::string_view> members) {
+Json with_messages(const Json& line, Json::Array messages,
+                   std::initializer_list<std::string_view> members) {
   Json out{Json::Object{}};
   for (const auto& [name, value] : line.object()) {
     if (name != "system" && std::find(members.begin(), members.end(), name) == members.end())
@@ -81,7 +86,8 @@ Json of_conversations(const Json& line, const Json& conversations) {
   Json::Array messages;
   begin(line, messages);
   for (const Json& turn : conversations.array()) {
-    if (!turn.is_object()) raise(DS_ERROR_CONFIG, "\"conversations\" must have objects, got {}", turn.kind());
+    if (!turn.is_object())
+      raise(DS_ERROR_CONFIG, "\"conversations\" must have objects, got {}", turn.kind());
     const Json *from = turn.find("from"), *value = turn.find("value");
     if (turn.find("role")) {
       messages.push_back(turn);
@@ -99,7 +105,8 @@ Json of_conversations(const Json& line, const Json& conversations) {
 void add_history(const Json& line, Json::Array& messages) {
   const Json* history = given(line, "history");
   if (!history) return;
-  if (!history->is_array()) raise(DS_ERROR_CONFIG, "\"history\" must be a list, got {}", history->kind());
+  if (!history->is_array())
+    raise(DS_ERROR_CONFIG, "\"history\" must be a list, got {}", history->kind());
   for (const Json& turn : history->array()) {
     if (!turn.is_array() || turn.array().size() != 2)
       raise(DS_ERROR_CONFIG, "\"history\" must have pairs of a question and an answer");
@@ -117,14 +124,16 @@ Json of_pair(const Json& line, const PairForm& form) {
     question += (question.empty() ? "" : "\n") + about->string();
   messages.push_back(message("user", std::move(question)));
   messages.push_back(message("assistant", text_of(line.at(form.answer), form.answer)));
-  return with_messages(line, std::move(messages), {form.question, form.about, form.answer, "history"});
+  return with_messages(line, std::move(messages),
+                       {form.question, form.about, form.answer, "history"});
 }
 
 }  // namespace
 
 Json as_messages(Json line) {
   if (!line.is_object() || given(line, "messages")) return line;
-  if (const Json* conversations = given(line, "conversations")) return of_conversations(line, *conversations);
+  if (const Json* conversations = given(line, "conversations"))
+    return of_conversations(line, *conversations);
   if (given(line, "prompt") && given(line, "completion")) return line;
   for (const PairForm& form : kPairs) {
     if (given(line, form.question) && given(line, form.answer)) return of_pair(line, form);

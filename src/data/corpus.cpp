@@ -37,7 +37,8 @@ void cut_text(std::string& text, size_t limit) {
 }
 
 bool is_text(std::string_view text) {
-  return text.find('\0') == text.npos && text.find_first_not_of(" \t\r\n") != text.npos && is_utf8(text);
+  return text.find('\0') == text.npos && text.find_first_not_of(" \t\r\n") != text.npos &&
+         is_utf8(text);
 }
 
 struct TextFile {
@@ -101,7 +102,8 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
 
 Corpus read_corpus(const CorpusOptions& options) {
   require(!options.paths.empty(), "data paths must name a file or folder, got none");
-  require(options.heldout >= 0 && options.heldout < 1, "heldout must be in [0, 1), got {}", options.heldout);
+  require(options.heldout >= 0 && options.heldout < 1, "heldout must be in [0, 1), got {}",
+          options.heldout);
   require(options.max_bytes > 0, "max_bytes must be positive, got {}", options.max_bytes);
   Corpus corpus;
   for (const TextFile& document : read_documents(options, corpus)) {
@@ -110,7 +112,8 @@ Corpus read_corpus(const CorpusOptions& options) {
     ++(document.heldout ? corpus.heldout_files : corpus.train_files);
   }
   if (corpus.train.empty() && corpus.heldout.empty()) {
-    raise(DS_ERROR_CONFIG, "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
+    raise(DS_ERROR_CONFIG,
+          "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
           options.paths.front(), corpus.not_text, corpus.unreadable);
   }
   if (options.heldout > 0 && (corpus.train.empty() || corpus.heldout.empty())) {
@@ -126,11 +129,13 @@ Corpus read_corpus(const CorpusOptions& options) {
 
 std::string describe(const Corpus& corpus) {
   return fmt::format(
-      "corpus: {} files, {} bytes to train; {} files, {} bytes held out; left out: {} duplicates, {} not "
+      "corpus: {} files, {} bytes to train; {} files, {} bytes held out; left out: {} duplicates, "
+      "{} not "
       "text, "
       "{} unreadable{}; hash {}",
-      corpus.train_files, corpus.train.size(), corpus.heldout_files, corpus.heldout.size(), corpus.duplicates,
-      corpus.not_text, corpus.unreadable, corpus.full ? ", all beyond max_bytes" : "", corpus.hash);
+      corpus.train_files, corpus.train.size(), corpus.heldout_files, corpus.heldout.size(),
+      corpus.duplicates, corpus.not_text, corpus.unreadable,
+      corpus.full ? ", all beyond max_bytes" : "", corpus.hash);
 }
 
 }  // namespace ds

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 void search_folder(const fs::path& folder, const volatile int32_t* stop, std::string_view suffix,
                    std::vector<DataFile>& found) {
   std::error_code code;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied,
+                                         code);
   if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
   while (entry != fs::recursive_directory_iterator()) {
     check_text_stop(stop);
@@ -34,8 +35,8 @@ void check_text_stop(const volatile int32_t* stop) {
   if (stop_asked(stop)) raise(DS_ERROR_USER, "a stop was asked for while the text was read");
 }
 
-std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, const volatile int32_t* stop,
-                                      std::string_view suffix) {
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths,
+                                      const volatile int32_t* stop, std::string_view suffix) {
   std::vector<DataFile> found;
   for (const std::string& path : paths) {
     std::error_code code;

@@ -16,9 +16,10 @@
 namespace ds {
 namespace {
 
-// One sample, whose text begins at token `begin`: its tokens and the token after each, or a masked row.
-void fill_sample(const TokenSource& file, const Masking* masking, const RandomStream& stream, int64_t begin,
-                 std::span<int32_t> tokens, std::span<int32_t> targets) {
+// One sample, whose text begins at token `begin`: its tokens and the token after each, or a masked
+// row.
+void fill_sample(const TokenSource& file, const Masking* masking, const RandomStream& stream,
+                 int64_t begin, std::span<int32_t> tokens, std::span<int32_t> targets) {
   if (masking) return masking->fill(file, stream, begin, tokens, targets);
   file.copy(begin, tokens);
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
@@ -35,8 +36,8 @@ RandomStream mask_stream(uint64_t seed, int64_t epoch, DrawFor purpose) {
 // Tokens of text in a sample of `sequence`.
 int64_t text_window(int64_t sequence, const Masking* masking) {
   int64_t frame = masking ? masking->frame() : 0;
-  require(sequence > frame, "sequence must be above {}, the tokens around a sample's text, got {}", frame,
-          sequence);
+  require(sequence > frame, "sequence must be above {}, the tokens around a sample's text, got {}",
+          frame, sequence);
   return sequence - frame;
 }
 
@@ -58,11 +59,11 @@ std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view t
 
 }  // namespace
 
-void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder, TextUse use,
-                     const std::string& tokenizer_hash) {
+void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
+                     TextUse use, const std::string& tokenizer_hash) {
   auto write = [&](const char* name, std::string_view text) {
-    write_token_file(folder + name, encode_files(tokenizer, text, use), tokenizer.vocab(), corpus.hash,
-                     tokenizer_hash);
+    write_token_file(folder + name, encode_files(tokenizer, text, use), tokenizer.vocab(),
+                     corpus.hash, tokenizer_hash);
   };
   write("/train.tokens", corpus.train);
   write("/heldout.tokens", corpus.heldout);
@@ -83,7 +84,9 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
   std::vector<std::shared_ptr<TokenFile>> files;
   Hash128 hash;
   int64_t all = 0;
-  auto units = [](const TokenFile& file) { return file.documents() > 0 ? file.documents() : file.size(); };
+  auto units = [](const TokenFile& file) {
+    return file.documents() > 0 ? file.documents() : file.size();
+  };
   for (const DataFile& found : find_data_files(paths, nullptr, ".tokens")) {
     files.push_back(std::make_shared<TokenFile>(found.path));
     const TokenFile& file = *files.back();
@@ -107,8 +110,8 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
   return dataset;
 }
 
-TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed, int64_t batch_samples,
-                           const Masking* masking)
+TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed,
+                           int64_t batch_samples, const Masking* masking)
     : file_(&file),
       masking_(masking),
       sequence_(sequence),
@@ -117,9 +120,10 @@ TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t s
   // One window less than fit leaves room for the start offset; a text of one window has no choice.
   windows_ = std::max<int64_t>(file.size() / window_ - 1, file.size() > window_ ? 1 : 0);
   if (windows_ < std::max<int64_t>(batch_samples, 1)) {
-    raise(DS_ERROR_CONFIG,
-          "{}: the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
-          KeyName(file.path()), file.size(), windows_, window_, batch_samples);
+    raise(
+        DS_ERROR_CONFIG,
+        "{}: the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
+        KeyName(file.path()), file.size(), windows_, window_, batch_samples);
   }
 }
 
@@ -127,7 +131,8 @@ int64_t TrainSampler::begin(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t epoch = sample / windows_;
   int64_t offsets = std::min(window_, file_->size() - windows_ * window_);
-  auto offset = static_cast<int64_t>(draw(seed_, epoch, DrawFor::offset, 0) % static_cast<uint64_t>(offsets));
+  auto offset =
+      static_cast<int64_t>(draw(seed_, epoch, DrawFor::offset, 0) % static_cast<uint64_t>(offsets));
   return offset + permute(seed_, epoch, sample % windows_, windows_) * window_;
 }
 
@@ -136,18 +141,21 @@ void TrainSampler::rows(int64_t first, int64_t count, const BatchRows& to) const
   auto length = static_cast<size_t>(sequence_);
   for (int64_t i = 0; i < count; ++i) {
     const BatchRows row = to.part(static_cast<size_t>(i) * length, length);
-    fill_sample(*file_, masking_, mask_stream(seed_, (first + i) / windows_, DrawFor::mask), begin(first + i),
-                row.tokens, row.targets);
+    fill_sample(*file_, masking_, mask_stream(seed_, (first + i) / windows_, DrawFor::mask),
+                begin(first + i), row.tokens, row.targets);
   }
   std::fill(to.counted.begin(), to.counted.end(), 1);
 }
 
 HeldoutSampler::HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking)
-    : file_(&file), masking_(masking), sequence_(sequence), window_(text_window(sequence, masking)) {
+    : file_(&file),
+      masking_(masking),
+      sequence_(sequence),
+      window_(text_window(sequence, masking)) {
   const int64_t least = masking ? window_ : 2;
   if (file.size() < least) {
-    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one row needs {}", KeyName(file.path()),
-          file.size(), least);
+    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one row needs {}",
+          KeyName(file.path()), file.size(), least);
   }
 }
 
@@ -160,7 +168,8 @@ void HeldoutSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
   const BatchRows whole = to.part(at, static_cast<size_t>(sequence_));
   if (masking_) {
     const int64_t own = row * window_, begin = std::min(own, file_->size() - window_);
-    masking_->fill(*file_, mask_stream(0, 0, DrawFor::heldout_mask), begin, whole.tokens, whole.targets);
+    masking_->fill(*file_, mask_stream(0, 0, DrawFor::heldout_mask), begin, whole.tokens,
+                   whole.targets);
     const auto again = whole.targets.first(masking_->before() + static_cast<size_t>(own - begin));
     std::fill(again.begin(), again.end(), kNoTarget);
     std::fill(whole.counted.begin(), whole.counted.end(), 1);

@@ -12,8 +12,8 @@
 
 namespace ds {
 
-DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packing packing, uint64_t seed,
-                                 int64_t batch_samples)
+DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packing packing,
+                                 uint64_t seed, int64_t batch_samples)
     : text_(&text), sequence_(sequence), packing_(packing), seed_(seed) {
   require(sequence >= 1, "sequence must be at least 1, got {}", sequence);
   int64_t begin = 0;
@@ -27,16 +27,18 @@ DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packin
     one_a_row();
   }
   if (epoch_samples() >= batch_samples) return;
-  raise(DS_ERROR_CONFIG, "{}: {} documents make {} samples of {} tokens, but one batch needs {} samples",
+  raise(DS_ERROR_CONFIG,
+        "{}: {} documents make {} samples of {} tokens, but one batch needs {} samples",
         KeyName(text.path()), text.documents(), epoch_samples(), sequence, batch_samples);
 }
 
-// A document with marks is cut to a row, because what follows would lack its question; one of which each
-// token is a target goes on.
+// A document with marks is cut to a row, because what follows would lack its question; one of which
+// each token is a target goes on.
 void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   size_t before = pieces_.size();
   for (int64_t at = begin; at < end.end; at += sequence_) {
-    Piece piece{at, static_cast<int32_t>(std::min(sequence_, end.end - at)), at + sequence_ < end.end};
+    Piece piece{at, static_cast<int32_t>(std::min(sequence_, end.end - at)),
+                at + sequence_ < end.end};
     if (has_target(piece)) pieces_.push_back(piece);
     if (!end.whole) break;
   }

@@ -10,19 +10,21 @@
 
 namespace ds {
 
-// What documents share a row: each has one; those that fit best, which then are one text; or the same, and
-// each sees only itself.
+// What documents share a row: each has one; those that fit best, which then are one text; or the
+// same, and each sees only itself.
 enum class Packing : uint8_t { none, joined, isolated };
 
-// Samples of whole documents: a row of `sequence` tokens begins with a document, and without packing has only
-// that one; what is left of a row is padding. Targets are the next tokens of the same document that are
-// marked, kNoTarget elsewhere. A document longer than a row is cut to it, or, when each of its tokens is a
-// target, goes on in further rows. With packing, documents share rows: those that fit best, longest first.
-// BatchRows::begins are those of documents, with Packing::joined those of rows, so a model that asks for them
-// computes what one that does not ask computes of such a row. Padding is documents of one token.
+// Samples of whole documents: a row of `sequence` tokens begins with a document, and without
+// packing has only that one; what is left of a row is padding. Targets are the next tokens of the
+// same document that are marked, kNoTarget elsewhere. A document longer than a row is cut to it,
+// or, when each of its tokens is a target, goes on in further rows. With packing, documents share
+// rows: those that fit best, longest first. BatchRows::begins are those of documents, with
+// Packing::joined those of rows, so a model that asks for them computes what one that does not ask
+// computes of such a row. Padding is documents of one token.
 //
-// Rows are made once, of the documents alone, and each epoch visits them in a permutation that is drawn for
-// it; so sample i is a pure function of (documents, sequence, packing, seed, i), as in TrainSampler.
+// Rows are made once, of the documents alone, and each epoch visits them in a permutation that is
+// drawn for it; so sample i is a pure function of (documents, sequence, packing, seed, i), as in
+// TrainSampler.
 class DocumentSampler {
  public:
   // The text outlives the sampler. DS_ERROR_CONFIG when it has fewer than batch_samples rows.
@@ -62,8 +64,9 @@ class DocumentSampler {
   int64_t left_out_ = 0;
 };
 
-// What `begins` is for rows of `sequence` tokens of a stream, in which `separator` ends each document (-1:
-// no token does, and rows are whole). The token behind one is no target: it is of the next document.
+// What `begins` is for rows of `sequence` tokens of a stream, in which `separator` ends each
+// document (-1: no token does, and rows are whole). The token behind one is no target: it is of the
+// next document.
 void find_documents(int32_t separator, int64_t sequence, const BatchRows& rows);
 
 }  // namespace ds

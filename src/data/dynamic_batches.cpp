@@ -15,14 +15,16 @@ std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatc
   std::iota(all.begin(), all.end(), 0);
   if (options.order == "random") {
     auto count = static_cast<int64_t>(all.size());
-    for (int64_t i = 0; i < count; ++i) all[static_cast<size_t>(i)] = permute(options.seed, 0, i, count);
+    for (int64_t i = 0; i < count; ++i)
+      all[static_cast<size_t>(i)] = permute(options.seed, 0, i, count);
   }
   if (options.order == "seqlen") {
     std::stable_sort(all.begin(), all.end(), [&](int64_t a, int64_t b) {
       return lengths[static_cast<size_t>(a)] < lengths[static_cast<size_t>(b)];
     });
   }
-  std::erase_if(all, [&](int64_t i) { return lengths[static_cast<size_t>(i)] > options.max_tokens; });
+  std::erase_if(all,
+                [&](int64_t i) { return lengths[static_cast<size_t>(i)] > options.max_tokens; });
   return all;
 }
 
@@ -31,7 +33,8 @@ std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatc
 DynamicBatches::DynamicBatches(std::span<const int64_t> lengths, const DynamicBatchOptions& options)
     : all_(static_cast<int64_t>(lengths.size())), order_(ordered(lengths, options)) {
   const size_t last = order_.empty() ? 0 : order_.size() - 1;  // the last document is in no group
-  auto most = static_cast<size_t>(options.most == 0 ? static_cast<int64_t>(order_.size()) : options.most);
+  auto most =
+      static_cast<size_t>(options.most == 0 ? static_cast<int64_t>(order_.size()) : options.most);
   while (begins_.back() < last) {
     size_t end = begins_.back();
     for (int64_t tokens = 0; end < last && end - begins_.back() < most; ++end) {
@@ -45,7 +48,8 @@ DynamicBatches::DynamicBatches(std::span<const int64_t> lengths, const DynamicBa
 }
 
 int64_t DynamicBatches::first_of_step(int64_t next, int64_t count) const {
-  require(count >= 1 && count <= groups(), "groups of a step must be from 1 to {}, got {}", groups(), count);
+  require(count >= 1 && count <= groups(), "groups of a step must be from 1 to {}, got {}",
+          groups(), count);
   const int64_t left = groups() - next % groups();
   return left < count ? next + left : next;
 }

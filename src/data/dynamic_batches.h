@@ -15,10 +15,11 @@ struct DynamicBatchOptions {
 };
 
 // Groups of as many documents as their tokens allow, by DeepSpeed's rule (batch_by_seqlens in its
-// variable_batch_size_and_lr.py): documents are taken in order, and a group ends before the one that would
-// bring it above max_tokens or `most`. Where a group cannot reach `least`, the list ends; it never has the
-// last document. The list repeats without end: group g of repetition e has number e * groups() + g. A step
-// takes consecutive numbers of one repetition, and leaves out what is left of one where that is too little.
+// variable_batch_size_and_lr.py): documents are taken in order, and a group ends before the one
+// that would bring it above max_tokens or `most`. Where a group cannot reach `least`, the list
+// ends; it never has the last document. The list repeats without end: group g of repetition e has
+// number e * groups() + g. A step takes consecutive numbers of one repetition, and leaves out what
+// is left of one where that is too little.
 class DynamicBatches {
  public:
   // lengths: tokens of each document. Documents above max_tokens are in no group.
@@ -29,7 +30,8 @@ class DynamicBatches {
   int64_t first_of_step(int64_t next, int64_t count) const;
   std::span<const int64_t> group(int64_t number) const;   // its documents
   int64_t documents(int64_t first, int64_t count) const;  // of groups of one repetition
-  int64_t left_out(int64_t count) const;  // documents in no step of a run whose steps have `count` groups
+  int64_t left_out(
+      int64_t count) const;  // documents in no step of a run whose steps have `count` groups
 
  private:
   int64_t all_ = 0;                // documents
@@ -37,8 +39,8 @@ class DynamicBatches {
   std::vector<size_t> begins_{0};  // of each group in order_, then the end
 };
 
-// What the learning rate of a step is multiplied by, which was chosen for `base` documents a step; method:
-// "linear", "sqrt" or "none".
+// What the learning rate of a step is multiplied by, which was chosen for `base` documents a step;
+// method: "linear", "sqrt" or "none".
 double lr_factor(const std::string& method, int64_t documents, int64_t base);
 
 }  // namespace ds

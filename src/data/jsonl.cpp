@@ -24,8 +24,8 @@
 namespace ds {
 namespace {
 
-// Bytes of a list, which is read whole, and of lists that are kept from the first reading to the second.
-// Lines are read one at a time.
+// Bytes of a list, which is read whole, and of lists that are kept from the first reading to the
+// second. Lines are read one at a time.
 constexpr int64_t kMostList = int64_t{1} << 30;
 
 using OnLine = std::function<void(const std::string& line, const std::string& where)>;
@@ -53,11 +53,13 @@ std::vector<std::string> read_list(const std::string& path, const volatile int32
   return out;
 }
 
-// The lines of all files, which are read once for what all of them say together and once for their tokens.
+// The lines of all files, which are read once for what all of them say together and once for their
+// tokens.
 class JsonlFiles {
  public:
   JsonlFiles(const std::vector<std::string>& paths, const volatile int32_t* stop) : stop_(stop) {
-    for (const DataFile& found : find_data_files(paths, stop, ".jsonl")) files_.push_back({found.path});
+    for (const DataFile& found : find_data_files(paths, stop, ".jsonl"))
+      files_.push_back({found.path});
   }
 
   // Calls on_line for those that are not blank, in order of files.
@@ -107,7 +109,8 @@ class JsonlFiles {
     one.kept = std::move(elements);
   }
 
-  void elements_of(const std::string& path, const std::vector<std::string>& elements, const OnLine& on_line) {
+  void elements_of(const std::string& path, const std::vector<std::string>& elements,
+                   const OnLine& on_line) {
     size_t number = 0;
     for (const std::string& element : elements) {
       check_text_stop(stop_);
@@ -161,7 +164,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     if (!out) facts.targets += std::count(document.targets.begin(), document.targets.end(), 1);
   });
   if (number != lines) {
-    raise(DS_ERROR_CORRUPT, "the jsonl files had {} lines and have {} now: they must stay", lines, number);
+    raise(DS_ERROR_CORRUPT, "the jsonl files had {} lines and have {} now: they must stay", lines,
+          number);
   }
   facts.train_tokens = train.size();
   train.finish(facts.hash);
@@ -174,7 +178,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
 
 std::string describe(const JsonlFacts& f) {
   return fmt::format(
-      "jsonl: {} lines, {} tokens, {} of them targets, to train; {} lines, {} tokens held out; hash {}",
+      "jsonl: {} lines, {} tokens, {} of them targets, to train; {} lines, {} tokens held out; "
+      "hash {}",
       f.train, f.train_tokens, f.targets, f.heldout, f.heldout_tokens, f.hash);
 }
 

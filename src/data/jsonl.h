@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// Lines of jsonl files as a file of documents, or two: line by line, so in memory that the longest line
-// needs.
+// Lines of jsonl files as a file of documents, or two: line by line, so in memory that the longest
+// line needs.
 struct JsonlOptions {
   std::vector<std::string> paths;          // files, and folders searched for *.jsonl to any depth
   double heldout = 0;                      // share of the lines held out
@@ -21,9 +21,9 @@ struct JsonlFacts {
   std::string hash;  // xxh3-128 of all lines and of which are held out
 };
 
-// A line is held out when the hash of its content says so; when that holds out none or all, the last ones
-// are. heldout_path may be "" without a share to hold out. Throws as find_data_files and ChatEncoder::encode,
-// naming file and line; DS_ERROR_CONFIG when there is no line.
+// A line is held out when the hash of its content says so; when that holds out none or all, the
+// last ones are. heldout_path may be "" without a share to hold out. Throws as find_data_files and
+// ChatEncoder::encode, naming file and line; DS_ERROR_CONFIG when there is no line.
 JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder& encoder,
                                  const TokenWriter::Options& format, const std::string& train_path,
                                  const std::string& heldout_path);

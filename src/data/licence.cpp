@@ -11,8 +11,9 @@ namespace ds {
 namespace {
 
 std::string_view line_at(std::string_view text, size_t at) {
-  return text.substr(at, text.find('\n', at) == std::string_view::npos ? std::string_view::npos
-                                                                       : text.find('\n', at) + 1 - at);
+  return text.substr(at, text.find('\n', at) == std::string_view::npos
+                             ? std::string_view::npos
+                             : text.find('\n', at) + 1 - at);
 }
 
 // A shell comment, not a preprocessor line.

@@ -15,8 +15,8 @@ class LineFile {
   explicit LineFile(const std::string& path);
   // The first bytes, at most `most` of them and a MiB. To be called before next().
   std::string_view head(size_t most);
-  // The next line without its end, \n or \r\n; false at the end of the file. DS_ERROR_CORRUPT for a line
-  // above kLongest, or when the file is cut short meanwhile.
+  // The next line without its end, \n or \r\n; false at the end of the file. DS_ERROR_CORRUPT for a
+  // line above kLongest, or when the file is cut short meanwhile.
   bool next(std::string& line);
   int64_t number() const { return number_; }  // of the line that next() gave, from 1
   const std::string& path() const { return file_.path(); }

@@ -12,10 +12,10 @@ namespace ds {
 
 Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
   const MaskingOptions& o = options_;
-  require(o.probability > 0 && o.probability <= 1, "probability of a target must be in (0, 1], got {}",
-          o.probability);
-  require(o.masked >= 0 && o.random >= 0, "shares of targets must not be negative, got {} and {}", o.masked,
-          o.random);
+  require(o.probability > 0 && o.probability <= 1,
+          "probability of a target must be in (0, 1], got {}", o.probability);
+  require(o.masked >= 0 && o.random >= 0, "shares of targets must not be negative, got {} and {}",
+          o.masked, o.random);
   require(o.vocabulary >= 1, "vocabulary must be at least 1, got {}", o.vocabulary);
   std::sort(options_.special.begin(), options_.special.end());
 }
@@ -39,9 +39,11 @@ void Masking::fill(const TokenSource& file, const RandomStream& stream, int64_t 
   ensure(tokens.size() == targets.size() && static_cast<int64_t>(tokens.size()) > frame(),
          "a masked row of {} tokens and {} targets", tokens.size(), targets.size());
   std::copy(o.before.begin(), o.before.end(), tokens.begin());
-  std::copy(o.after.begin(), o.after.end(), tokens.end() - static_cast<std::ptrdiff_t>(o.after.size()));
+  std::copy(o.after.begin(), o.after.end(),
+            tokens.end() - static_cast<std::ptrdiff_t>(o.after.size()));
   std::fill(targets.begin(), targets.end(), kNoTarget);
-  std::span<int32_t> text = tokens.subspan(o.before.size(), tokens.size() - static_cast<size_t>(frame()));
+  std::span<int32_t> text =
+      tokens.subspan(o.before.size(), tokens.size() - static_cast<size_t>(frame()));
   file.copy(begin, text);
   for (size_t i = 0; i < text.size(); ++i) {
     if (std::binary_search(o.special.begin(), o.special.end(), text[i])) continue;
@@ -55,7 +57,8 @@ void Masking::fill(const TokenSource& file, const RandomStream& stream, int64_t 
 std::string Masking::describe() const {
   const MaskingOptions& o = options_;
   return fmt::format(
-      "{:g} % of the tokens are targets: {:g} % of these become token {}, {:g} % a random one, {:g} % stay; "
+      "{:g} % of the tokens are targets: {:g} % of these become token {}, {:g} % a random one, "
+      "{:g} % stay; "
       "{} tokens frame each sample",
       100 * o.probability, 100 * o.masked, o.mask_token, 100 * o.random,
       std::max(0.0, 100 * (1 - o.masked - o.random)), frame());

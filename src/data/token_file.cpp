@@ -13,11 +13,12 @@
 namespace ds {
 namespace {
 
-// A token file, little-endian: this header, tokens of `width` bytes, zeros up to a multiple of 8, for each
-// document the number of tokens before its end times 2, plus 1 when each of its tokens is a target, and for
-// each block of what stands between the header and here, its xxh3-64. A token is the narrowest of 1, 2 or 4
-// bytes that holds all; in a marked file it is shifted up by one bit, and the lowest bit says whether it is a
-// target. Version 1 has the first 64 bytes of the header, and tokens.
+// A token file, little-endian: this header, tokens of `width` bytes, zeros up to a multiple of 8,
+// for each document the number of tokens before its end times 2, plus 1 when each of its tokens is
+// a target, and for each block of what stands between the header and here, its xxh3-64. A token is
+// the narrowest of 1, 2 or 4 bytes that holds all; in a marked file it is shifted up by one bit,
+// and the lowest bit says whether it is a target. Version 1 has the first 64 bytes of the header,
+// and tokens.
 struct Header {
   char magic[8] = {'d', 's', 't', 'o', 'k', 'e', 'n', 's'};
   uint32_t version = 2;
@@ -53,19 +54,22 @@ uint64_t check_of(Header header, const std::vector<uint64_t>& checks) {
 Header read_header(const File& file) {
   Header header, own;
   int64_t size = file.size();
-  if (size >= kOldHeader) file.read(&header, static_cast<size_t>(std::min(size, int64_t{sizeof header})), 0);
+  if (size >= kOldHeader)
+    file.read(&header, static_cast<size_t>(std::min(size, int64_t{sizeof header})), 0);
   if (size < kOldHeader || std::memcmp(header.magic, own.magic, sizeof own.magic) != 0) {
     raise_fault(file.path(), Error(DS_ERROR_CORRUPT, "not a token file"), Wanted::tokens);
   }
   if (header.version != 1 && header.version != 2) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1 or 2, got {}", file.path(), header.version);
+    raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1 or 2, got {}", file.path(),
+          header.version);
   }
   if (header.version == 1) {  // what follows are tokens
     Header old;
     std::memcpy(static_cast<void*>(&old), &header, kOldHeader);
     header = old;
   } else if (size < int64_t{sizeof header}) {
-    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size, sizeof header);
+    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size,
+          sizeof header);
   }
   bool marks = header.marked == 1;
   if (header.vocab < 1 || header.vocab > INT32_MAX / (marks ? 2 : 1) || header.marked > 1 ||
@@ -75,8 +79,8 @@ Header read_header(const File& file) {
   }
   if (header.count < 0 || header.count > INT64_MAX / 16 || header.documents < 0 ||
       header.documents > header.count) {
-    raise(DS_ERROR_CORRUPT, "{}: a file has not {} tokens in {} documents", file.path(), header.count,
-          header.documents);
+    raise(DS_ERROR_CORRUPT, "{}: a file has not {} tokens in {} documents", file.path(),
+          header.count, header.documents);
   }
   int64_t body = header.version == 1 ? header.count * int64_t{header.width} : body_bytes(header);
   int64_t blocks = header.version == 1 ? 0 : (body + kBlock - 1) / kBlock;
@@ -120,7 +124,10 @@ TokenFile::TokenFile(TokenFile&&) noexcept = default;
 TokenFile& TokenFile::operator=(TokenFile&&) noexcept = default;
 
 TokenFile::TokenFile(const std::string& path, Read how)
-    : file_(path, File::Mode::read), state_(state_of(path)), read_(how), window_(std::make_unique<Window>()) {
+    : file_(path, File::Mode::read),
+      state_(state_of(path)),
+      read_(how),
+      window_(std::make_unique<Window>()) {
   Header header = read_header(file_);
   count_ = header.count;
   vocab_ = header.vocab;
@@ -141,8 +148,8 @@ TokenFile::TokenFile(const std::string& path, Read how)
   file_.read(checks_.data(), checks_.size() * sizeof checks_[0], begin_ + body);
   if (how == Read::whole) return;  // the hash tells
   if (header.check != check_of(header, checks_)) {
-    raise(DS_ERROR_CORRUPT, "{}: header and table of checksums do not go together: the file is damaged",
-          path);
+    raise(DS_ERROR_CORRUPT,
+          "{}: header and table of checksums do not go together: the file is damaged", path);
   }
   Hash128 hash;
   hash.update(&header, sizeof header);
@@ -156,8 +163,9 @@ void TokenFile::check() {
   if (state.size < bytes_) cut_short(state.size);
   TokenFile now(path(), read_);
   if (now.hash_ != hash_) {
-    raise(DS_ERROR_CORRUPT, "{}: had hash {} when it was opened and has {} now: the text of a run must stay",
-          path(), hash_, now.hash_);
+    raise(DS_ERROR_CORRUPT,
+          "{}: had hash {} when it was opened and has {} now: the text of a run must stay", path(),
+          hash_, now.hash_);
   }
   *this = std::move(now);
 }
@@ -168,7 +176,8 @@ void TokenFile::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> t
   auto wanted = static_cast<int64_t>(out.size());
   require(begin >= 0 && wanted <= count_ && begin <= count_ - wanted,
           "{}: {} tokens wanted at {}, but the file has {}", path(), wanted, begin, count_);
-  // Read into the end of `out` and widened from there: a token never lands on one that is still to come.
+  // Read into the end of `out` and widened from there: a token never lands on one that is still to
+  // come.
   size_t width = static_cast<size_t>(width_), bytes = out.size() * width;
   char* from = reinterpret_cast<char*>(out.data() + out.size()) - bytes;
   read(from, bytes, begin * width_);
@@ -194,8 +203,8 @@ std::vector<DocumentEnd> TokenFile::ends() const {
   for (uint64_t one : packed) {
     out.push_back({static_cast<int64_t>(one >> 1), (one & 1) != 0});
     if (out.back().end <= last || out.back().end > count_) {
-      raise(DS_ERROR_CORRUPT, "{}: a document ends at token {}, after {} of {}", path(), out.back().end, last,
-            count_);
+      raise(DS_ERROR_CORRUPT, "{}: a document ends at token {}, after {} of {}", path(),
+            out.back().end, last, count_);
     }
     last = out.back().end;
   }
@@ -210,7 +219,8 @@ void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
   std::vector<Window::Slot>& slots = window_->slots;
   while (bytes > 0) {
     int64_t block = offset / kBlock, within = offset % kBlock;
-    auto slot = std::find_if(slots.begin(), slots.end(), [&](const auto& s) { return s.block == block; });
+    auto slot =
+        std::find_if(slots.begin(), slots.end(), [&](const auto& s) { return s.block == block; });
     if (slot == slots.end()) {
       slot = slots.size() < Window::kBlocks
                  ? slots.emplace(slots.end())
@@ -236,8 +246,9 @@ void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
   uint64_t found = hash64({out.data(), out.size()}), wanted = checks_[static_cast<size_t>(block)];
   if (found == wanted) return;
   raise(DS_ERROR_CORRUPT,
-        "{}: bytes {} to {} have checksum {:016x}, but the file says {:016x}: it is damaged", path(),
-        begin_ + block * kBlock, begin_ + block * kBlock + static_cast<int64_t>(out.size()), found, wanted);
+        "{}: bytes {} to {} have checksum {:016x}, but the file says {:016x}: it is damaged",
+        path(), begin_ + block * kBlock, begin_ + block * kBlock + static_cast<int64_t>(out.size()),
+        found, wanted);
 }
 
 void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
@@ -251,8 +262,9 @@ void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
 }
 
 void TokenFile::cut_short(int64_t now) const {
-  raise(DS_ERROR_CORRUPT, "{}: had {} bytes when it was opened and has {} now: the text of a run must stay",
-        path(), bytes_, now);
+  raise(DS_ERROR_CORRUPT,
+        "{}: had {} bytes when it was opened and has {} now: the text of a run must stay", path(),
+        bytes_, now);
 }
 
 TokenWriter::TokenWriter(const std::string& path, Options options)
@@ -260,8 +272,8 @@ TokenWriter::TokenWriter(const std::string& path, Options options)
   int64_t most = options_.marked ? INT32_MAX / 2 : INT32_MAX;
   require(options_.vocab >= 1 && options_.vocab <= most, "vocab must be from 1 to {}, got {}", most,
           options_.vocab);
-  require(options_.tokenizer_hash.size() == kNoHash.size(), "tokenizer_hash must have 32 digits, got {}",
-          options_.tokenizer_hash.size());
+  require(options_.tokenizer_hash.size() == kNoHash.size(),
+          "tokenizer_hash must have 32 digits, got {}", options_.tokenizer_hash.size());
   width_ = width_of(options_.vocab * (options_.marked ? 2 : 1));
   file_ = File(unfinished_, File::Mode::create);
   at_ = sizeof(Header);
@@ -291,8 +303,8 @@ void TokenWriter::flush() {
 }
 
 void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
-  require(targets.size() == (options_.marked ? tokens.size() : 0), "{} tokens with {} marks of targets",
-          tokens.size(), targets.size());
+  require(targets.size() == (options_.marked ? tokens.size() : 0),
+          "{} tokens with {} marks of targets", tokens.size(), targets.size());
   bool whole = true;
   for (size_t i = 0; i < tokens.size(); ++i) {
     require(tokens[i] >= 0 && tokens[i] < options_.vocab, "token must be from 0 to {}, got {}",
@@ -312,8 +324,8 @@ void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> 
 
 void TokenWriter::finish(std::string_view corpus_hash) {
   Header header;
-  require(corpus_hash.size() == sizeof header.corpus_hash, "corpus_hash must have 32 digits, got {}",
-          corpus_hash.size());
+  require(corpus_hash.size() == sizeof header.corpus_hash,
+          "corpus_hash must have 32 digits, got {}", corpus_hash.size());
   header.width = static_cast<uint32_t>(width_);
   header.vocab = options_.vocab;
   header.count = count_;

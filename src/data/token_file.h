@@ -17,13 +17,13 @@ struct DocumentEnd {
   bool whole = false;  // each of its tokens is a target
 };
 
-// A sequence of token ids in a file (format in token_file.cpp), as a stream or as documents, of which some
-// tokens may be marked as targets. Any number of threads and processes may read it.
+// A sequence of token ids in a file (format in token_file.cpp), as a stream or as documents, of
+// which some tokens may be marked as targets. Any number of threads and processes may read it.
 //
-// The file may be larger than memory. It is read on demand and not mapped: a mapped file that somebody cuts
-// short ends the process with SIGBUS. What is read passes a window of a few blocks, and each block is
-// compared with its checksum when it enters; so opening reads a header and a table, damage is found where it
-// is used, and hash() still is one of the whole content.
+// The file may be larger than memory. It is read on demand and not mapped: a mapped file that
+// somebody cuts short ends the process with SIGBUS. What is read passes a window of a few blocks,
+// and each block is compared with its checksum when it enters; so opening reads a header and a
+// table, damage is found where it is used, and hash() still is one of the whole content.
 class TokenFile : public TokenSource {
  public:
   // Whether opening takes the hash of all bytes, or of the header and the checksums of all blocks.
@@ -38,8 +38,12 @@ class TokenFile : public TokenSource {
 
   int64_t size() const override { return count_; }
   int64_t vocab() const override { return vocab_; }
-  int64_t largest() const { return largest_; }  // token of the file; -1: not known, of a file of version 1
-  const std::string& corpus_hash() const { return corpus_hash_; }        // of the text the tokens come from
+  int64_t largest() const {
+    return largest_;
+  }  // token of the file; -1: not known, of a file of version 1
+  const std::string& corpus_hash() const {
+    return corpus_hash_;
+  }  // of the text the tokens come from
   const std::string& tokenizer_hash() const { return tokenizer_hash_; }  // kNoHash: not known
   const std::string& hash() const { return hash_; }                      // of the content
   const std::string& path() const override { return file_.path(); }
@@ -49,8 +53,8 @@ class TokenFile : public TokenSource {
   void copy(int64_t begin, std::span<int32_t> out) const override;
   // Also which tokens are targets: 1 or 0 each.
   void copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const;
-  // DS_ERROR_CORRUPT, or _NOT_FOUND, unless the path still leads to the content that was opened. Looks at the
-  // file again only when the system says that it was touched or replaced.
+  // DS_ERROR_CORRUPT, or _NOT_FOUND, unless the path still leads to the content that was opened.
+  // Looks at the file again only when the system says that it was touched or replaced.
   void check();
 
  private:
@@ -73,8 +77,9 @@ class TokenFile : public TokenSource {
 
 inline const std::string kNoHash = std::string(32, '0');
 
-// Writes a token file piece by piece, in memory that does not grow with it but for 8 bytes a document and a
-// block. The path is replaced when finish() returns, and the file is on disk then; before, nothing is there.
+// Writes a token file piece by piece, in memory that does not grow with it but for 8 bytes a
+// document and a block. The path is replaced when finish() returns, and the file is on disk then;
+// before, nothing is there.
 class TokenWriter {
  public:
   struct Options {
@@ -105,7 +110,8 @@ class TokenWriter {
   int64_t count_ = 0, largest_ = -1, width_ = 1, at_ = 0;
 };
 
-// Replaces path by a file of a stream of these tokens, all in [0, vocab), which is on disk when it returns.
+// Replaces path by a file of a stream of these tokens, all in [0, vocab), which is on disk when it
+// returns.
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab,
                       std::string_view corpus_hash, const std::string& tokenizer_hash = kNoHash);
 

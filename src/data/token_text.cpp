@@ -20,8 +20,8 @@ void TokenText::append(std::shared_ptr<TokenFile> file, int64_t begin, int64_t e
   if (!parts_.empty()) {
     const TokenFile& first = *parts_[0].file;
     if (first.vocab() != file->vocab()) {
-      raise(DS_ERROR_CONFIG, "{} has a vocabulary of {}, {} one of {}", KeyName(file->path()), file->vocab(),
-            first.path(), first.vocab());
+      raise(DS_ERROR_CONFIG, "{} has a vocabulary of {}, {} one of {}", KeyName(file->path()),
+            file->vocab(), first.path(), first.vocab());
     }
     if ((first.documents() > 0) != (file->documents() > 0) && file->size() > 0) {
       raise(DS_ERROR_CONFIG, "{} holds {}, {} {}", KeyName(file->path()),

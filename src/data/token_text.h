@@ -16,8 +16,9 @@ class TokenText : public TokenSource {
   TokenText() = default;
   explicit TokenText(std::shared_ptr<TokenFile> file);  // all of it
 
-  // Appends tokens [begin, end) of a file; of a file of documents, documents [begin, end). Files of documents
-  // and streams do not mix, nor files of different vocabularies: DS_ERROR_CONFIG names both.
+  // Appends tokens [begin, end) of a file; of a file of documents, documents [begin, end). Files of
+  // documents and streams do not mix, nor files of different vocabularies: DS_ERROR_CONFIG names
+  // both.
   void append(std::shared_ptr<TokenFile> file, int64_t begin, int64_t end);
 
   int64_t size() const override { return size_; }
@@ -28,8 +29,10 @@ class TokenText : public TokenSource {
 
   bool of_documents() const { return !parts_.empty() && parts_[0].file->documents() > 0; }
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
-  const std::vector<DocumentEnd>& ends() const { return ends_; }  // of each document, in tokens of this text
-  int64_t largest() const;                                        // no token is above it; -1: not known
+  const std::vector<DocumentEnd>& ends() const {
+    return ends_;
+  }                          // of each document, in tokens of this text
+  int64_t largest() const;   // no token is above it; -1: not known
   std::string hash() const;  // of the content: that of a whole file, when it is one
   void check() const;        // as TokenFile::check, of each file
 

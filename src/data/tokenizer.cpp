@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
 
-// A token a byte, 256 of them. NUL, which no text contains, ends a text; it is decoded like any byte.
+// A token a byte, 256 of them. NUL, which no text contains, ends a text; it is decoded like any
+// byte.
 class Bytes : public Tokenizer {
  public:
   const std::string& name() const override { return name_; }
@@ -58,7 +59,8 @@ class Bytes : public Tokenizer {
   std::string name_ = "bytes";
 };
 
-// Bytes at the end of `text` that may be the beginning of a character, or stand for one that is incomplete.
+// Bytes at the end of `text` that may be the beginning of a character, or stand for one that is
+// incomplete.
 size_t unfinished_tail(std::string_view text) {
   size_t whole = text.size();
   while (whole >= replacement.size() && text.substr(0, whole).ends_with(replacement)) {
@@ -104,13 +106,14 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
     add("vocab.txt");
   } else {
     raise(DS_ERROR_NOT_FOUND,
-          "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt, "
+          "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with "
+          "merges.txt, "
           "vocab.txt; "
           "without one, give token ids{}",
           name, folder_hint(name));
   }
-  for (const char* file :
-       {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "chat_template.jinja"}) {
     if (there(folder / file)) add(file);
   }
   return files;
@@ -155,14 +158,16 @@ std::string TextStream::finish() {
   return rest;
 }
 
-// The context gives the held tokens the surroundings that decoding looks at (a first token loses its leading
-// space). It begins anew once all tokens have been shown, at tokens that have a text of their own.
+// The context gives the held tokens the surroundings that decoding looks at (a first token loses
+// its leading space). It begins anew once all tokens have been shown, at tokens that have a text of
+// their own.
 std::string TextStream::take(bool all) {
   constexpr size_t most_held = 64;  // tokens; so many that make no character will not become one
   std::string text = tokenizer_->decode(tokens_, skip_special_);
   size_t tail = all || tokens_.size() - context_ > most_held ? 0 : unfinished_tail(text);
   size_t end = std::max(text.size() - tail, shown_);
-  std::string part = repair_utf8(std::string_view(text).substr(std::min(shown_, text.size()), end - shown_));
+  std::string part =
+      repair_utf8(std::string_view(text).substr(std::min(shown_, text.size()), end - shown_));
   shown_ = end;
   if (tail > 0 || tokens_.size() == context_) return part;
   std::span<const int32_t> fresh = std::span(tokens_).subspan(context_);

@@ -73,7 +73,8 @@ BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
 // One audit: an engine, its batches, the steps before the one that is audited, and that one.
 class Audit {
  public:
-  Audit(const Json& document, const AuditRequest& request, Communicator& comm, EngineOptions options)
+  Audit(const Json& document, const AuditRequest& request, Communicator& comm,
+        EngineOptions options)
       : request_(request), comm_(comm), options_(std::move(options)) {
     agree(comm_, "audit", [&] {
       config_ = parse_config(document, comm_.size());
@@ -102,10 +103,12 @@ class Audit {
     report.ending = gather_texts(comm_, report.ending, "audit")[0];
     report.rows = merge_verdicts(engine.program(), audit.verdicts(), comm_);
     report.title = fmt::format(
-        "audit of step {}: {}, {} x {} threads, {} x {} x {} tokens a rank of {}, {}, stage {}, states on {}",
+        "audit of step {}: {}, {} x {} threads, {} x {} x {} tokens a rank of {}, {}, stage {}, "
+        "states on {}",
         request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,
-        config_.micro_batch, config_.sequence, config_.data.paths.empty() ? "random ids" : "the text",
-        dtype_name(config_.compute), config_.zero.stage, tier_name(engine.plan().zero.state_tier()));
+        config_.micro_batch, config_.sequence,
+        config_.data.paths.empty() ? "random ids" : "the text", dtype_name(config_.compute),
+        config_.zero.stage, tier_name(engine.plan().zero.state_tier()));
     return report;
   }
 
@@ -120,12 +123,13 @@ class Audit {
       scratch_ = std::make_unique<Scratch>();
       prepare_run_data(config_, inputs_->vocabulary(), use, scratch_->path(), nullptr);
     }
-    data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use, comm_.rank(), comm_.size(),
-                                      scratch_ ? scratch_->path() : "", random);
+    data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use, comm_.rank(),
+                                      comm_.size(), scratch_ ? scratch_->path() : "", random);
   }
 
   std::vector<InputView> batch(int64_t step) {
-    auto unit = static_cast<size_t>(batch_rows(config_)), used = static_cast<size_t>(data_->tokens_of(step));
+    auto unit = static_cast<size_t>(batch_rows(config_)),
+         used = static_cast<size_t>(data_->tokens_of(step));
     auto all = used * static_cast<size_t>(config_.accumulation);
     tokens_.resize(all + unit);  // the last micro-batch has room for what it does not use
     targets_.resize(tokens_.size());
@@ -156,16 +160,19 @@ class Audit {
 AuditRequest audit_request(const Json& document) {
   static constexpr Option<AuditRequest> options[] = {
       {"steps",
-       [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
-      {"top",
-       [](auto& request, auto& value) { request.top = static_cast<size_t>(value.integer(0, kMostRows)); }},
+       [](auto& request, auto& value) {
+         request.steps = static_cast<int>(value.integer(1, kMostSteps));
+       }},
+      {"top", [](auto& request,
+                 auto& value) { request.top = static_cast<size_t>(value.integer(0, kMostRows)); }},
       {"threads", [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
        }}};
   return request_of(document, options);
 }
 
-AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm, EngineOptions engine) {
+AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm,
+                  EngineOptions engine) {
   return Audit(config, request, comm, std::move(engine)).run();
 }
 

@@ -16,9 +16,10 @@ struct AuditRequest {
 // {"steps", "top", "threads"}; unknown keys and values are DS_ERROR_CONFIG.
 AuditRequest audit_request(const Json& document);
 
-// Trains as the configuration says, on its text or, where it names none, on random tokens, and audits the
-// last step: the report has a row for each of its instructions. Collective: all ranks pass equal arguments
-// and get equal reports. `engine`: hooks of tests; threads and programs are set here.
+// Trains as the configuration says, on its text or, where it names none, on random tokens, and
+// audits the last step: the report has a row for each of its instructions. Collective: all ranks
+// pass equal arguments and get equal reports. `engine`: hooks of tests; threads and programs are
+// set here.
 AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm,
                   EngineOptions engine = {});
 

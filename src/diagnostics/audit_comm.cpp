@@ -45,9 +45,11 @@ class CollectiveJudge {
 
   // The same on all ranks.
   std::string unknown() const {
-    bool widens = in_.dtype == DS_DTYPE_F32 || in_.dtype == DS_DTYPE_BF16 || in_.dtype == DS_DTYPE_F16;
+    bool widens =
+        in_.dtype == DS_DTYPE_F32 || in_.dtype == DS_DTYPE_BF16 || in_.dtype == DS_DTYPE_F16;
     if (sums()) return widens && out_.dtype == DS_DTYPE_F32 ? "" : "a sum of another type than f32";
-    return op_ == Op::all_gather || op_ == Op::all_to_all ? "" : "no collective of this name is known";
+    return op_ == Op::all_gather || op_ == Op::all_to_all ? ""
+                                                          : "no collective of this name is known";
   }
 
   void see(int64_t at, const std::vector<std::vector<std::byte>>& given) {
@@ -62,23 +64,26 @@ class CollectiveJudge {
       int64_t block = bytes_ / static_cast<int64_t>(group_.ranks.size());
       int64_t mine = static_cast<int64_t>(group_.own) * block;
       int64_t begin = std::max(at, mine), end = std::min(at + size, mine + block);
-      if (begin < end) equal(piece.data() + (begin - at), member * block + (begin - mine), end - begin);
+      if (begin < end)
+        equal(piece.data() + (begin - at), member * block + (begin - mine), end - begin);
     }
   }
 
   // Bytes of the result from `at` on must be these.
   void equal(const std::byte* want, int64_t at, int64_t size) {
     if (!verdict_.passed()) return;
-    int64_t unit = size_of(out_.dtype), first = at / unit * unit;  // of the element that `at` lies in
+    int64_t unit = size_of(out_.dtype),
+            first = at / unit * unit;  // of the element that `at` lies in
     const std::byte* got = out_.as<std::byte>() + at;
     if (std::memcmp(got, want, static_cast<size_t>(size)) == 0) return;
     auto differs = std::mismatch(got, got + size, want).first - got;
-    verdict_ = Verdict::wrong(
-        fmt::format("output 0[{}]: other bits than rank {} gave", (first + differs) / unit, source(at)));
+    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: other bits than rank {} gave",
+                                          (first + differs) / unit, source(at)));
   }
 
   int source(int64_t at) const {
-    int64_t block = op_ == Op::all_gather ? bytes_ : bytes_ / static_cast<int64_t>(group_.ranks.size());
+    int64_t block =
+        op_ == Op::all_gather ? bytes_ : bytes_ / static_cast<int64_t>(group_.ranks.size());
     return group_.ranks[static_cast<size_t>(at / block)];
   }
 
@@ -103,7 +108,8 @@ class CollectiveJudge {
                 (std::isnan(got) && std::isnan(want));
     if (same || !verdict_.passed()) return;
     verdict_ = Verdict::wrong(fmt::format("output 0[{}]: {:.9g} for {:.9g}", e, got, want));
-    if (std::isfinite(got - want) && got != want) verdict_.error = std::abs(double{got} - double{want});
+    if (std::isfinite(got - want) && got != want)
+      verdict_.error = std::abs(double{got} - double{want});
   }
 
   const Op op_;
@@ -115,8 +121,8 @@ class CollectiveJudge {
 
 }  // namespace
 
-Verdict judge_collective(Op op, const AuditGroup& group, const TensorView& in, const TensorView& out,
-                         Communicator& all, const std::string& label) {
+Verdict judge_collective(Op op, const AuditGroup& group, const TensorView& in,
+                         const TensorView& out, Communicator& all, const std::string& label) {
   return CollectiveJudge(op, group, in, out).run(all, label);
 }
 

@@ -25,10 +25,12 @@ int64_t place_in_file(const StepSight& sight, const Operand& extent) {
   return arena + buffer.offset + extent.begin;
 }
 
-// Bytes of the file, read now, in whole blocks at the address of a block as direct transfers need it.
+// Bytes of the file, read now, in whole blocks at the address of a block as direct transfers need
+// it.
 class FileBytes {
  public:
-  FileBytes(const StepSight& sight, int64_t place, int64_t bytes) : room_(blocks_of(bytes), DS_DTYPE_U8) {
+  FileBytes(const StepSight& sight, int64_t place, int64_t bytes)
+      : room_(blocks_of(bytes), DS_DTYPE_U8) {
     auto address = std::bit_cast<uintptr_t>(room_.view().data);
     data_ = room_.view().as<std::byte>() + (kFileBlock - address % kFileBlock) % kFileBlock;
     auto whole = static_cast<size_t>(round_up(bytes, kFileBlock));

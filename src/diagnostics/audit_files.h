@@ -9,14 +9,14 @@
 
 namespace ds {
 
-// What the scratch file of this rank must hold: hashes of what the step found there, and of what it saved
-// since.
+// What the scratch file of this rank must hold: hashes of what the step found there, and of what it
+// saved since.
 class AuditFiles {
  public:
   // Before the step: reads every persistent extent that one of its loads names.
   void begin(const StepSight& sight);
-  // Behind a transfer that has ended. The file must now hold what memory holds, which after a load is also
-  // what was there before the step or what was saved to this place last.
+  // Behind a transfer that has ended. The file must now hold what memory holds, which after a load
+  // is also what was there before the step or what was saved to this place last.
   Verdict judge(const StepSight& sight, const Instr& instr, const TensorView& memory);
 
  private:

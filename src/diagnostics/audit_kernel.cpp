@@ -25,7 +25,8 @@ namespace {
 constexpr size_t kScratch = size_t{64} << 20;
 
 bool is_real(DType dtype) {
-  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_F64;
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 ||
+         dtype == DS_DTYPE_F64;
 }
 
 // Of f64 or f32.
@@ -43,14 +44,15 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
-std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part, int64_t total) {
+std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part,
+                                int64_t total) {
   for (TensorView& view : views) view = part_of_update(view, part.begin, part.end, total);
   return views;
 }
 
 // Runs the reference of run.op on other operands than the run's own.
-void run_reference(const KernelRegistry& reference, const KernelRun& run, const std::vector<AuditTensor>& in,
-                   const std::vector<AuditTensor>& out) {
+void run_reference(const KernelRegistry& reference, const KernelRun& run,
+                   const std::vector<AuditTensor>& in, const std::vector<AuditTensor>& out) {
   std::vector<DType> in_types, out_types;
   for (const AuditTensor& tensor : in) in_types.push_back(tensor.view().dtype);
   for (const AuditTensor& tensor : out) out_types.push_back(tensor.view().dtype);
@@ -59,7 +61,8 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run, const 
   std::vector<TensorView> reads = views_of(in), writes = views_of(out);
   if (run.parts.empty()) return kernel({reads, writes, *run.attrs, run.scalars, run.leaf, alone});
   for (const ElementRun& part : run.parts) {
-    const GroupScalars* group = part.group == 0 ? nullptr : &run.groups.at(static_cast<size_t>(part.group));
+    const GroupScalars* group =
+        part.group == 0 ? nullptr : &run.groups.at(static_cast<size_t>(part.group));
     const StepScalars own = scalars_of(run.scalars, {part.missed, part.param, part.element, group});
     const int64_t total = reads[0].numel();
     std::vector<TensorView> from = part_of(reads, part, total), to = part_of(writes, part, total);
@@ -97,10 +100,10 @@ Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {
   return worst;
 }
 
-// The outputs of the reference with f64 or f32 in place of every floating type. noise: each operand is off by
-// up to that share.
-std::vector<AuditTensor> outputs_in(DType real, const KernelRegistry& reference, const KernelRun& run,
-                                    double noise) {
+// The outputs of the reference with f64 or f32 in place of every floating type. noise: each operand
+// is off by up to that share.
+std::vector<AuditTensor> outputs_in(DType real, const KernelRegistry& reference,
+                                    const KernelRun& run, double noise) {
   std::vector<AuditTensor> in, out;
   for (const AuditTensor& tensor : run.in) in.push_back(tensor.as(real));
   for (uint32_t i = 0; noise > 0 && i < in.size(); ++i) {
@@ -108,7 +111,8 @@ std::vector<AuditTensor> outputs_in(DType real, const KernelRegistry& reference,
     if (!is_real(view.dtype)) continue;
     RandomStream stream{1, 0, i, 0};
     for (int64_t e = 0; e < view.numel(); ++e) {
-      double draw = 2.0 * static_cast<double>(uniform01(stream.block(static_cast<uint64_t>(e))[0])) - 1;
+      double draw =
+          2.0 * static_cast<double>(uniform01(stream.block(static_cast<uint64_t>(e))[0])) - 1;
       put(view, e, element_of(view, e) * (1 + noise * draw));
     }
   }
@@ -148,16 +152,17 @@ bool all_finite(const std::vector<AuditTensor>& tensors) {
   });
 }
 
-// The worst element of an output. rounded: null, or the reference in f32: as far as it is off, the output may
-// be, too, and where it is not finite because sums have overflowed. blown: an operand is not finite, so that
-// the output need not be.
+// The worst element of an output. rounded: null, or the reference in f32: as far as it is off, the
+// output may be, too, and where it is not finite because sums have overflowed. blown: an operand is
+// not finite, so that the output need not be.
 Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorUnit& unit,
                      const TensorView* rounded, bool blown, const std::string& name) {
   Verdict worst{Verdict::How::bound, 0, 0, ""};
   double largest = largest_of(want), slack = rounded ? farthest(*rounded, want) : 0;
   for (int64_t e = 0; e < got.numel(); ++e) {
     double x = element_of(got, e), y = element_of(want, e);
-    bool overflow = !std::isfinite(x) && (blown || (rounded && !std::isfinite(element_of(*rounded, e))));
+    bool overflow =
+        !std::isfinite(x) && (blown || (rounded && !std::isfinite(element_of(*rounded, e))));
     double error = overflow ? 0 : error_of(x, y);
     double bound = kMostUnits * (unit.of(largest, std::isfinite(y) ? y : 0) + slack);
     if (!worst.where.empty() && error * worst.bound <= worst.error * bound) continue;
@@ -168,7 +173,8 @@ Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorU
   return worst;
 }
 
-Verdict judge_bounded(const KernelRegistry& reference, const KernelRun& run, const Accuracy& accuracy) {
+Verdict judge_bounded(const KernelRegistry& reference, const KernelRun& run,
+                      const Accuracy& accuracy) {
   int64_t terms = accuracy.terms(*run.attrs, views_of(run.in));
   std::vector<AuditTensor> want = outputs_in(DS_DTYPE_F64, reference, run, 0);
   Verdict worst{Verdict::How::bound, 0, 0, ""};
@@ -239,7 +245,8 @@ Verdict judge_kernel(const KernelRegistry& reference, const KernelRun& run) {
   try {
     const Accuracy* accuracy = find_accuracy(run.op);
     if (!accuracy) return Verdict::unaudited("no bound is known");
-    return accuracy->one_result ? judge_equal(reference, run) : judge_bounded(reference, run, *accuracy);
+    return accuracy->one_result ? judge_equal(reference, run)
+                                : judge_bounded(reference, run, *accuracy);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_UNSUPPORTED) throw;
     return Verdict::unaudited(error.what());

@@ -23,7 +23,8 @@ struct Verdict {
   // Of the bound; with bits 0 or infinity.
   double share() const;
   bool passed() const { return share() <= 1; }
-  void keep_worse(Verdict other);  // takes it over where its share is larger, or this one says nothing yet
+  void keep_worse(
+      Verdict other);  // takes it over where its share is larger, or this one says nothing yet
 
   static Verdict wrong(std::string reason);  // infinitely
   static Verdict unaudited(std::string reason);
@@ -57,15 +58,16 @@ struct KernelRun {
   size_t bytes() const;
 };
 
-// Runs it again with `reference`, alone. Operations with one result must equal the reference in their own
-// types. Of others the reference runs in f64 on the same operands, and every element must lie within
-// kMostUnits units of kernels/accuracy.h. Where some do not, the reference also runs in f32 on operands that
-// are off by a rounding each, and the most that it is off itself is added to the unit: where terms cancel, as
-// in the gradient of a bias of keys, which is 0 but for rounding, correct kernels lose more than a share of
-// the result.
+// Runs it again with `reference`, alone. Operations with one result must equal the reference in
+// their own types. Of others the reference runs in f64 on the same operands, and every element must
+// lie within kMostUnits units of kernels/accuracy.h. Where some do not, the reference also runs in
+// f32 on operands that are off by a rounding each, and the most that it is off itself is added to
+// the unit: where terms cancel, as in the gradient of a bias of keys, which is 0 but for rounding,
+// correct kernels lose more than a share of the result.
 Verdict judge_kernel(const KernelRegistry& reference, const KernelRun& run);
 
-// Whether two tensors of one type have the same bits; two NaN count as the same. `name`: of the tensor.
+// Whether two tensors of one type have the same bits; two NaN count as the same. `name`: of the
+// tensor.
 Verdict judge_bits(const TensorView& got, const TensorView& want, const std::string& name);
 
 double element_of(const TensorView& view, int64_t e);

@@ -60,15 +60,15 @@ std::string row_text(const AuditRow& row, size_t width) {
   const Verdict& v = row.verdict;
   bool bits = v.how != How::bound;
   return fmt::format("{:>7} {:>9} {:>9} {:>6} {:>4}  {:<{}}  {}\n", share_text(v),
-                     bits && v.passed() ? "" : number(v.error), bits ? "" : number(v.bound), row.instr,
-                     row.rank, row.label, width, v.where);
+                     bits && v.passed() ? "" : number(v.error), bits ? "" : number(v.bound),
+                     row.instr, row.rank, row.label, width, v.where);
 }
 
 }  // namespace
 
 int AuditReport::failed() const {
-  return static_cast<int>(
-      std::count_if(rows.begin(), rows.end(), [](const AuditRow& row) { return !row.verdict.passed(); }));
+  return static_cast<int>(std::count_if(rows.begin(), rows.end(),
+                                        [](const AuditRow& row) { return !row.verdict.passed(); }));
 }
 
 std::map<std::string, int> AuditReport::unaudited() const {
@@ -81,11 +81,12 @@ std::map<std::string, int> AuditReport::unaudited() const {
 }
 
 std::string AuditReport::text(size_t top) const {
-  size_t shown = top == 0 ? rows.size() : std::min(rows.size(), std::max(top, static_cast<size_t>(failed())));
+  size_t shown =
+      top == 0 ? rows.size() : std::min(rows.size(), std::max(top, static_cast<size_t>(failed())));
   size_t width = 11;
   for (size_t i = 0; i < shown; ++i) width = std::max(width, rows[i].label.size());
-  std::string out = fmt::format("{}\n\n{:>7} {:>9} {:>9} {:>6} {:>4}  {:<{}}  {}\n", title, "ratio", "error",
-                                "bound", "instr", "rank", "instruction", width, "element");
+  std::string out = fmt::format("{}\n\n{:>7} {:>9} {:>9} {:>6} {:>4}  {:<{}}  {}\n", title, "ratio",
+                                "error", "bound", "instr", "rank", "instruction", width, "element");
   for (size_t i = 0; i < shown; ++i) out += row_text(rows[i], width);
   if (!ending.empty()) out += "\n" + ending + "\n";
   std::string left_out;
@@ -102,10 +103,12 @@ std::string AuditReport::verdict() const {
                        rows.size(), worst.instr, worst.label, worst.rank);
   }
   auto count = [&](How how) {
-    return std::count_if(rows.begin(), rows.end(), [&](const AuditRow& r) { return r.verdict.how == how; });
+    return std::count_if(rows.begin(), rows.end(),
+                         [&](const AuditRow& r) { return r.verdict.how == how; });
   };
-  return fmt::format("passed: {} instructions, {} within their bounds, {} equal bit by bit, {} not audited",
-                     rows.size(), count(How::bound), count(How::bits), count(How::unaudited));
+  return fmt::format(
+      "passed: {} instructions, {} within their bounds, {} equal bit by bit, {} not audited",
+      rows.size(), count(How::bound), count(How::bits), count(How::unaudited));
 }
 
 Json AuditReport::json() const {
@@ -140,8 +143,8 @@ std::vector<AuditRow> merge_verdicts(const Program& program, const std::vector<V
   int rank = 0;
   for (const std::string& lines : gather_texts(comm, lines_of(verdicts), "audit")) {
     std::vector<Verdict> theirs = verdicts_of(lines);
-    ensure(theirs.size() == verdicts.size(), "rank {} has {} instructions, this one {}", rank, theirs.size(),
-           verdicts.size());
+    ensure(theirs.size() == verdicts.size(), "rank {} has {} instructions, this one {}", rank,
+           theirs.size(), verdicts.size());
     for (size_t i = 0; i < theirs.size(); ++i) {
       if (rank == 0) rows.push_back({InstrId(i), label_of(program, program.instrs[i]), 0, {}});
       if (rank > 0 && !(theirs[i].share() > rows[i].verdict.share())) continue;

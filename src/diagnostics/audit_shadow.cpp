@@ -27,7 +27,8 @@ AuditShadow::AuditShadow(const StepSight& sight)
     : program_(sight.program), copies_(sight.program.buffers.size()) {
   for (BufferId b : copies_.ids()) {
     const Buffer& buffer = program_.buffers[b];
-    bool here = buffer.residency == Residency::persistent && buffer.tier != Tier::nvme && buffer.offset >= 0;
+    bool here = buffer.residency == Residency::persistent && buffer.tier != Tier::nvme &&
+                buffer.offset >= 0;
     if (!here || buffer.holds == Holds::scalars) continue;
     copies_[b].bytes = bytes_now(sight, b);
   }

@@ -50,7 +50,9 @@ AuditGroup group_of(const Program& program, const RankGroup& ranks) {
   return group;
 }
 
-bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 Verdict judge_number(const char* name, double got, double want) {
   if (same_bits(got, want) || (std::isnan(got) && std::isnan(want))) return {};
@@ -69,8 +71,8 @@ bool copies(const StepSight& sight, InstrId instr) {
   return sight.program.instrs[instr].def->kind == Kind::copy;
 }
 
-// Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64; of
-// gradients that stayed on their ranks the root of the mean square.
+// Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters,
+// in f64; of gradients that stayed on their ranks the root of the mean square.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   std::vector<double> terms;
   const StepScalars block = block_of(sight, in);
@@ -89,14 +91,15 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
     terms.resize(blocks);
   }
   double ranks = static_cast<double>(in.attrs.integer_or("ranks", 1));
-  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0] * ranks) / scale, most = in.attrs.real("max_norm"),
-         factor = 1;
+  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0] * ranks) / scale,
+         most = in.attrs.real("max_norm"), factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(block.loss);
   if (in.attrs.integer_or("unchecked", 0) != 0) skip = false;
   skip = skip || !(block.weight > 0);
   Verdict worst = judge_number("norm", block.grad_norm, norm);
-  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", block.grad_scale, factor / scale));
+  if (std::isfinite(norm))
+    worst.keep_worse(judge_number("scale", block.grad_scale, factor / scale));
   worst.keep_worse(judge_number("skip", static_cast<double>(block.skip), skip ? 1 : 0));
   return worst;
 }
@@ -116,10 +119,11 @@ Verdict judge_losses(const StepSight& sight, const Instr& in, const TensorView& 
     if (weight > 0) sum += weight * loss;
     weights += weight;
   }
-  Verdict worst = judge_number("leaves", static_cast<double>(block.leaves), static_cast<double>(leaves));
+  Verdict worst =
+      judge_number("leaves", static_cast<double>(block.leaves), static_cast<double>(leaves));
   worst.keep_worse(judge_number("loss", block.loss, sum / weights));
-  worst.keep_worse(
-      judge_number("weight", block.weight, weights / static_cast<double>(std::max<int64_t>(unit, 1))));
+  worst.keep_worse(judge_number("weight", block.weight,
+                                weights / static_cast<double>(std::max<int64_t>(unit, 1))));
   return worst;
 }
 
@@ -141,7 +145,8 @@ void StepAudit::before(const StepSight& sight, Position at) {
     const Buffer& buffer = sight.program.buffers[operand.buffer];
     bool scalars = buffer.holds == Holds::scalars;  // the engine writes them, too
     if (buffer.tier == Tier::nvme || (scalars && !copies(sight, instr))) continue;
-    Part part{operand, sight.runtime.address(buffer) + operand.begin, read_operand(sight, operand), {}};
+    Part part{
+        operand, sight.runtime.address(buffer) + operand.begin, read_operand(sight, operand), {}};
     if (operand.access != Access::write && !scalars) {
       std::string changed = shadow_->difference(operand, part.was.view());
       if (!changed.empty()) add(instr, Verdict::wrong(changed));
@@ -158,7 +163,8 @@ void StepAudit::after(const StepSight& sight, Position at) {
   check_scalars(sight, instr);
   for (const Part& part : parts_) {
     bool scalars = sight.program.buffers[part.operand.buffer].holds == Holds::scalars;
-    if (!is_input(part.operand) && !scalars) shadow_->written(sight, part.operand, part.now->view(), instr);
+    if (!is_input(part.operand) && !scalars)
+      shadow_->written(sight, part.operand, part.now->view(), instr);
   }
   for (const Part& part : parts_) shadow_->ended(part.operand);
   Kind kind = in.def->kind;
@@ -217,7 +223,8 @@ void StepAudit::take(const StepSight& sight, Position at) {
   }
   job_bytes_ += job.run.bytes();
   jobs_.push_back(std::move(job));
-  if (jobs_.size() >= static_cast<size_t>(team_.size() * kJobsPerThread) || job_bytes_ >= kJobBytes) judge();
+  if (jobs_.size() >= static_cast<size_t>(team_.size() * kJobsPerThread) || job_bytes_ >= kJobBytes)
+    judge();
   sight.comm().tick();
 }
 

@@ -18,10 +18,10 @@
 
 namespace ds {
 
-// Audits one step on this rank, instruction by instruction: what each of them reads must be what was written,
-// it may change nothing but its outputs, and those must be what its row in docs/reference/ops.md says.
-// Program, memory and scalars are the engine's; views, groups, places in files and results are worked out
-// here, without the executor's code, on threads of this object.
+// Audits one step on this rank, instruction by instruction: what each of them reads must be what
+// was written, it may change nothing but its outputs, and those must be what its row in
+// docs/reference/ops.md says. Program, memory and scalars are the engine's; views, groups, places
+// in files and results are worked out here, without the executor's code, on threads of this object.
 class StepAudit final : public StepObserver {
  public:
   explicit StepAudit(int threads);

@@ -16,7 +16,8 @@ constexpr size_t kNamed = 12;  // places that a failed finding names in the text
 
 void check_sizes(const std::string& name, size_t got, size_t want) {
   if (got == want) return;
-  raise(DS_ERROR_CONFIG, "{} has {} elements in the model, {} in the recorded numbers", name, got, want);
+  raise(DS_ERROR_CONFIG, "{} has {} elements in the model, {} in the recorded numbers", name, got,
+        want);
 }
 
 double distance(double a, double b) { return std::abs(a - b); }
@@ -39,8 +40,8 @@ void Finding::see(double place_error, double place_tolerance, const std::string&
   if (place_error > place_tolerance) beyond.push_back(place);
 }
 
-Finding compare_logits(const GoldenBatch& batch, std::span<const float> got, std::span<const float> want,
-                       double tolerance) {
+Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
+                       std::span<const float> want, double tolerance) {
   check_sizes("logits", got.size(), want.size());
   auto rows = static_cast<size_t>(batch.rows * batch.tokens);
   size_t vocabulary = want.size() / rows;
@@ -68,7 +69,8 @@ GradComparison::GradComparison(const Golden& golden)
       abs_{"grad", "abs", 0, golden.grad_abs, "", {}},
       rel_{"grad", "rel", 0, golden.grad_rel, "", {}} {}
 
-void GradComparison::see(const std::string& name, std::span<const float> got, std::span<const float> want) {
+void GradComparison::see(const std::string& name, std::span<const float> got,
+                         std::span<const float> want) {
   check_sizes("gradient of '" + name + "'", got.size(), want.size());
   double error = 0, largest = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -109,13 +111,13 @@ void ParamComparison::see(const GoldenParam& want, std::span<const float> values
   l2_.see(distance(std::sqrt(squares), want.l2), want.l2_tol, want.name);
 }
 
-void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got, double logits_abs,
-                  Finding& found) {
+void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
+                  double logits_abs, Finding& found) {
   check_sizes("a continuation", got.size(), want.tokens.size());
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want.tokens[i]) continue;
-    std::string place = fmt::format("prompt {} token {}: {} for {}, margin {:.2g}", index, i, got[i],
-                                    want.tokens[i], want.margin[i]);
+    std::string place = fmt::format("prompt {} token {}: {} for {}, margin {:.2g}", index, i,
+                                    got[i], want.tokens[i], want.margin[i]);
     found.see(want.margin[i] > logits_abs ? 1 : 0, found.tolerance, place);
     return;
   }
@@ -131,11 +133,13 @@ std::string findings_text(std::span<const Finding> findings) {
                        f.tolerance, f.share(), f.where);
   }
   for (const Finding& f : findings) {
-    for (const std::string& place : f.refused) out += fmt::format("not compared: {} {}\n", f.kind, place);
+    for (const std::string& place : f.refused)
+      out += fmt::format("not compared: {} {}\n", f.kind, place);
     if (f.passed()) continue;
     std::span<const std::string> named(f.beyond.data(), std::min(kNamed, f.beyond.size()));
     out += fmt::format("beyond tolerance: {} {}: {}", f.kind, f.measure, fmt::join(named, ", "));
-    out += f.beyond.size() > kNamed ? fmt::format(" and {} more\n", f.beyond.size() - kNamed) : "\n";
+    out +=
+        f.beyond.size() > kNamed ? fmt::format(" and {} more\n", f.beyond.size() - kNamed) : "\n";
   }
   return out;
 }
@@ -143,7 +147,8 @@ std::string findings_text(std::span<const Finding> findings) {
 Json findings_json(std::span<const Finding> findings) {
   Json::Array out;
   for (const Finding& f : findings) {
-    Json::Array beyond(f.beyond.begin(), f.beyond.end()), refused(f.refused.begin(), f.refused.end());
+    Json::Array beyond(f.beyond.begin(), f.beyond.end()),
+        refused(f.refused.begin(), f.refused.end());
     out.push_back(Json::Object{{"kind", f.kind},
                                {"measure", f.measure},
                                {"error", f.error},

@@ -15,8 +15,8 @@ struct Finding {
   std::string measure;  // "rel"
   double error = 0;
   double tolerance = 0;
-  std::string where;                      // of that error: a tensor, a token, a step
-  std::vector<std::string> beyond;        // every place whose error passes its tolerance; NaN passes any
+  std::string where;                // of that error: a tensor, a token, a step
+  std::vector<std::string> beyond;  // every place whose error passes its tolerance; NaN passes any
   std::vector<std::string> refused = {};  // places that libds cannot compute, and why
 
   bool passed() const { return beyond.empty(); }
@@ -33,11 +33,11 @@ struct RunNumbers {
 };
 
 // got and want are [rows, tokens, vocabulary]; rows that batch.mask hides are not compared.
-Finding compare_logits(const GoldenBatch& batch, std::span<const float> got, std::span<const float> want,
-                       double tolerance);
+Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
+                       std::span<const float> want, double tolerance);
 
-// Absolute error over all tensors, and error by the tensor's largest value but for those of grad_zero and
-// those that are recorded as 0 throughout.
+// Absolute error over all tensors, and error by the tensor's largest value but for those of
+// grad_zero and those that are recorded as 0 throughout.
 class GradComparison {
  public:
   explicit GradComparison(const Golden& golden);
@@ -64,11 +64,11 @@ class ParamComparison {
   Finding sum_{"final_params", "sum", 0, 0, "", {}}, l2_{"final_params", "l2", 0, 0, "", {}};
 };
 
-// Compares `got`, the continuation of text `index`, token by token up to the first difference, and adds to
-// `found` 1 for a difference that the margin does not forgive: another token may be picked where the two best
-// logits are within `logits_abs`.
-void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got, double logits_abs,
-                  Finding& found);
+// Compares `got`, the continuation of text `index`, token by token up to the first difference, and
+// adds to `found` 1 for a difference that the margin does not forgive: another token may be picked
+// where the two best logits are within `logits_abs`.
+void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
+                  double logits_abs, Finding& found);
 
 // The table of findings, with a line for each that did not pass.
 std::string findings_text(std::span<const Finding> findings);

@@ -15,10 +15,11 @@ void refuse_missing_inputs(const HfModel& model, const GoldenBatch& batch) {
     return std::find(g.inputs.begin(), g.inputs.end(), g.find_value(name)) == g.inputs.end();
   };
   if (absent("mask") && batch.hides_tokens()) {
-    raise(DS_ERROR_UNSUPPORTED, "attention_mask hides tokens, the '{}' model was built without a mask",
-          model.family);
+    raise(DS_ERROR_UNSUPPORTED,
+          "attention_mask hides tokens, the '{}' model was built without a mask", model.family);
   }
-  bool typed = std::any_of(batch.kinds.begin(), batch.kinds.end(), [](int32_t k) { return k != 0; });
+  bool typed =
+      std::any_of(batch.kinds.begin(), batch.kinds.end(), [](int32_t k) { return k != 0; });
   if (absent("token_types") && typed) {
     raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, family '{}' takes none", model.family);
   }

@@ -32,7 +32,8 @@ Json optimizer_section(const JsonReader& run) {
   const std::string& torch = run.at("optimizer").text();
   bool sgd = torch == "torch.optim.SGD";
   if (!sgd && torch != "torch.optim.AdamW") {
-    raise(DS_ERROR_UNSUPPORTED, "optimizer: '{}' is neither torch.optim.AdamW nor torch.optim.SGD", torch);
+    raise(DS_ERROR_UNSUPPORTED, "optimizer: '{}' is neither torch.optim.AdamW nor torch.optim.SGD",
+          torch);
   }
   Json params, section;
   for (const char* name : {"lr", "weight_decay"}) params.set(name, run.at(name).json());
@@ -71,7 +72,8 @@ GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonRea
 Golden::Golden(const std::string& folder) {
   std::string numbers = folder + "/golden.json", tensors = folder + "/golden.safetensors";
   for (const std::string& path : {numbers, tensors}) {
-    if (!name_exists(path)) raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist", path);
+    if (!name_exists(path))
+      raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist", path);
   }
   header_ = read_safetensors_header(tensors);
   file_ = File(tensors, File::Mode::read);
@@ -79,8 +81,8 @@ Golden::Golden(const std::string& folder) {
   for (size_t i = 0; header_.find("micro." + std::to_string(i) + ".input_ids"); ++i) {
     micro.push_back(read_batch("micro." + std::to_string(i) + "."));
     if (micro[i].rows != batch.rows || micro[i].tokens != batch.tokens) {
-      raise(DS_ERROR_CORRUPT, "'{}': micro-batch {} is [{},{}], the batch [{},{}]", tensors, i, micro[i].rows,
-            micro[i].tokens, batch.rows, batch.tokens);
+      raise(DS_ERROR_CORRUPT, "'{}': micro-batch {} is [{},{}], the batch [{},{}]", tensors, i,
+            micro[i].rows, micro[i].tokens, batch.rows, batch.tokens);
     }
   }
   for (const SafetensorEntry& e : header_.entries) {
@@ -102,7 +104,8 @@ void Golden::read_document(const JsonReader& document) {
   logits_abs = tolerance.at("logits").at("abs").number();
   grad_abs = tolerance.at("grad").at("abs").number();
   grad_rel = tolerance.at("grad").at("rel").number();
-  for (const JsonReader& name : tolerance.at("grad").at("zero").items()) grad_zero.push_back(name.text());
+  for (const JsonReader& name : tolerance.at("grad").at("zero").items())
+    grad_zero.push_back(name.text());
   for (const char* name : {"adamw", "accum", "sgd", "bf16", "bf16_accum"}) {
     if (auto run = document.find(name)) runs.push_back(read_run(name, *run, tolerance.at(name)));
     if (!runs.empty() && runs.back().accum && micro.empty()) {
@@ -111,30 +114,36 @@ void Golden::read_document(const JsonReader& document) {
   }
   if (auto params = document.find("final_params")) {
     for (const auto& [name, p] : params->members()) {
-      final_params.push_back({name, p.at("sum").number(), p.at("l2").number(), p.at("sum_tol").number(),
-                              p.at("l2_tol").number()});
+      final_params.push_back({name, p.at("sum").number(), p.at("l2").number(),
+                              p.at("sum_tol").number(), p.at("l2_tol").number()});
     }
   }
   if (auto texts = document.find("greedy")) {
     for (const JsonReader& text : texts->items()) {
-      greedy.push_back({ids(text.at("prompt")), ids(text.at("tokens")), numbers(text.at("margin"))});
-      if (greedy.back().prompt.empty() || greedy.back().tokens.size() != greedy.back().margin.size()) {
+      greedy.push_back(
+          {ids(text.at("prompt")), ids(text.at("tokens")), numbers(text.at("margin"))});
+      if (greedy.back().prompt.empty() ||
+          greedy.back().tokens.size() != greedy.back().margin.size()) {
         raise(DS_ERROR_CORRUPT, "greedy: a text has {} prompt tokens, {} tokens, {} margins",
-              greedy.back().prompt.size(), greedy.back().tokens.size(), greedy.back().margin.size());
+              greedy.back().prompt.size(), greedy.back().tokens.size(),
+              greedy.back().margin.size());
       }
     }
   }
 }
 
-bool GoldenBatch::hides_tokens() const { return std::find(mask.begin(), mask.end(), 0) != mask.end(); }
+bool GoldenBatch::hides_tokens() const {
+  return std::find(mask.begin(), mask.end(), 0) != mask.end();
+}
 
 bool Golden::hides_tokens() const {
-  return batch.hides_tokens() ||
-         std::any_of(micro.begin(), micro.end(), [](const GoldenBatch& b) { return b.hides_tokens(); });
+  return batch.hides_tokens() || std::any_of(micro.begin(), micro.end(),
+                                             [](const GoldenBatch& b) { return b.hides_tokens(); });
 }
 
 const GoldenRun* Golden::run(const std::string& name) const {
-  auto at = std::find_if(runs.begin(), runs.end(), [&](const GoldenRun& r) { return r.name == name; });
+  auto at =
+      std::find_if(runs.begin(), runs.end(), [&](const GoldenRun& r) { return r.name == name; });
   return at == runs.end() ? nullptr : &*at;
 }
 
@@ -142,14 +151,16 @@ GoldenBatch Golden::read_batch(const std::string& prefix) const {
   GoldenBatch out;
   const SafetensorEntry& e = entry(prefix + "input_ids", DS_DTYPE_I32);
   if (e.shape.size() != 2 || e.shape[0] < 1 || e.shape[1] < 1) {
-    raise(DS_ERROR_CORRUPT, "'{}': '{}' must have 2 dimensions of at least 1", file_.path(), e.name);
+    raise(DS_ERROR_CORRUPT, "'{}': '{}' must have 2 dimensions of at least 1", file_.path(),
+          e.name);
   }
   out.rows = e.shape[0];
   out.tokens = e.shape[1];
   out.ids = read_ints(prefix + "input_ids", out);
   out.labels = read_ints(prefix + "labels", out);
   if (header_.find(prefix + "attention_mask")) out.mask = read_ints(prefix + "attention_mask", out);
-  if (header_.find(prefix + "token_type_ids")) out.kinds = read_ints(prefix + "token_type_ids", out);
+  if (header_.find(prefix + "token_type_ids"))
+    out.kinds = read_ints(prefix + "token_type_ids", out);
   return out;
 }
 
@@ -157,8 +168,8 @@ std::vector<int32_t> Golden::read_ints(const std::string& name, const GoldenBatc
   const SafetensorEntry& e = entry(name, DS_DTYPE_I32);
   std::vector<int32_t> out(static_cast<size_t>(e.bytes) / sizeof(int32_t));
   if (e.shape != std::vector<int64_t>{like.rows, like.tokens}) {
-    raise(DS_ERROR_CORRUPT, "'{}': '{}' must be [{},{}] as input_ids", file_.path(), name, like.rows,
-          like.tokens);
+    raise(DS_ERROR_CORRUPT, "'{}': '{}' must be [{},{}] as input_ids", file_.path(), name,
+          like.rows, like.tokens);
   }
   file_.read(out.data(), static_cast<size_t>(e.bytes), e.begin);
   return out;

@@ -11,8 +11,8 @@
 
 namespace ds {
 
-// Rows of tokens, each [rows, tokens] row-major. mask (1: a token, 0: padding) and kinds (token types) are
-// empty where the model was not given them. Labels are unshifted, -100 is none.
+// Rows of tokens, each [rows, tokens] row-major. mask (1: a token, 0: padding) and kinds (token
+// types) are empty where the model was not given them. Labels are unshifted, -100 is none.
 struct GoldenBatch {
   int64_t rows = 0, tokens = 0;
   std::vector<int32_t> ids, labels, mask, kinds;
@@ -42,12 +42,12 @@ struct GoldenParam {
   double sum = 0, l2 = 0, sum_tol = 0, l2_tol = 0;
 };
 
-// The numbers recorded beside a model, docs/reference/verify.md: golden.json, and golden.safetensors of which
-// tensors are read when asked for.
+// The numbers recorded beside a model, docs/reference/verify.md: golden.json, and
+// golden.safetensors of which tensors are read when asked for.
 class Golden {
  public:
-  // Reads and checks folder/golden.*: DS_ERROR_NOT_FOUND without them, DS_ERROR_CORRUPT naming file and
-  // member when they are not as docs/reference/verify.md has them.
+  // Reads and checks folder/golden.*: DS_ERROR_NOT_FOUND without them, DS_ERROR_CORRUPT naming file
+  // and member when they are not as docs/reference/verify.md has them.
   explicit Golden(const std::string& folder);
 
   GoldenBatch batch;

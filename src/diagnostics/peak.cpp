@@ -33,8 +33,9 @@ double seconds_of(const F& f) {
 // Flops a second of `loop` on every thread at once.
 double rate(ThreadTeam& team, const FlopLoop& loop) {
   double work = static_cast<double>(loop.turns) * kChains * loop.flops * team.size();
-  return work /
-         seconds_of([&] { team.parallel_for(team.size(), [&](int64_t, int) { loop.run(loop.turns); }); });
+  return work / seconds_of([&] {
+           team.parallel_for(team.size(), [&](int64_t, int) { loop.run(loop.turns); });
+         });
 }
 
 double f32_rate(ThreadTeam& team, Isa isa) {
@@ -42,8 +43,8 @@ double f32_rate(ThreadTeam& team, Isa isa) {
   return loop.run ? rate(team, loop) : 0;
 }
 
-// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many flops a
-// second with vectors of bf16 as with those of f32.
+// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many
+// flops a second with vectors of bf16 as with those of f32.
 double bf16_rate(ThreadTeam& team, Isa isa, double f32_flops) {
   double best = f32_flops;
   for (const FlopLoop& loop : bf16_loops(isa)) best = std::max(best, rate(team, loop));
@@ -56,8 +57,10 @@ struct FreeDeleter {
 using Numbers = std::unique_ptr<double, FreeDeleter>;
 
 Numbers make_numbers() {
-  Numbers out(static_cast<double*>(std::aligned_alloc(64, static_cast<size_t>(kNumbers) * sizeof(double))));
-  if (!out) raise(DS_ERROR_OUT_OF_MEMORY, "the triad takes 3 arrays of {} bytes", kNumbers * int64_t{8});
+  Numbers out(
+      static_cast<double*>(std::aligned_alloc(64, static_cast<size_t>(kNumbers) * sizeof(double))));
+  if (!out)
+    raise(DS_ERROR_OUT_OF_MEMORY, "the triad takes 3 arrays of {} bytes", kNumbers * int64_t{8});
   return out;
 }
 
@@ -69,8 +72,9 @@ double triad_rate(ThreadTeam& team) {
   each_block([&](int64_t at) {
     for (double* array : {a.get(), b.get(), c.get()}) std::fill_n(array + at, kBlock, 1.0);
   });
-  double seconds = seconds_of(
-      [&] { each_block([&](int64_t at) { triad(a.get() + at, b.get() + at, c.get() + at, kBlock); }); });
+  double seconds = seconds_of([&] {
+    each_block([&](int64_t at) { triad(a.get() + at, b.get() + at, c.get() + at, kBlock); });
+  });
   return 3.0 * static_cast<double>(kNumbers) * sizeof(double) / seconds;
 }
 

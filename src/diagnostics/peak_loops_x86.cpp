@@ -12,8 +12,8 @@ namespace {
 
 constexpr long kTileTurns = 100'000;  // a product of tiles takes 16 cycles
 
-// `turns` times kChains independent instructions of one kind, on zeros: what the registers held before may be
-// subnormal, with which an Intel core takes a hundred times as long.
+// `turns` times kChains independent instructions of one kind, on zeros: what the registers held
+// before may be subnormal, with which an Intel core takes a hundred times as long.
 void f32_256(long turns) {
   asm volatile(
       "vzeroall\n mov %0, %%rcx\n1:\n"
@@ -24,8 +24,8 @@ void f32_256(long turns) {
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm8\n vfmadd231ps %%ymm14, %%ymm15, %%ymm9\n"
       "vfmadd231ps %%ymm14, %%ymm15, %%ymm10\n vfmadd231ps %%ymm14, %%ymm15, %%ymm11\n"
       "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
-      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-        "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
+      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+        "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
 void f32_512(long turns) {
@@ -38,8 +38,8 @@ void f32_512(long turns) {
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm8\n vfmadd231ps %%zmm14, %%zmm15, %%zmm9\n"
       "vfmadd231ps %%zmm14, %%zmm15, %%zmm10\n vfmadd231ps %%zmm14, %%zmm15, %%zmm11\n"
       "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
-      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-        "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
+      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+        "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
 void bf16_512(long turns) {
@@ -52,8 +52,8 @@ void bf16_512(long turns) {
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm8\n vdpbf16ps %%zmm14, %%zmm15, %%zmm9\n"
       "vdpbf16ps %%zmm14, %%zmm15, %%zmm10\n vdpbf16ps %%zmm14, %%zmm15, %%zmm11\n"
       "dec %%rcx\n jnz 1b\n vzeroupper\n" ::"r"(turns)
-      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-        "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
+      : "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+        "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
 // AMX: products of 16 x 32 by 32 x 16 numbers, on six tiles of sums in turns.

@@ -39,7 +39,8 @@ int64_t default_sequence(const std::string& folder) {
   return positions > 0 ? std::min(kSequence, positions) : kSequence;
 }
 
-Config config_of(const Json& document, const std::string& folder, const ProfileRequest& request, int world) {
+Config config_of(const Json& document, const std::string& folder, const ProfileRequest& request,
+                 int world) {
   Config config;
   if (document.is_null()) {
     config.micro_batch = kMicroBatch;
@@ -60,7 +61,8 @@ Config config_of(const Json& document, const std::string& folder, const ProfileR
 
 HfModel model_of(Config& config, const std::string& folder) {
   if (!folder.empty()) {
-    return hf_model(read_model_config(folder), config.micro_batch * config.sequence, config.sequence);
+    return hf_model(read_model_config(folder), config.micro_batch * config.sequence,
+                    config.sequence);
   }
   return configured_model(config);
 }
@@ -104,27 +106,33 @@ Peak peak_of(Communicator& comm, int threads) {
 ProfileRequest profile_request(const Json& document) {
   static const std::vector<std::string> types{"f32", "bf16", "f16"}, rows{"op", "instruction"};
   static constexpr Option<ProfileRequest> options[] = {
-      {"micro_batch", [](auto& request, auto& value) { request.micro_batch = value.integer(1, kMostRows); }},
-      {"sequence", [](auto& request, auto& value) { request.sequence = value.integer(1, kMostRows); }},
+      {"micro_batch",
+       [](auto& request, auto& value) { request.micro_batch = value.integer(1, kMostRows); }},
+      {"sequence",
+       [](auto& request, auto& value) { request.sequence = value.integer(1, kMostRows); }},
       {"dtype", [](auto& request, auto& value) { request.dtype = parse_dtype(value.word(types)); }},
       {"threads",
        [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
        }},
       {"steps",
-       [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
-      {"by", [](auto& request, auto& value) { request.by_instruction = value.word(rows) == "instruction"; }}};
+       [](auto& request, auto& value) {
+         request.steps = static_cast<int>(value.integer(1, kMostSteps));
+       }},
+      {"by", [](auto& request, auto& value) {
+         request.by_instruction = value.word(rows) == "instruction";
+       }}};
   return request_of(document, options);
 }
 
 std::string ProfileReport::text() const {
   const Peak& peak = table.peak;
   const std::string limit =
-      peak.bytes == 0
-          ? "the limits of this device are not measured"
-          : fmt::format(
-                "limit of a rank: {:.0f} GFLOP/s bf16, {:.0f} f32 (registers), {:.1f} GB/s (STREAM triad)",
-                peak.bf16_flops * 1e-9, peak.f32_flops * 1e-9, peak.bytes * 1e-9);
+      peak.bytes == 0 ? "the limits of this device are not measured"
+                      : fmt::format(
+                            "limit of a rank: {:.0f} GFLOP/s bf16, {:.0f} f32 (registers), {:.1f} "
+                            "GB/s (STREAM triad)",
+                            peak.bf16_flops * 1e-9, peak.f32_flops * 1e-9, peak.bytes * 1e-9);
   return fmt::format("{}\n{}\n\n{}\n{:.0f} tokens/s\n", title, limit, table.text(),
                      static_cast<double>(tokens) / table.step);
 }
@@ -139,12 +147,13 @@ Json ProfileReport::json() const {
   return out;
 }
 
-ProfileReport profile(const Json& document, const std::string& folder, const ProfileRequest& request,
-                      Communicator& comm) {
+ProfileReport profile(const Json& document, const std::string& folder,
+                      const ProfileRequest& request, Communicator& comm) {
   Config config;
   HfModel model;
   agree(comm, "profile", [&] {
-    require(!document.is_null() || !folder.empty(), "config must be given without model, got neither");
+    require(!document.is_null() || !folder.empty(),
+            "config must be given without model, got neither");
     config = config_of(document, folder, request, comm.size());
     model = model_of(config, folder);
   });
@@ -165,7 +174,8 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
     if (&engine.next_program() != &profiled) {
-      raise(DS_ERROR_CONFIG, "{}: a profile is of steps of one form, that of {} behind update {} is another",
+      raise(DS_ERROR_CONFIG,
+            "{}: a profile is of steps of one form, that of {} behind update {} is another",
             KeyName("optimizer.type"), config.optimizer.type, engine.control().updates());
     }
     engine.runtime().trace()->take();
@@ -175,10 +185,11 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
     sums.add(engine.runtime().trace()->take(), begin, end);
   }
   ProfileReport report;
-  report.title = fmt::format(
-      "{}: {} x {} threads, {} x {} x {} tokens a rank, {}, stage {}; mean of {} steps",
-      folder.empty() ? model.family : folder, comm.size(), options.threads, config.accumulation,
-      config.micro_batch, config.sequence, dtype_name(config.compute), config.zero.stage, request.steps);
+  report.title =
+      fmt::format("{}: {} x {} threads, {} x {} x {} tokens a rank, {}, stage {}; mean of {} steps",
+                  folder.empty() ? model.family : folder, comm.size(), options.threads,
+                  config.accumulation, config.micro_batch, config.sequence,
+                  dtype_name(config.compute), config.zero.stage, request.steps);
   if (!host) report.title += fmt::format(", on {}", config.device);
   report.tokens = batch.rows * batch.tokens * comm.size();
   if (host) peak = best(peak, peak_of(comm, options.threads));

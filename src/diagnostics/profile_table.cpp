@@ -49,8 +49,8 @@ std::string line(const ProfileRow& row, double step, size_t width) {
     return amount > 0 && row.seconds > 0 ? fmt::format("{:.1f}", amount / row.seconds * 1e-9) : "";
   };
   std::string calls = row.calls > 0 ? fmt::format("{:g}", row.calls) : "";
-  return fmt::format("{:<8} {:<{}} {:>6} {:>10.3f} {:>8} {:>10} {:>9} {:>9} {:>8} {:>8}\n", row.queue,
-                     row.name, width, calls, row.seconds * 1e3,
+  return fmt::format("{:<8} {:<{}} {:>6} {:>10.3f} {:>8} {:>10} {:>9} {:>9} {:>8} {:>8}\n",
+                     row.queue, row.name, width, calls, row.seconds * 1e3,
                      row.beside ? "beside" : share(row.seconds, step), number(row.flops, 1e9),
                      number(row.bytes, 1e9), rate(row.flops), rate(row.bytes),
                      row.limit > row.seconds ? kBeyond
@@ -70,8 +70,8 @@ std::string ProfileTable::text() const {
   gap.seconds = between;
   whole.seconds = step;
   std::string out =
-      fmt::format("{:<8} {:<{}} {:>6} {:>10} {:>8} {:>10} {:>9} {:>9} {:>8} {:>8}\n", "queue", "op", width,
-                  "calls", "ms", "share", "GFLOP", "GB", "GFLOP/s", "GB/s", "of limit");
+      fmt::format("{:<8} {:<{}} {:>6} {:>10} {:>8} {:>10} {:>9} {:>9} {:>8} {:>8}\n", "queue", "op",
+                  width, "calls", "ms", "share", "GFLOP", "GB", "GFLOP/s", "GB/s", "of limit");
   for (const ProfileRow& row : rows) out += line(row, step, width);
   out += line(gap, step, width) + line(whole, step, width);
   if (out.find(kBeyond) == std::string::npos) return out;
@@ -117,10 +117,11 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
     const Instr& instr = program.instrs[InstrId(i)];
     if (is_file_queue(instr.queue)) continue;
     Cost cost = instruction_cost(program, instr, program.bound);
-    double seconds = times_.seconds(i) / steps, calls = static_cast<double>(program.runs(InstrId(i)));
+    double seconds = times_.seconds(i) / steps,
+           calls = static_cast<double>(program.runs(InstrId(i)));
     std::string name = by_instruction ? fmt::format("{} {}", i, times_.label(i)) : instr.def->name;
-    rows.push_back({queue_name(instr.queue), std::move(name), calls, seconds, calls * peak.seconds(cost),
-                    calls * cost.flops, calls * cost.bytes});
+    rows.push_back({queue_name(instr.queue), std::move(name), calls, seconds,
+                    calls * peak.seconds(cost), calls * cost.flops, calls * cost.bytes});
     busy += seconds;
   }
   for (ProfileRow row : files_) {
@@ -132,7 +133,8 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
   // Queues of a device overlap: then less than nothing is left.
-  return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0), peak};
+  return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0),
+          peak};
 }
 
 }  // namespace ds

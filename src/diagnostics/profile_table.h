@@ -19,7 +19,8 @@ struct ProfileRow {
   double seconds = 0;
   double limit = 0;  // least seconds: Peak::seconds of every launch
   double flops = 0, bytes = 0;
-  bool beside = false;  // a file transfer: runs beside the other queues, its time is no part of the step
+  bool beside =
+      false;  // a file transfer: runs beside the other queues, its time is no part of the step
 };
 
 struct ProfileTable {
@@ -37,8 +38,8 @@ struct ProfileTable {
 class StepProfile {
  public:
   explicit StepProfile(const Program& step) : times_(step) {}
-  // Spans of one run that began and ended at these times. Throws DS_ERROR_INTERNAL when they are not those of
-  // the program.
+  // Spans of one run that began and ended at these times. Throws DS_ERROR_INTERNAL when they are
+  // not those of the program.
   void add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
   // Means over the added steps: a row for each op of a queue, or for each instruction.
   ProfileTable table(const Peak& peak, bool by_instruction = false) const;

@@ -35,7 +35,8 @@ struct Setup {
   const GoldenRun* run = nullptr;
 };
 
-Config trial_config(const Setup& setup, const HfModel& model, const VerifyRequest& options, int world) {
+Config trial_config(const Setup& setup, const HfModel& model, const VerifyRequest& options,
+                    int world) {
   int64_t numel = 0;
   for (const Parameter& p : model.graph.params) numel += model.graph.type(p.value).shape.numel(1);
   Json document, section;
@@ -70,7 +71,8 @@ Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun
   }
   size_t count = all_.size(), world = static_cast<size_t>(comm.size());
   size_t leaves = std::lcm(count, world);
-  for (size_t l = static_cast<size_t>(comm.rank()); l < leaves; l += world) mine_.push_back(all_[l % count]);
+  for (size_t l = static_cast<size_t>(comm.rank()); l < leaves; l += world)
+    mine_.push_back(all_[l % count]);
   setup.accumulation = static_cast<int64_t>(mine_.size());
   Config config = trial_config(setup, model_, options, comm.size());
   EngineOptions engine_options;
@@ -100,14 +102,16 @@ std::vector<float> Trial::tensor(const std::string& name, const std::string& kin
   const IdVector<ParamId, std::string>& names = engine_->store().param_names();
   auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
-    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", TensorName(name));
+    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not",
+          TensorName(name));
   }
   return engine_->store().read_tensor(ParamId(at - names.begin()), kind);
 }
 
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
                                    const VerifyRequest& options, Communicator& comm) {
-  auto prompt = static_cast<int64_t>(text.prompt.size()), fresh = static_cast<int64_t>(text.tokens.size());
+  auto prompt = static_cast<int64_t>(text.prompt.size()),
+       fresh = static_cast<int64_t>(text.tokens.size());
   Setup setup;
   setup.tokens = prompt + fresh;
   HfModel model = subject.build(setup.tokens, setup.tokens);

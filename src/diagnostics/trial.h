@@ -18,7 +18,8 @@ namespace ds {
 // One engine with the subject's weights, which trains as a record says.
 class Trial {
  public:
-  // run [nullable]: its optimizer, clipping, element type and batches; null: AdamW in f32 on the batch.
+  // run [nullable]: its optimizer, clipping, element type and batches; null: AdamW in f32 on the
+  // batch.
   Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
         const VerifyRequest& options, Communicator& comm);
 
@@ -27,7 +28,8 @@ class Trial {
   void step();                  // one step; appends to numbers()
   const RunNumbers& numbers() const { return numbers_; }
   std::vector<std::string> params() const { return engine_->store().param_names(); }
-  // kind as of StateStore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this name.
+  // kind as of StateStore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this
+  // name.
   std::vector<float> tensor(const std::string& name, const std::string& kind);
 
  private:
@@ -38,8 +40,8 @@ class Trial {
   RunNumbers numbers_;
 };
 
-// The prompt's continuation with the most probable tokens, as `libds generate` gives it. Each text has an
-// engine of its own: rotations may follow from a text's length. Collective.
+// The prompt's continuation with the most probable tokens, as `libds generate` gives it. Each text
+// has an engine of its own: rotations may follow from a text's length. Collective.
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
                                    const VerifyRequest& options, Communicator& comm);
 

@@ -63,11 +63,13 @@ class Verifier {
 
   void check_kinds() const {
     for (const std::string& kind : options_.kinds) {
-      if (!recorded(kind)) raise(DS_ERROR_NOT_FOUND, "kind '{}' is not among the recorded numbers", kind);
+      if (!recorded(kind))
+        raise(DS_ERROR_NOT_FOUND, "kind '{}' is not among the recorded numbers", kind);
     }
     bool any = std::any_of(verify_kinds().begin(), verify_kinds().end(),
                            [&](const std::string& kind) { return wanted(kind); });
-    if (!any) raise(DS_ERROR_CONFIG, "dtype leaves none of the kinds {}", fmt::join(options_.kinds, ", "));
+    if (!any)
+      raise(DS_ERROR_CONFIG, "dtype leaves none of the kinds {}", fmt::join(options_.kinds, ", "));
   }
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
@@ -85,11 +87,12 @@ class Verifier {
 
   // Everything that starts from the batch in f32.
   void base() {
-    bool logits = wanted("logits"), loss = wanted("loss"), grad = wanted("grad"), adamw = wanted("adamw"),
-         params = wanted("final_params");
+    bool logits = wanted("logits"), loss = wanted("loss"), grad = wanted("grad"),
+         adamw = wanted("adamw"), params = wanted("final_params");
     if (!logits && !loss && !grad && !adamw && !params) return;
     Trial trial(subject_, golden_, golden_.run("adamw"), options_, comm_);
-    if (logits) add(compare_logits(golden_.batch, trial.logits(), golden_.logits(), golden_.logits_abs));
+    if (logits)
+      add(compare_logits(golden_.batch, trial.logits(), golden_.logits(), golden_.logits_abs));
     if (loss) {
       Finding found{"loss", "abs", 0, golden_.loss_abs, "", {}};
       found.see(std::abs(trial.loss() - golden_.loss), golden_.loss_abs, "the batch");
@@ -120,7 +123,8 @@ class Verifier {
     for (const std::string& name : golden_.grad_names) known.insert(subject_.param(name));
     for (const std::string& name : params) {
       if (known.contains(name)) continue;
-      raise(DS_ERROR_CONFIG, "the model has parameter '{}', the recorded numbers have no gradient of it",
+      raise(DS_ERROR_CONFIG,
+            "the model has parameter '{}', the recorded numbers have no gradient of it",
             TensorName(name));
     }
   }
@@ -155,7 +159,8 @@ class Verifier {
     for (size_t i = 0; i < golden_.greedy.size(); ++i) {
       const GoldenText& text = golden_.greedy[i];
       try {
-        compare_text(text, i, continue_text(subject_, text, options_, comm_), golden_.logits_abs, found);
+        compare_text(text, i, continue_text(subject_, text, options_, comm_), golden_.logits_abs,
+                     found);
       } catch (const Error& error) {
         if (error.status() != DS_ERROR_UNSUPPORTED || !options_.kinds.empty()) throw;
         found.refused.push_back(fmt::format("prompt {}: {}", i, error.what()));
@@ -174,8 +179,8 @@ class Verifier {
 }  // namespace
 
 int VerifyReport::failed() const {
-  return static_cast<int>(
-      std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return !f.passed(); }));
+  return static_cast<int>(std::count_if(findings.begin(), findings.end(),
+                                        [](const Finding& f) { return !f.passed(); }));
 }
 
 int VerifyReport::refused() const {
@@ -185,7 +190,8 @@ int VerifyReport::refused() const {
 }
 
 std::string VerifyReport::text() const {
-  auto count = std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return f.compared(); });
+  auto count = std::count_if(findings.begin(), findings.end(),
+                             [](const Finding& f) { return f.compared(); });
   std::string end = failed() == 0 ? fmt::format("passed: {} comparisons", count)
                                   : fmt::format("FAILED: {} of {} comparisons", failed(), count);
   if (refused() > 0) end += fmt::format("; not compared: {}", refused());
@@ -201,17 +207,18 @@ Json VerifyReport::json() const {
   return out;
 }
 
-VerifyReport verify(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
-                    Communicator& comm) {
+VerifyReport verify(const VerifySubject& subject, const Golden& golden,
+                    const VerifyRequest& options, Communicator& comm) {
   VerifyReport report;
   report.findings = Verifier(subject, golden, options, comm).run();
-  report.title =
-      fmt::format("{} ranks, stage {}, tier {}", comm.size(), options.stage, tier_name(options.tier));
+  report.title = fmt::format("{} ranks, stage {}, tier {}", comm.size(), options.stage,
+                             tier_name(options.tier));
   if (options.device != "cpu") report.title += ", device " + options.device;
   return report;
 }
 
-VerifyReport verify_folder(const std::string& folder, const VerifyRequest& options, Communicator& comm) {
+VerifyReport verify_folder(const std::string& folder, const VerifyRequest& options,
+                           Communicator& comm) {
   std::optional<Golden> golden;
   Json config;
   VerifySubject subject;
@@ -222,13 +229,15 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
     golden.emplace(folder);
     config = read_model_config(folder);
     // Refuses weights of another size than the model's before an engine takes memory for it.
-    HfModel model = build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
+    HfModel model =
+        build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
     if (model.untied) config.set("tie_word_embeddings", false);
     subject.stored = stored_names(model.graph, folder);
     if (comm.rank() == 0) warn_unread(model, folder);
   });
   subject.build = [&, masked = golden->hides_tokens()](int64_t bound, int64_t seq) {
-    return hf_model(config, bound, seq, HfMode::evaluation, masked ? HfRows::masked : HfRows::sequences);
+    return hf_model(config, bound, seq, HfMode::evaluation,
+                    masked ? HfRows::masked : HfRows::sequences);
   };
   subject.load = [&](StateStore&, const auto& load_weights) { load_weights(folder); };
   VerifyReport report = verify(subject, *golden, options, comm);

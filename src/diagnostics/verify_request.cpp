@@ -6,15 +6,18 @@
 namespace ds {
 
 const std::vector<std::string>& verify_kinds() {
-  static const std::vector<std::string> kinds{"logits", "loss",         "grad",   "adamw", "accum",
-                                              "sgd",    "final_params", "greedy", "bf16",  "bf16_accum"};
+  static const std::vector<std::string> kinds{"logits", "loss",      "grad",         "adamw",
+                                              "accum",  "sgd",       "final_params", "greedy",
+                                              "bf16",   "bf16_accum"};
   return kinds;
 }
 
 VerifyRequest verify_request(const Json& document) {
-  static const std::vector<std::string> tiers{"device", "cpu", "nvme"}, types{"f32", "bf16", "both"};
+  static const std::vector<std::string> tiers{"device", "cpu", "nvme"},
+      types{"f32", "bf16", "both"};
   static constexpr Option<VerifyRequest> options[] = {
-      {"stage", [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
+      {"stage",
+       [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
       {"tier",
        [](auto& request, auto& value) {
          const std::string& tier = value.word(tiers);
@@ -28,7 +31,8 @@ VerifyRequest verify_request(const Json& document) {
        }},
       {"kinds",
        [](auto& request, auto& value) {
-         for (const JsonReader& kind : value.items()) request.kinds.push_back(kind.word(verify_kinds()));
+         for (const JsonReader& kind : value.items())
+           request.kinds.push_back(kind.word(verify_kinds()));
        }},
       {"device", [](auto& request, auto& value) { request.device = value.text(); }},
       {"nvme_path", [](auto& request, auto& value) { request.nvme_path = value.text(); }},

@@ -74,7 +74,9 @@ void EngineMemory::resize_transient(const MemoryPlan& plan) {
   }
 }
 
-void EngineMemory::discard(int64_t offset, int64_t bytes) { arenas_[0][0]->discard(offset, offset + bytes); }
+void EngineMemory::discard(int64_t offset, int64_t bytes) {
+  arenas_[0][0]->discard(offset, offset + bytes);
+}
 
 Memory EngineMemory::memory() const {
   Memory memory;

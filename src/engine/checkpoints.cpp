@@ -1,9 +1,10 @@
-// Problem: state goes to files and comes back, while a rank may fail, a file be damaged, or the engine differ
-// from the one that saved. Invariant: an error before the first state has changed leaves the engine as it
-// was; one after it poisons every rank, because no rank may go on with half of a checkpoint. So all that can
-// be refused (names, shapes, hashes) is checked first, and ranks agree on how far they were before one goes
-// on to an older checkpoint. An engine that has done nothing yet, as in a resume, needs no check first: its
-// states can be made again, so it reads files once and, when they are refused, begins as it was made.
+// Problem: state goes to files and comes back, while a rank may fail, a file be damaged, or the
+// engine differ from the one that saved. Invariant: an error before the first state has changed
+// leaves the engine as it was; one after it poisons every rank, because no rank may go on with half
+// of a checkpoint. So all that can be refused (names, shapes, hashes) is checked first, and ranks
+// agree on how far they were before one goes on to an older checkpoint. An engine that has done
+// nothing yet, as in a resume, needs no check first: its states can be made again, so it reads
+// files once and, when they are refused, begins as it was made.
 #include "engine/checkpoints.h"
 
 #include <fmt/core.h>
@@ -68,8 +69,8 @@ void Checkpoints::start_save(const std::string& folder, const Json& client, cons
   wait();
   CheckpointInfo info = info_of(client, tag);
   runtime_.guarded([&] { runtime_.settle(); });
-  started_ =
-      std::make_unique<StartedSave>(store_, folder, info, kept(keep), runtime_.config().comm_timeout_ms);
+  started_ = std::make_unique<StartedSave>(store_, folder, info, kept(keep),
+                                           runtime_.config().comm_timeout_ms);
 }
 
 std::string Checkpoints::wait() {
@@ -79,7 +80,8 @@ std::string Checkpoints::wait() {
   return save->wait();
 }
 
-// Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
+// Runs `body`, which writes states, then renews the parameters. An error after the first state
+// poisons.
 void Checkpoints::overwrite(const std::function<void()>& body) {
   store_.forget_writes();
   try {
@@ -101,7 +103,8 @@ void Checkpoints::load_weights(const std::string& folder) {
 void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
   store_.owner().require_idle("ds_checkpoint_save_model");
   wait();
-  runtime_.guarded([] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
+  runtime_.guarded(
+      [] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
   ds::save_weights(store_, folder, like);
 }
 
@@ -109,14 +112,16 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   store_.owner().begin_change("ds_checkpoint_load");
   wait();
   runtime_.guarded([&] { runtime_.settle(); });
-  std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
+  std::string path =
+      on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
   for (;;) {
     const TrainedParams before = store_.zero().trained;
     const IdVector<ParamId, int64_t> updates =
         trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
     try {
       return load_one(path);
-    } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
+    } catch (
+        const Error& error) {  // of every rank, and unless it poisons before any state has changed
       if (error.status() == DS_ERROR_COMM || error.status() == DS_ERROR_POISONED) throw;
       if (agree_max(runtime_.comm(), runtime_.poisoned() ? 1 : 0, "refused checkpoint") != 0) {
         if (!runtime_.poisoned()) runtime_.poison(error);  // another rank has read a part of it
@@ -129,16 +134,17 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
                                   [&] { return find_older_checkpoint(folder, path, tag); });
       if (older.empty()) throw;
       if (runtime_.comm().rank() == 0) {
-        log_line(LogLevel::warning, fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
-                                                error.what(), path, older));
+        log_line(LogLevel::warning,
+                 fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
+                             error.what(), path, older));
       }
       path = older;
     }
   }
 }
 
-// Nothing has changed since the engine was made, so its states can be made again. A host's initial values
-// cannot be: it was promised to be asked for them once.
+// Nothing has changed since the engine was made, so its states can be made again. A host's initial
+// values cannot be: it was promised to be asked for them once.
 bool Checkpoints::restorable(const CheckpointInfo& saved) const {
   return restart_ && store_.version() == 0 && !runtime_.options().initial &&
          !(trained_ && trained_->would_change(saved));
@@ -166,8 +172,8 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   });
   if (trained_ && frozen != store_.zero().trained.frozen && runtime_.comm().rank() == 0) {
     log_line(LogLevel::info,
-             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
-                         trained_->frozen_names().size(), store_.param_names().size()));
+             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine",
+                         path, trained_->frozen_names().size(), store_.param_names().size()));
   }
   if (trained_) tell_differences(path, info);
   control_.resume(info.step, info.updates_taken(), info.seed);
@@ -197,24 +203,29 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
   if (!other.empty()) {
     log_line(LogLevel::warning,
              fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
-  } else if (std::string parts = numerics_difference({saved.numerics_key, "there"}, {numerics_key(), "here"});
+  } else if (std::string parts =
+                 numerics_difference({saved.numerics_key, "there"}, {numerics_key(), "here"});
              !parts.empty()) {
-    log_line(LogLevel::warning,
-             fmt::format("checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
-                         "for bit",
-                         path, parts));
+    log_line(
+        LogLevel::warning,
+        fmt::format(
+            "checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
+            "for bit",
+            path, parts));
   }
   if (dropped) {
     log_line(LogLevel::warning,
-             fmt::format("checkpoint '{}' has optimizer states of parameters that are frozen here from the "
-                         "beginning: they are dropped{}, and the next checkpoint has zeros in their place",
-                         path, runtime_.config().compute == DS_DTYPE_F32 ? "" : ", masters are rounded"));
+             fmt::format(
+                 "checkpoint '{}' has optimizer states of parameters that are frozen here from the "
+                 "beginning: they are dropped{}, and the next checkpoint has zeros in their place",
+                 path, runtime_.config().compute == DS_DTYPE_F32 ? "" : ", masters are rounded"));
   }
 }
 
 namespace {
 
-// "AdamW", and how masters and states in fewer bytes than f32 are kept: "AdamW bf16 masters bf16 states".
+// "AdamW", and how masters and states in fewer bytes than f32 are kept: "AdamW bf16 masters bf16
+// states".
 std::string optimizer_text(const OptimizerConfig& o) {
   std::string text = o.type;
   if (o.type == "Muon") text += " " + o.ns_method;
@@ -231,22 +242,24 @@ std::string Checkpoints::numerics_key() const {
   bool any_ranks = config.reproducible && zero.quantization.gradients == 0 &&
                    !config.optimizer.compressed() &&  // a scale is of one rank's elements
                    !config.gradient_compression.on();
-  NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
-                         {"micro_batch", std::to_string(config.micro_batch)},
-                         {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},
-                         {"ranks", any_ranks ? "any" : std::to_string(runtime_.mesh().data_size())},
-                         {"dtype", dtype_name(config.compute)},
-                         {"reduction", zero.tree       ? "tree"
-                                       : zero.boundary ? "boundary"
-                                                       : "micro"},
-                         {"optimizer", optimizer_text(config.optimizer)},
-                         {"libds", library_version()}};
+  NumericsParts parts = {
+      {"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
+      {"micro_batch", std::to_string(config.micro_batch)},
+      {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},
+      {"ranks", any_ranks ? "any" : std::to_string(runtime_.mesh().data_size())},
+      {"dtype", dtype_name(config.compute)},
+      {"reduction", zero.tree       ? "tree"
+                    : zero.boundary ? "boundary"
+                                    : "micro"},
+      {"optimizer", optimizer_text(config.optimizer)},
+      {"libds", library_version()}};
   if (config.by_tokens()) parts.emplace_back("loss_average", config.loss_average);
   if (config.gradient_compression.on())
-    parts.emplace_back("compressed", config.gradient_compression.type +
-                                         (config.gradient_compression.type == "top_k"
-                                              ? fmt::format(" {}", config.gradient_compression.ratio)
-                                              : ""));
+    parts.emplace_back("compressed",
+                       config.gradient_compression.type +
+                           (config.gradient_compression.type == "top_k"
+                                ? fmt::format(" {}", config.gradient_compression.ratio)
+                                : ""));
   if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
   if (zero.wire != config.compute) parts.emplace_back("communication", dtype_name(zero.wire));
   if (config.grad_accum != DS_DTYPE_F32) parts.emplace_back("sums", dtype_name(config.grad_accum));

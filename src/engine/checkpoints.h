@@ -12,12 +12,12 @@
 
 namespace ds {
 
-// Saves and loads what an engine holds: checkpoints of its state and counters, and weights alone. Every call
-// but numerics_key is collective.
+// Saves and loads what an engine holds: checkpoints of its state and counters, and weights alone.
+// Every call but numerics_key is collective.
 class Checkpoints {
  public:
-  // trained [nullable]: which parameters are trained, and which are to be after a load. restart [nullable]:
-  // makes the states again that the engine began with, and its parameters; collective.
+  // trained [nullable]: which parameters are trained, and which are to be after a load. restart
+  // [nullable]: makes the states again that the engine began with, and its parameters; collective.
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained,
               std::function<void()> restart)
       : runtime_(runtime),
@@ -27,8 +27,8 @@ class Checkpoints {
         restart_(std::move(restart)) {}
   ~Checkpoints() { hasten(); }
 
-  // Returns the path of what it made. Each call but numerics_key first waits for a save that was started, and
-  // throws what it has thrown.
+  // Returns the path of what it made. Each call but numerics_key first waits for a save that was
+  // started, and throws what it has thrown.
   std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
                    const std::string& tag = "");
   // The same, but a thread writes a copy of the state (checkpoint/writer.h, StartedSave).
@@ -36,10 +36,12 @@ class Checkpoints {
                   const std::string& tag = "");
   // The path of the save that was started, or "" if there was none since the last wait.
   std::string wait();
-  // Loads what find_checkpoint(folder, tag) finds on rank 0, or, where the content of that one is damaged,
-  // the newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
+  // Loads what find_checkpoint(folder, tag) finds on rank 0, or, where the content of that one is
+  // damaged, the newest older one, with a warning. A checkpoint that is named itself is loaded or
+  // refused.
   CheckpointInfo load(const std::string& folder, const std::string& tag = "");
-  // Weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states and counters stay.
+  // Weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states and
+  // counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
 

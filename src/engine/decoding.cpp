@@ -10,7 +10,8 @@
 
 namespace ds {
 
-Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control, StateStore& store)
+Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control,
+                   StateStore& store)
     : plan_(plan),
       runtime_(runtime),
       control_(control),
@@ -22,8 +23,8 @@ Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& contro
     bool tokens = value.name == kTokensInput, places = value.name == kDecodePositions,
          length = value.name == kDecodeLength;
     if (!tokens && !places && !length && value.name != "positions") {
-      raise(DS_ERROR_UNSUPPORTED, "text cannot be continued: the model's input '{}' has no value there",
-            value.name);
+      raise(DS_ERROR_UNSUPPORTED,
+            "text cannot be continued: the model's input '{}' has no value there", value.name);
     }
     Content content = tokens   ? Content::tokens
                       : places ? Content::places
@@ -33,7 +34,8 @@ Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& contro
   }
   ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
-    if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end()) continue;
+    if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end())
+      continue;
     bool known = std::find(ropes_.begin(), ropes_.end(), node.attrs) != ropes_.end();
     if (!known) ropes_.push_back(node.attrs);
   }
@@ -52,11 +54,13 @@ int64_t Decoding::reusable(int64_t length) const {
 void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
   require(!tokens.empty(), "prompt must have at least one token, got none");
   auto count = static_cast<int64_t>(tokens.size());
-  require(first >= 0 && first <= fed(), "first must be 0 to {}, the tokens fed so far, got {}", fed(), first);
+  require(first >= 0 && first <= fed(), "first must be 0 to {}, the tokens fed so far, got {}",
+          fed(), first);
   require(first + count <= positions(), "the text must have at most {} tokens, got {}", positions(),
           first + count);
   require(first <= reusable(first + count),
-          "first must be 0, got {}: the rope of a text of {} tokens turns keys differently from that of {} "
+          "first must be 0, got {}: the rope of a text of {} tokens turns keys differently from "
+          "that of {} "
           "tokens, which the cached ones were fed for",
           first, first + count, length_);
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -13,22 +13,23 @@
 
 namespace ds {
 
-// A plan's decode program in memory: continues one text. Everything is borrowed and outlives it. Makes an
-// executor, as Runtime::make_executors says. A change of the parameters, and a run of any other program, in
-// whose memory the caches lie, end the text: its first tokens are to be fed again.
+// A plan's decode program in memory: continues one text. Everything is borrowed and outlives it.
+// Makes an executor, as Runtime::make_executors says. A change of the parameters, and a run of any
+// other program, in whose memory the caches lie, end the text: its first tokens are to be fed
+// again.
 class Decoding {
  public:
   Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control, StateStore& store);
 
   int64_t positions() const { return plan_.positions; }  // tokens of the longest text
   int64_t vocabulary() const;
-  // The first tokens of the text fed so far that a text of `length` tokens can build on: all of them, or none
-  // when its keys are turned in another way (same_rotations()).
+  // The first tokens of the text fed so far that a text of `length` tokens can build on: all of
+  // them, or none when its keys are turned in another way (same_rotations()).
   int64_t reusable(int64_t length) const;
-  // Collective: tokens as places [first, first + count) of the text, in chunks; what stood from `first` on is
-  // forgotten. Returns the logits behind the last one. Throws DS_ERROR_INVALID_ARGUMENT, naming both values:
-  // no token, a token outside of the vocabulary, more positions than there are, or `first` behind the tokens
-  // that are reusable.
+  // Collective: tokens as places [first, first + count) of the text, in chunks; what stood from
+  // `first` on is forgotten. Returns the logits behind the last one. Throws
+  // DS_ERROR_INVALID_ARGUMENT, naming both values: no token, a token outside of the vocabulary,
+  // more positions than there are, or `first` behind the tokens that are reusable.
   std::vector<float> decode(std::span<const int32_t> tokens, int64_t first);
 
  private:

@@ -1,25 +1,27 @@
-// Delegate mode at run time: calls of a host become runs of programs (compile/delegate.cpp has these).
+// Delegate mode at run time: calls of a host become runs of programs (compile/delegate.cpp has
+// these).
 //
-// Problem: each call must leave the engine as if the whole step were one program, whether or not the host
-// does what it did in the step before, and calls that are refused must change nothing.
+// Problem: each call must leave the engine as if the whole step were one program, whether or not
+// the host does what it did in the step before, and calls that are refused must change nothing.
 //
-// A call either *follows* the recorded step or is served *call by call*. Following means to run the recorded
-// program up to and including the instruction of the call, and then to do the host's part: a lease learns
-// where its bytes are, a gradient is copied in (delegate_record.cpp). Call by call, a lease runs the gather
-// fragment of its bucket, and a gradient goes to a place of its own until its bucket is complete and the
-// reduce fragment runs, from the last bucket down as the recorded step does (delegate_fragments.cpp).
+// A call either *follows* the recorded step or is served *call by call*. Following means to run the
+// recorded program up to and including the instruction of the call, and then to do the host's part:
+// a lease learns where its bytes are, a gradient is copied in (delegate_record.cpp). Call by call,
+// a lease runs the gather fragment of its bucket, and a gradient goes to a place of its own until
+// its bucket is complete and the reduce fragment runs, from the last bucket down as the recorded
+// step does (delegate_fragments.cpp).
 //
 // Invariants:
-//   Host code touches memory of the device only where that is the host's: else a view is a copy, and the
-//   engine copies gradients in. A place for a gradient is the host's from grad_view() to grad_ready().
-//   The host acts only where a run has stopped: what its instruction waits for has ended, and nothing behind
-//   it has begun. A bucket is never gathered into other memory while a lease of it is open, so a leased
-//   address stays. All ranks make the same calls. They compare them before each update, so no rank updates
-//   alone. A step begins with its first gradient or backward (docs/adr/0018): what is leased before may be
-//   evaluation.
+//   Host code touches memory of the device only where that is the host's: else a view is a copy,
+//   and the engine copies gradients in. A place for a gradient is the host's from grad_view() to
+//   grad_ready(). The host acts only where a run has stopped: what its instruction waits for has
+//   ended, and nothing behind it has begun. A bucket is never gathered into other memory while a
+//   lease of it is open, so a leased address stays. All ranks make the same calls. They compare
+//   them before each update, so no rank updates alone. A step begins with its first gradient or
+//   backward (docs/adr/0018): what is leased before may be evaluation.
 //
-// Cost: following, a run up to an instruction for each call; call by call, nothing is prefetched. A step that
-// left its order is recorded anew behind its update.
+// Cost: following, a run up to an instruction for each call; call by call, nothing is prefetched. A
+// step that left its order is recorded anew behind its update.
 
 #include "engine/delegate.h"
 
@@ -54,13 +56,14 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
   if (this->config().gradient_compression.on())
-    raise(DS_ERROR_UNSUPPORTED, "{}: \"{}\" needs a graph, whose step keeps gradients on their rank",
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: \"{}\" needs a graph, whose step keeps gradients on their rank",
           KeyName("gradient_compression.type"), this->config().gradient_compression.type);
   if (this->config().optimizer.compressed())
-    raise(
-        DS_ERROR_UNSUPPORTED,
-        "{}: {} needs a graph: behind its freeze a step has another program, which a delegate cannot record",
-        KeyName("optimizer.type"), this->config().optimizer.type);
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: {} needs a graph: behind its freeze a step has another program, which a delegate "
+          "cannot record",
+          KeyName("optimizer.type"), this->config().optimizer.type);
 }
 
 ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {
@@ -68,8 +71,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
     raise(DS_ERROR_STATE, "parameter '{}' must be added before ds_engine_start", TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
-  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice",
-          TensorName(name));
+  require(std::find(names.begin(), names.end(), name) == names.end(),
+          "parameter '{}' is added twice", TensorName(name));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
@@ -77,8 +80,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   }
   int64_t numel = Shape(dims).numel(1);
   constexpr int64_t kMost = int64_t{1} << 40;
-  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name), kMost,
-          numel);
+  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name),
+          kMost, numel);
   store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
   return specs_.add({name, numel});
@@ -89,18 +92,20 @@ void DelegateEngine::start() {
   if (started_) raise(DS_ERROR_STATE, "ds_engine_start must be called once");
   MemoryPlan memory;
   runtime_.compile([&] {
-    if (specs_.empty()) raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
-    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(), machine());
+    if (specs_.empty())
+      raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
+    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(),
+                             machine());
     memory = fragment_memory(plan_);
     check_budget(plan_.zero.buffers, memory, config().memory_budget);
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   runtime_.start(memory, unbacked_bytes());
   if (ModuleMonitor::wanted(config()) && runtime_.comm().rank() == 0) {
-    log_line(
-        LogLevel::warning,
-        "wall_clock_breakdown and flops_profiler report by module, which a host that computes itself does "
-        "not name: no reports");
+    log_line(LogLevel::warning,
+             "wall_clock_breakdown and flops_profiler report by module, which a host that computes "
+             "itself does "
+             "not name: no reports");
   }
   started_ = true;
   // Before anything that may fail: a poisoned engine is asked about its parameters, too.
@@ -140,7 +145,8 @@ void DelegateEngine::require_started() const {
 
 int32_t DelegateEngine::trained(BucketId bucket) const {
   int32_t count = 0;
-  for (const ParamPlace& p : plan_.zero.layout.buckets[bucket].params) count += !trained_.is_frozen(p.param);
+  for (const ParamPlace& p : plan_.zero.layout.buckets[bucket].params)
+    count += !trained_.is_frozen(p.param);
   return count;
 }
 
@@ -262,7 +268,8 @@ DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream
 }
 
 void DelegateEngine::require_training(const char* call) const {
-  if (evaluating_) raise(DS_ERROR_STATE, "{} needs training: ds_engine_evaluate has ended it", call);
+  if (evaluating_)
+    raise(DS_ERROR_STATE, "{} needs training: ds_engine_evaluate has ended it", call);
 }
 
 void DelegateEngine::evaluate(bool on) {
@@ -294,7 +301,8 @@ DelegateEngine::Seen DelegateEngine::grad_view(ParamId param, const StreamRef& s
     bool followed = follow({HostEvent::Kind::grad_view, {param}});
     begun_ = true;
     if (!followed)
-      grad_where_[param] = {&runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin};
+      grad_where_[param] = {&runtime_.buffer(plan_.grads[store_.bucket_of(param)]),
+                            own_place(param).begin};
   }
   if (stream) grad_streams_[param] = stream;
   if (stream || runtime_.shared_memory()) {
@@ -319,7 +327,8 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
           grad.on_device ? " in memory of the device" : " or f32", dtype_name(grad.dtype));
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
-  if (grad_streams_[param] && grad_streams_[param] != grad.stream) grad_streams_[param]->synchronize();
+  if (grad_streams_[param] && grad_streams_[param] != grad.stream)
+    grad_streams_[param]->synchronize();
   pending_ = grad;
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
@@ -327,7 +336,8 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   --missing_[store_.bucket_of(param)];
   if (!followed) {
     runtime_.guarded([&] {
-      put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin, grad.numel);
+      put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin,
+                  grad.numel);
       reduce_ready(false);
     });
   }
@@ -337,11 +347,12 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
 void DelegateEngine::set_weight(double weight) {
   const char* call = "ds_engine_set of micro_weight";
   if (!config().by_tokens())
-    raise(DS_ERROR_STATE, "{} needs loss_average \"tokens\", got \"{}\"", call, config().loss_average);
+    raise(DS_ERROR_STATE, "{} needs loss_average \"tokens\", got \"{}\"", call,
+          config().loss_average);
   require_started();
   require_training(call);
-  require(std::isfinite(weight) && weight >= 0, "micro_weight must be a finite number of at least 0, got {}",
-          weight);
+  require(std::isfinite(weight) && weight >= 0,
+          "micro_weight must be a finite number of at least 0, got {}", weight);
   if (micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "{} comes after {} of {} micro-steps: ds_step must follow", call, micro_,
           config().accumulation);
@@ -369,12 +380,12 @@ void DelegateEngine::end_micro_step() {
   require_started();
   require_training("ds_backward");
   if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
-          config().accumulation);
+    raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow",
+          micro_, config().accumulation);
   }
   if (config().by_tokens() && !weight_)
-    raise(DS_ERROR_STATE, "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight",
-          micro_);
+    raise(DS_ERROR_STATE,
+          "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight", micro_);
   if (!begun_) begin_step();
   for (ParamId p : specs_.ids()) {  // places that were viewed for nothing are the engine's again
     if (grad_streams_[p] && !has_grad_[p]) grad_streams_[p]->synchronize();
@@ -393,7 +404,8 @@ StepResult DelegateEngine::step() {
   require_started();
   require_training("ds_step");
   if (micro_ != config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation, micro_);
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation,
+          micro_);
   }
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
@@ -403,11 +415,12 @@ StepResult DelegateEngine::step() {
   runtime_.guarded([&] { finish_calls(); });
   std::string reason;
   if (control_.skips() && control_.weight() == 0) {
-    reason =
-        fmt::format("step {} is skipped: the weights of its micro-steps are all 0", control_.steps() + 1);
+    reason = fmt::format("step {} is skipped: the weights of its micro-steps are all 0",
+                         control_.steps() + 1);
   } else if (control_.skips()) {
-    reason = fmt::format("step {} is skipped: gradient norm {}; first tensor with NaN or infinity: {}",
-                         control_.steps() + 1, std::abs(control_.scalars().grad_norm), bad_tensor());
+    reason =
+        fmt::format("step {} is skipped: gradient norm {}; first tensor with NaN or infinity: {}",
+                    control_.steps() + 1, std::abs(control_.scalars().grad_norm), bad_tensor());
   }
   forget_calls();
   return reason.empty() ? control_.finish() : control_.finish(reason);
@@ -456,15 +469,16 @@ std::unique_ptr<Executor> DelegateEngine::executor(const Program& program) {
 void DelegateEngine::require_idle(const char* call) {
   require_started();
   if (!begun_) return;
-  raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call, micro_,
-        config().accumulation);
+  raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call,
+        micro_, config().accumulation);
 }
 
 void DelegateEngine::require_unleased(const char* call) {
   require_idle(call);
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
-      raise(DS_ERROR_STATE, "{} must not be called while parameter '{}' is leased: it has {} leases", call,
+      raise(DS_ERROR_STATE,
+            "{} must not be called while parameter '{}' is leased: it has {} leases", call,
             TensorName(specs_[p].name), leases_[p]);
   }
 }
@@ -474,8 +488,8 @@ void DelegateEngine::begin_change(const char* call) {
   runtime_.guarded([&] { forget_calls(); });
 }
 
-// Places of leases and gradients have pages only while the host holds a bucket: how many at once is its
-// decision.
+// Places of leases and gradients have pages only while the host holds a bucket: how many at once is
+// its decision.
 int64_t DelegateEngine::unbacked_bytes() const {
   int64_t bytes = 0;
   auto add = [&](BufferId id) { bytes += runtime_.placed().buffers[id].bytes(); };

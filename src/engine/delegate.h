@@ -26,14 +26,15 @@
 
 namespace ds {
 
-// Delegate mode: a host framework keeps forward and backward. Its calls of the first step are recorded; from
-// the second step on the recorded step is one program, so that gathers are prefetched along the host's order.
-// A host that leaves its order is served call by call until the end of that step, and recorded again.
+// Delegate mode: a host framework keeps forward and backward. Its calls of the first step are
+// recorded; from the second step on the recorded step is one program, so that gathers are
+// prefetched along the host's order. A host that leaves its order is served call by call until the
+// end of that step, and recorded again.
 //
 // A step begins with its first gradient or backward. Leases before it may be its forward pass or an
-// evaluation: both follow the record as long as they can, and neither changes anything. When all leases have
-// ended, what the host did is evaluation as soon as it begins its recorded order again, or changes parameters
-// or states (docs/adr/0018).
+// evaluation: both follow the record as long as they can, and neither changes anything. When all
+// leases have ended, what the host did is evaluation as soon as it begins its recorded order again,
+// or changes parameters or states (docs/adr/0018).
 //
 // All calls but add_param and view are collective: the same calls in the same order on all ranks.
 class DelegateEngine final : private StateStore::Owner {
@@ -42,32 +43,35 @@ class DelegateEngine final : private StateStore::Owner {
 
   // Before start(). Values: EngineOptions::initial.
   ParamId add_param(const std::string& name, const std::vector<int64_t>& shape);
-  // Compiles and takes memory; once, before the calls below. A start that is refused takes nothing; one whose
-  // values are, leaves the engine unusable.
+  // Compiles and takes memory; once, before the calls below. A start that is refused takes nothing;
+  // one whose values are, leaves the engine unusable.
   void start();
-  // Between steps, without leases. While it evaluates, nothing that the host does belongs to a step: its
-  // gathers follow the record where they can and are forgotten, and gradients are refused.
+  // Between steps, without leases. While it evaluates, nothing that the host does belongs to a
+  // step: its gathers follow the record where they can and are forgotten, and gradients are
+  // refused.
   void evaluate(bool on);
-  // Leases are counted per parameter; all end before step(). With a stream, a lease ends when the stream has
-  // done what it has now.
+  // Leases are counted per parameter; all end before step(). With a stream, a lease ends when the
+  // stream has done what it has now.
   void gather(std::span<const ParamId> params);
   void release(std::span<const ParamId> params, const StreamRef& stream = nullptr);
-  // What a host sees: it stays readable for as long as `owner` lives, also when its lease has ended.
+  // What a host sees: it stays readable for as long as `owner` lives, also when its lease has
+  // ended.
   struct Seen {
     TensorView view;
     std::shared_ptr<void> owner;
     bool on_device = false;  // else host code may use the address
   };
-  // A leased parameter in the compute type; valid until its last release. It is the device's own, for work of
-  // a stream or where host code may use that, else a copy, made at the first such view of a lease.
+  // A leased parameter in the compute type; valid until its last release. It is the device's own,
+  // for work of a stream or where host code may use that, else a copy, made at the first such view
+  // of a lease.
   Seen view(ParamId param, const StreamRef& stream = nullptr);
-  // Where this rank's gradient in this micro-step goes, in the compute type: what is there when grad_ready()
-  // is given this address is not copied. Where memory of the device is not the host's it lies beside it and
-  // is copied, unless it is for work of a stream. The place is the host's, and the stream's, until
-  // grad_ready() of the parameter or the end of the micro-step.
+  // Where this rank's gradient in this micro-step goes, in the compute type: what is there when
+  // grad_ready() is given this address is not copied. Where memory of the device is not the host's
+  // it lies beside it and is copied, unless it is for work of a stream. The place is the host's,
+  // and the stream's, until grad_ready() of the parameter or the end of the micro-step.
   Seen grad_view(ParamId param, const StreamRef& stream = nullptr);
-  // A gradient of this rank in this micro-step: in the compute type, or in memory of the host in f32. With a
-  // stream, it is read in its order.
+  // A gradient of this rank in this micro-step: in the compute type, or in memory of the host in
+  // f32. With a stream, it is read in its order.
   struct Gradient {
     const void* data = nullptr;
     DType dtype = DS_DTYPE_NONE;
@@ -77,8 +81,9 @@ class DelegateEngine final : private StateStore::Owner {
   };
   // Once per parameter and micro-step.
   void grad_ready(ParamId param, const Gradient& grad);
-  // By tokens, in each micro-step and on each rank: what its gradients, which are handed over as they are to
-  // be added up, count for. The step divides their sum by the sum of all weights. Not collective.
+  // By tokens, in each micro-step and on each rank: what its gradients, which are handed over as
+  // they are to be added up, count for. The step divides their sum by the sum of all weights. Not
+  // collective.
   void set_weight(double weight);
   std::optional<double> weight() const { return weight_; }  // none: not said yet
   void end_micro_step();
@@ -108,8 +113,8 @@ class DelegateEngine final : private StateStore::Owner {
   bool recorded() const { return step_ != nullptr; }
   const Program* recorded_step() const { return record_ ? &record_->program : nullptr; }
   bool following() const { return following_; }  // the recorded order, so far
-  // Sees each instruction of steps that follow the record, from here on; null: nobody does. On every rank or
-  // on none, and not in the middle of a step.
+  // Sees each instruction of steps that follow the record, from here on; null: nobody does. On
+  // every rank or on none, and not in the middle of a step.
   void observe(StepObserver* observer) { observer_ = observer; }
 
  private:
@@ -132,7 +137,8 @@ class DelegateEngine final : private StateStore::Owner {
   const Machine& machine() const { return runtime_.options().machine; }
   int64_t unbacked_bytes() const;
   std::unique_ptr<Executor> executor(const Program& program);
-  // Runs the recorded program up to `end`, which is that of `event`, and does there what the host does.
+  // Runs the recorded program up to `end`, which is that of `event`, and does there what the host
+  // does.
   void run_recorded(Position end, EventId event = none);
   void host_call(EventId event);
   void recompile(const TrainedParams& trained);
@@ -146,7 +152,8 @@ class DelegateEngine final : private StateStore::Owner {
   void begin_micro_step();
   // Trained parameters of a bucket.
   int32_t trained(BucketId bucket) const;
-  int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
+  int64_t program_bytes(
+      int tier) const;  // transient bytes of the recorded program, in whole blocks
   // True when the recorded program expects this event and has run up to it.
   bool follow(HostEvent event);
   bool begins_record(const HostEvent& event) const;
@@ -204,17 +211,19 @@ class DelegateEngine final : private StateStore::Owner {
 
   IdVector<ParamId, int32_t> leases_;          // how many each has
   int64_t leased_ = 0;                         // their sum
-  IdVector<BucketId, int32_t> bucket_leases_;  // of a partitioned one: parameters whose lease lies at their
-                                               // own_place
-  IdVector<ParamId, LeasePlace> where_;        // of a leased one
-  IdVector<ParamId, std::shared_ptr<Arena>> copies_;  // of a leased one that was viewed where it takes a copy
-  IdVector<ParamId, char> has_grad_;                  // in this micro-step
-  IdVector<ParamId, LeasePlace> grad_where_;          // of a viewed one: where its gradient goes
-  IdVector<ParamId, std::shared_ptr<Arena>> grad_room_;  // of a viewed one, beside memory of the device
-  IdVector<ParamId, StreamRef> grad_streams_;            // of a viewed one, that may write to its place
-  IdVector<BucketId, int32_t> missing_;                  // parameters without gradient in this micro-step
-  IdVector<BucketId, char> reduced_;                     // by the recorded program, in this micro-step
-  BucketId next_reduce_;                                 // buckets above it are reduced in this micro-step
+  IdVector<BucketId, int32_t> bucket_leases_;  // of a partitioned one: parameters whose lease lies
+                                               // at their own_place
+  IdVector<ParamId, LeasePlace> where_;  // of a leased one
+  IdVector<ParamId, std::shared_ptr<Arena>>
+      copies_;                        // of a leased one that was viewed where it takes a copy
+  IdVector<ParamId, char> has_grad_;  // in this micro-step
+  IdVector<ParamId, LeasePlace> grad_where_;  // of a viewed one: where its gradient goes
+  IdVector<ParamId, std::shared_ptr<Arena>>
+      grad_room_;                              // of a viewed one, beside memory of the device
+  IdVector<ParamId, StreamRef> grad_streams_;  // of a viewed one, that may write to its place
+  IdVector<BucketId, int32_t> missing_;        // parameters without gradient in this micro-step
+  IdVector<BucketId, char> reduced_;           // by the recorded program, in this micro-step
+  BucketId next_reduce_;                       // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
   std::optional<double> weight_;  // of this micro-step
   std::vector<double> weights_;   // of those before it

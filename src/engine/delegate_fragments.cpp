@@ -22,9 +22,9 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
 DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micro) {
   Fragment& f = fragments_[{bucket, micro}];
   if (f.executor) return f;
-  f.program =
-      std::make_unique<Program>(!micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
-                                                : reduce_fragment(plan_, config(), machine(), bucket, micro));
+  f.program = std::make_unique<Program>(
+      !micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
+                      : reduce_fragment(plan_, config(), machine(), bucket, micro));
   if (record_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
       bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
@@ -39,7 +39,8 @@ DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micr
 void DelegateEngine::lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
   where_[param] = own_place(param);
-  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, none).executor->run();
+  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0)
+    fragment(b, none).executor->run();
 }
 
 // Of a lease in the recorded program's memory the program takes care.
@@ -53,8 +54,8 @@ void DelegateEngine::end_lease(ParamId param) {
   runtime_.discard(plan_.lease[b]);
 }
 
-// Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step is over and
-// what has not come is zero.
+// Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step
+// is over and what has not come is zero.
 void DelegateEngine::reduce_ready(bool all) {
   for (; next_reduce_.exists(); --next_reduce_) {
     BucketId b = next_reduce_;

@@ -23,7 +23,8 @@
 namespace ds {
 namespace {
 
-// Calls before the first gradient of a step that are kept: a host that only evaluates makes any number.
+// Calls before the first gradient of a step that are kept: a host that only evaluates makes any
+// number.
 constexpr size_t kMostCallsBefore = 1 << 17;
 
 std::string hash_of(const IdVector<EventId, HostEvent>& events) {
@@ -55,11 +56,13 @@ bool DelegateEngine::follow(HostEvent event) {
     whole_ = leased_ == 0;
   }
   if (fits || !evaluating_) events_.push_back(std::move(event));
-  if (fits) runtime_.guarded([&] { run_recorded(record_->event_end[events_.last()], events_.last()); });
+  if (fits)
+    runtime_.guarded([&] { run_recorded(record_->event_end[events_.last()], events_.last()); });
   return fits;
 }
 
-// Whether all that the host has done so far was evaluation, and now it begins the step as it did before.
+// Whether all that the host has done so far was evaluation, and now it begins the step as it did
+// before.
 bool DelegateEngine::begins_record(const HostEvent& event) const {
   return record_ && !begun_ && leased_ == 0 && record_->events[0] == event;
 }
@@ -73,8 +76,8 @@ void DelegateEngine::forget_calls() {
   following_ = record_ != nullptr;
 }
 
-// The host has left its order: what the recorded program has done of this step stays, the rest goes call by
-// call. Leases that the program gave stay where they are until released.
+// The host has left its order: what the recorded program has done of this step stays, the rest goes
+// call by call. Leases that the program gave stay where they are until released.
 void DelegateEngine::leave_record() {
   following_ = false;
   Position done = step_->position();
@@ -101,10 +104,12 @@ int64_t DelegateEngine::program_bytes(int tier) const {
   return record_ ? round_up(record_->program.arenas[tier].transient, kFileBlock) : 0;
 }
 
-// The update, behind all micro-steps: no rank begins it when the hosts of others did something else.
+// The update, behind all micro-steps: no rank begins it when the hosts of others did something
+// else.
 void DelegateEngine::finish_calls() {
   bool as_recorded = following_ && events_.size() == record_->events.size();
-  IdVector<EventId, HostEvent> order = as_recorded ? IdVector<EventId, HostEvent>() : training_calls();
+  IdVector<EventId, HostEvent> order =
+      as_recorded ? IdVector<EventId, HostEvent>() : training_calls();
   std::string hash = as_recorded ? record_hash_ : hash_of(order);
   compare_orders(hash);
   if (as_recorded) {
@@ -117,8 +122,9 @@ void DelegateEngine::finish_calls() {
   events_.clear();
 }
 
-// The step's calls without those of evaluation before it: from the last time that the host, without a lease,
-// gathered what it had gathered first, if behind that it gathered everything else again, too.
+// The step's calls without those of evaluation before it: from the last time that the host, without
+// a lease, gathered what it had gathered first, if behind that it gathered everything else again,
+// too.
 IdVector<EventId, HostEvent> DelegateEngine::training_calls() const {
   EventId first_gradient(0), begin(0);
   std::map<ParamId, EventId> last;  // the last gather of a parameter
@@ -145,18 +151,21 @@ void DelegateEngine::record(IdVector<EventId, HostEvent> order, std::string hash
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
   record_hash_ = std::move(hash);
-  std::optional<RecordedStep> made = compile_recorded(plan_, config(), machine(), std::move(order), beside,
-                                                      runtime_.options().programs.written_out);
+  std::optional<RecordedStep> made =
+      compile_recorded(plan_, config(), machine(), std::move(order), beside,
+                       runtime_.options().programs.written_out);
   if (!made) {
     if (runtime_.comm().rank() == 0 && !told_) {
-      log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
+      log_line(LogLevel::warning,
+               "memory_budget has no room for the recorded step: it goes on call by call");
     }
     told_ = true;
     if (!record_) return;
   }
   end_all_executors();
   record_ = made ? std::make_unique<RecordedStep>(std::move(*made)) : nullptr;
-  if (record_ && runtime_.options().program_filter) runtime_.options().program_filter(record_->program);
+  if (record_ && runtime_.options().program_filter)
+    runtime_.options().program_filter(record_->program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
     memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
@@ -173,7 +182,8 @@ void DelegateEngine::compare_orders(const std::string& mine) {
   runtime_.comm().all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
   for (int r = 0; r < runtime_.comm().size(); ++r) {
     if (all.compare(mine.size() * static_cast<size_t>(r), mine.size(), mine) == 0) continue;
-    raise(DS_ERROR_COMM, "the host on rank {} made {} calls of step {} in another order than rank {}",
+    raise(DS_ERROR_COMM,
+          "the host on rank {} made {} calls of step {} in another order than rank {}",
           RankNumber(runtime_.comm().rank()), events_.size(), control_.steps(), r);
   }
 }
@@ -189,8 +199,8 @@ void DelegateEngine::run_recorded(Position end, EventId event) {
   });
 }
 
-// The host's side of an instruction that has just run, and no later one has begun: all that used its
-// operands' memory before has ended, because the instruction waited for it.
+// The host's side of an instruction that has just run, and no later one has begun: all that used
+// its operands' memory before has ended, because the instruction waited for it.
 void DelegateEngine::host_call(EventId event) {
   if (!event.exists()) return;
   const HostEvent& call = record_->events[event];

@@ -38,12 +38,13 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
     bool goes_on = row > 0 && begin == begins[static_cast<size_t>(i - 1)];
     if (begin != row && !goes_on) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "input '{}' must have {} at row {}, or what the row before has, got {}: the first row of the "
+            "input '{}' must have {} at row {}, or what the row before has, got {}: the first row "
+            "of the "
             "document that the row is in",
             input, row, row, begin);
     }
-    require(row - begin < most, "input '{}' has a document of more than {} rows, from row {} on", input, most,
-            begin);
+    require(row - begin < most, "input '{}' has a document of more than {} rows, from row {} on",
+            input, most, begin);
   }
 }
 
@@ -66,8 +67,8 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
     forward_ = forward;
-    plan_ = compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine, true,
-                         own.programs);
+    plan_ = compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine,
+                         true, own.programs);
   });
   if (own.program_filter) own.program_filter(plan_.step);
   store_.add_params(plan_.graph);
@@ -89,7 +90,8 @@ void Engine::make_states() {
   runtime_.forget_last_executor();
 }
 
-// The copy of a save that goes on beside the steps lies in host memory, beside what is planned there.
+// The copy of a save that goes on beside the steps lies in host memory, beside what is planned
+// there.
 void Engine::count_copy() {
   const int64_t limit = runtime_.config().memory_budget.host, copy = store_.copy_bytes();
   const bool fits = limit < 0 || memory_plan(plan_).total(Tier::host) <= limit - copy;
@@ -105,7 +107,8 @@ void Engine::make_all_executors() {
       other_forms_[form] = runtime_.executor(program, control_);
     eval_ = runtime_.executor(plan_.eval, control_);
     if (plan_.logits.exists()) infer_ = runtime_.executor(plan_.infer, control_);
-    if (plan_.decode) decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
+    if (plan_.decode)
+      decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
   });
 }
 
@@ -132,7 +135,8 @@ std::vector<TierMemory> Engine::memory() const {
 }
 
 Decoding& Engine::text() {
-  if (!decoding_) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
+  if (!decoding_)
+    raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
   return *decoding_;
 }
 
@@ -143,8 +147,9 @@ StateStore::Owner::Gradients Engine::gradients() const {
 
 void Engine::require_idle(const char* call) {
   if (reached_ == Reached::idle && micro_ == 0) return;
-  raise(DS_ERROR_STATE, "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done",
-        call, micro_, runtime_.config().accumulation);
+  raise(DS_ERROR_STATE,
+        "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done", call,
+        micro_, runtime_.config().accumulation);
 }
 
 StepForm Engine::next_form() const {
@@ -152,9 +157,9 @@ StepForm Engine::next_form() const {
   return optimizer_of(config).form(config, control_.updates());
 }
 
-// A rank without data is in join(), where it cannot set numbers: it takes those of the first rank that has
-// some. A step tells whether a rank had none, so ranks know it from the second such step on, and
-// compare_numbers() looks at the first. Collective where a rank had none.
+// A rank without data is in join(), where it cannot set numbers: it takes those of the first rank
+// that has some. A step tells whether a rank had none, so ranks know it from the second such step
+// on, and compare_numbers() looks at the first. Collective where a rank had none.
 void Engine::share_numbers(bool absent) {
   if (!uneven_) return;
   Json::Array mine;
@@ -169,8 +174,9 @@ void Engine::share_numbers(bool absent) {
   if (first == all.end()) return;
   for (auto it = first; it != all.end(); ++it) {
     if (it->empty() || *it == *first) continue;
-    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_set: the numbers of groups are {} on rank {}, {} on {}",
-          *first, first - all.begin(), *it, RankNumber(static_cast<size_t>(it - all.begin())));
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "ds_engine_set: the numbers of groups are {} on rank {}, {} on {}", *first,
+          first - all.begin(), *it, RankNumber(static_cast<size_t>(it - all.begin())));
   }
   if (!absent) return;
   const Json given = Json::parse(*first);
@@ -182,8 +188,8 @@ void Engine::share_numbers(bool absent) {
   control_.take_set(numbers);
 }
 
-// Of a step in which a rank had no data, whose numbers are those that it had before: parameters that ranks
-// update with different ones are none that anybody wants. Collective.
+// Of a step in which a rank had no data, whose numbers are those that it had before: parameters
+// that ranks update with different ones are none that anybody wants. Collective.
 void Engine::compare_numbers() {
   std::string mine;
   for (size_t g = 0; g < control_.groups().size(); ++g) {
@@ -191,8 +197,9 @@ void Engine::compare_numbers() {
       mine += fmt::format("{}param_groups[{}].{} {}", mine.empty() ? "" : ", ", g, number.name,
                           control_.groups()[g].*number.value);
   }
-  runtime_.guarded(
-      [&] { agree_equal(runtime_.data_ranks(), "ds_engine_join: what a step updates with", mine); });
+  runtime_.guarded([&] {
+    agree_equal(runtime_.data_ranks(), "ds_engine_join: what a step updates with", mine);
+  });
 }
 
 void Engine::begin_step(bool absent) {
@@ -202,7 +209,8 @@ void Engine::begin_step(bool absent) {
   control_.begin_step();
   form_ = next_form();
   if (!optimizer_of(runtime_.config().optimizer).whole_momentum()) return;
-  if (form_ != StepForm::reduced && momentum_in_parts_) runtime_.guarded([&] { store_.renew_params(); });
+  if (form_ != StepForm::reduced && momentum_in_parts_)
+    runtime_.guarded([&] { store_.renew_params(); });
   momentum_in_parts_ = form_ == StepForm::reduced;
 }
 
@@ -211,14 +219,14 @@ const StepResult& Engine::finish_step() {
   if (uneven_) compare_numbers();
   if (!control_.skips()) return control_.finish();
   if (control_.weight() == 0)
-    return control_.finish(
-        fmt::format("step {} is skipped: none of its micro-batches has a target", control_.steps() + 1));
+    return control_.finish(fmt::format("step {} is skipped: none of its micro-batches has a target",
+                                       control_.steps() + 1));
   std::string tensor = bad_tensor();
   const double loss = control_.loss();  // a NaN has no sign to show
-  return control_.finish(
-      fmt::format("step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
-                  control_.steps() + 1, std::isnan(loss) ? std::abs(loss) : loss,
-                  std::abs(control_.scalars().grad_norm), tensor));
+  return control_.finish(fmt::format(
+      "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
+      control_.steps() + 1, std::isnan(loss) ? std::abs(loss) : loss,
+      std::abs(control_.scalars().grad_norm), tensor));
 }
 
 StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer,
@@ -228,10 +236,12 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
   begin_step();
   if (modules_) modules_->begin();
   runtime_.guarded([&] {
-    for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), n);
+    for (int64_t m = 0; m < runtime_.config().accumulation; ++m)
+      stepper().set_extent(MicroId(m), n);
     put_inputs(inputs, 0, runtime_.config().accumulation, n, stream);
     if (!observer) return stepper().run();
-    run_observed(stepper(), program().end(), {program(), plan_.zero, runtime_, n, control_}, *observer);
+    run_observed(stepper(), program().end(), {program(), plan_.zero, runtime_, n, control_},
+                 *observer);
   });
   if (!observer) tell_modules(n);
   return finish_step();
@@ -248,7 +258,8 @@ int64_t Engine::join() {
     begin_step(true);  // which may run a program that this rank is a part of
     const Absence absence(control_);
     runtime_.guarded([&] {
-      for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), 1);
+      for (int64_t m = 0; m < runtime_.config().accumulation; ++m)
+        stepper().set_extent(MicroId(m), 1);
       stepper().run();
     });
     if (control_.leaves() == 0) {
@@ -276,7 +287,8 @@ double Engine::forward(std::span<const InputView> inputs, const StreamRef& strea
   });
   reached_ = Reached::forward_done;
   float loss = 0;
-  runtime_.read(runtime_.buffer(plan_.zero.loss), micro_ * int64_t{sizeof loss}, &loss, sizeof loss);
+  runtime_.read(runtime_.buffer(plan_.zero.loss), micro_ * int64_t{sizeof loss}, &loss,
+                sizeof loss);
   return loss;
 }
 
@@ -294,8 +306,8 @@ void Engine::backward() {
 
 StepResult Engine::step() {
   if (reached_ != Reached::backward_done || micro_ != runtime_.config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", runtime_.config().accumulation,
-          micro_);
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done",
+          runtime_.config().accumulation, micro_);
   }
   runtime_.guarded([&] { stepper().run(); });
   reached_ = Reached::idle;
@@ -309,8 +321,9 @@ void Engine::tell_modules(int64_t n) {
   modules_->end(program(), control_.steps() + 1, plan_.graph, forward_, n);
 }
 
-// Names what made the step be skipped. Unless a gradient was overwritten, its micro-steps are run again with
-// every result checked, up to the update: nothing persistent changes but the accumulators. Collective.
+// Names what made the step be skipped. Unless a gradient was overwritten, its micro-steps are run
+// again with every result checked, up to the update: nothing persistent changes but the
+// accumulators. Collective.
 std::string Engine::bad_tensor() {
   std::string bad = control_.bad_gradient();
   runtime_.guarded([&] {
@@ -319,7 +332,8 @@ std::string Engine::bad_tensor() {
       return;
     }
     stepper().check_results(true);
-    stepper().run_to(program().end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
+    stepper().run_to(
+        program().end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
     stepper().abandon();
     bad = stepper().first_bad();
     stepper().check_results(false);
@@ -330,7 +344,8 @@ std::string Engine::bad_tensor() {
 double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& stream) {
   const EvalLeaf own = eval_alone(inputs, stream);
   std::vector<EvalLeaf> all(static_cast<size_t>(runtime_.data_ranks().size()));
-  runtime_.guarded([&] { runtime_.data_ranks().all_gather(&own, all.data(), sizeof own, "eval loss"); });
+  runtime_.guarded(
+      [&] { runtime_.data_ranks().all_gather(&own, all.data(), sizeof own, "eval loss"); });
   double sum = 0, weights = 0;
   for (const EvalLeaf& leaf : all) {
     if (leaf.weight == 0) continue;
@@ -373,12 +388,13 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs, const Stream
   });
   const TensorType& type = plan_.graph.type(plan_.graph.outputs[1].value);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
-  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()), out.data());
+  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()),
+                       out.data());
   return out;
 }
 
-int64_t Engine::check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros,
-                             const StreamRef& stream) const {
+int64_t Engine::check_inputs(const Program& program, std::span<const InputView> inputs,
+                             int64_t micros, const StreamRef& stream) const {
   const Graph& g = plan_.graph;
   require(inputs.size() == g.inputs.size(), "the graph has {} inputs, got {}", g.inputs.size(),
           inputs.size());
@@ -387,22 +403,25 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = g.values[g.inputs[i]];
     if (!inputs[i].data) {
-      require(!reads(program, plan_.zero.inputs[i]), "inputs[{}], '{}', must not be NULL: it is needed", i,
-              value.name);
+      require(!reads(program, plan_.zero.inputs[i]),
+              "inputs[{}], '{}', must not be NULL: it is needed", i, value.name);
       continue;
     }
     // Rounded where it is copied, by the host.
     bool cast = runtime_.config().auto_cast && value.type.dtype == DS_DTYPE_F16 &&
                 inputs[i].dtype == DS_DTYPE_F32 && !stream;
-    require(cast || inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
-            dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
+    require(cast || inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}",
+            value.name, dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
     int64_t row = value.type.shape.numel(1) * micros;
     require(inputs[i].numel > 0 && inputs[i].numel % row == 0,
-            "input '{}' must have a multiple of {} elements, got {}", value.name, row, inputs[i].numel);
+            "input '{}' must have a multiple of {} elements, got {}", value.name, row,
+            inputs[i].numel);
     int64_t mine = value.type.shape.symbolic() ? inputs[i].numel / row : n;
-    require(n < 0 || mine == n, "input '{}' has {} rows, the inputs before it have {}", value.name, mine, n);
+    require(n < 0 || mine == n, "input '{}' has {} rows, the inputs before it have {}", value.name,
+            mine, n);
     n = mine;
-    require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n, g.bound);
+    require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n,
+            g.bound);
     if (value.type.dtype != DS_DTYPE_I32) continue;
     if (!std::exchange(waited, true)) stream->synchronize();  // ids are looked at here and now
     check_ids(i, inputs[i], micros);
@@ -410,16 +429,17 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
   return std::max<int64_t>(n, 1);
 }
 
-// Ids are checked against the table or logits that they select from, and documents against the rows; what
-// only custom operations read, or nothing, is not. -100 is a target without a loss, and an id of nothing
-// else.
+// Ids are checked against the table or logits that they select from, and documents against the
+// rows; what only custom operations read, or nothing, is not. -100 is a target without a loss, and
+// an id of nothing else.
 void Engine::check_ids(size_t input, const InputView& view, int64_t micros) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
   int64_t limit = INT32_MAX, most = 0;  // most: rows of a document
   bool targets = false, selects = false, read = false;
   for (const Node& node : g.nodes) {
-    read = read || (!node.custom && std::find(node.in.begin(), node.in.end(), value) != node.in.end());
+    read =
+        read || (!node.custom && std::find(node.in.begin(), node.in.end(), value) != node.in.end());
     const OpDef& row = op(node.op);
     if (auto documents = row.documents ? row.documents(node.in.size(), node.attrs) : std::nullopt;
         documents && node.in[documents->operand] == value) {
@@ -440,10 +460,11 @@ void Engine::check_ids(size_t input, const InputView& view, int64_t micros) cons
   }
   for (int64_t i = 0; i < view.numel; ++i) {
     bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && !selects && ids[i] == -100);
-    require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name, limit - 1,
-            ids[i], i);
+    require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name,
+            limit - 1, ids[i], i);
   }
-  if (most > 0) check_documents(g.values[value].name, {ids, static_cast<size_t>(view.numel)}, micros, most);
+  if (most > 0)
+    check_documents(g.values[value].name, {ids, static_cast<size_t>(view.numel)}, micros, most);
 }
 
 // On the stream, when there is one: what runs behind this waits for it.

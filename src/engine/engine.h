@@ -24,8 +24,8 @@
 
 namespace ds {
 
-// Data of one graph input of this rank, in memory of the host or of the engine's device: for a step,
-// accumulation micro-steps one after the other.
+// Data of one graph input of this rank, in memory of the host or of the engine's device: for a
+// step, accumulation micro-steps one after the other.
 struct InputView {
   const void* data = nullptr;
   DType dtype = DS_DTYPE_NONE;
@@ -45,25 +45,27 @@ class Engine final : private StateStore::Owner {
 
   // With a stream, inputs are read in its order; without one, here and now.
   //
-  // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step. A step
-  // with NaN or infinity in its loss or gradients is skipped and says so: nothing but the counter of
-  // iterations has changed then. observer: sees each instruction of the step by itself, on every rank or on
-  // none.
+  // Collective. inputs follow Graph::inputs; every input has the same number of rows n per
+  // micro-step. A step with NaN or infinity in its loss or gradients is skipped and says so:
+  // nothing but the counter of iterations has changed then. observer: sees each instruction of the
+  // step by itself, on every rank or on none.
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
                          const StreamRef& stream = nullptr);
-  // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
-  // all ranks have joined. Means are of the leaves that there are. Returns the steps taken. A step of which
-  // nothing counts is skipped and says so. A rank without data has the numbers that the others have set.
+  // For a rank that has no data left: takes part in the steps of the others, without leaves of its
+  // own, until all ranks have joined. Means are of the leaves that there are. Returns the steps
+  // taken. A step of which nothing counts is skipped and says so. A rank without data has the
+  // numbers that the others have set.
   int64_t join();
-  // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns this rank's
-  // loss.
+  // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns
+  // this rank's loss.
   double forward(std::span<const InputView> micro_inputs, const StreamRef& stream = nullptr);
   void backward();
   StepResult step();
-  // Collective: mean over ranks of the loss of one batch a rank, without dropout, by tokens weighted by their
-  // targets and 0 where none has any; refused between forward and step.
+  // Collective: mean over ranks of the loss of one batch a rank, without dropout, by tokens
+  // weighted by their targets and 0 where none has any; refused between forward and step.
   double eval_batch(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
-  // Returns the loss of this rank's batch alone, which the other ranks are not told. They make the call, too.
+  // Returns the loss of this rank's batch alone, which the other ranks are not told. They make the
+  // call, too.
   EvalLeaf eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
   // Collective: output 1 of the graph as f32, row-major.
   std::vector<float> infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
@@ -90,8 +92,8 @@ class Engine final : private StateStore::Owner {
   const Program& program() const { return step_of(plan_, form_); }
   // Of the step that comes next.
   const Program& next_program() const { return step_of(plan_, next_form()); }
-  // Whether memory_budget.host has room on every rank for the copy that an asynchronous save makes. Known for
-  // run.async_save, with which the copy is a part of the overhead row.
+  // Whether memory_budget.host has room on every rank for the copy that an asynchronous save makes.
+  // Known for run.async_save, with which the copy is a part of the overhead row.
   bool copy_fits() const { return copy_fits_; }
   // The programs of a step as compiled, and bytes per tier.
   std::string print_plan() const { return print_steps(plan_); }
@@ -104,7 +106,9 @@ class Engine final : private StateStore::Owner {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   Executor& refresh() override { return *refresh_; }
-  bool own_gradients() const override { return form_ != StepForm::reduced || plan_.zero.compression.on(); }
+  bool own_gradients() const override {
+    return form_ != StepForm::reduced || plan_.zero.compression.on();
+  }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
 
   // What runs the program().
@@ -142,7 +146,8 @@ class Engine final : private StateStore::Owner {
   std::map<StepForm, std::unique_ptr<Executor>> other_forms_;
   std::unique_ptr<Decoding> decoding_;
   StepForm form_ = StepForm::reduced;  // of the step that runs, or has run last
-  bool momentum_in_parts_ = false;  // steps have updated this rank's part only: it is whole behind `refresh`
+  bool momentum_in_parts_ =
+      false;  // steps have updated this rank's part only: it is whole behind `refresh`
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
   bool copy_fits_ = false;

@@ -6,14 +6,15 @@ namespace ds {
 
 InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicator& comm,
                                  EngineOptions options)
-    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.refresh, plan_.hash}),
+    : runtime_(std::move(config), comm, std::move(options),
+               {plan_.zero, plan_.refresh, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::weights),
       checkpoints_(runtime_, control_, store_, nullptr, {}) {
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
-    plan_ = compile_inference(forward, runtime_.config(), own.programs.decode, comm.rank(), runtime_.mesh(),
-                              own.machine);
+    plan_ = compile_inference(forward, runtime_.config(), own.programs.decode, comm.rank(),
+                              runtime_.mesh(), own.machine);
   });
   store_.add_params(forward);
   runtime_.start(memory_plan(plan_));

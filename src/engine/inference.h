@@ -15,11 +15,12 @@
 
 namespace ds {
 
-// Continues text and nothing else: parameters in the compute type and caches, no state of training. Weights
-// come from load_weights, or from load, which takes the masters of any checkpoint.
+// Continues text and nothing else: parameters in the compute type and caches, no state of training.
+// Weights come from load_weights, or from load, which takes the masters of any checkpoint.
 class InferenceEngine final : private StateStore::Owner {
  public:
-  // Collective, as of Engine. options.programs.decode says how long a text can be. comm is borrowed.
+  // Collective, as of Engine. options.programs.decode says how long a text can be. comm is
+  // borrowed.
   InferenceEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
   CheckpointInfo load(const std::string& folder) { return checkpoints_.load(folder); }

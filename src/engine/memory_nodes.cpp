@@ -18,7 +18,8 @@ int memory_node_of(const HostTopology& host, const std::vector<int>& cpus) {
 }
 
 int ranks_per_memory_node(Communicator& comm, int node, int ranks_per_node) {
-  const auto ranks = static_cast<size_t>(comm.size()), machine = static_cast<size_t>(ranks_per_node);
+  const auto ranks = static_cast<size_t>(comm.size()),
+             machine = static_cast<size_t>(ranks_per_node);
   const auto mine = static_cast<int32_t>(node);
   std::vector<int32_t> all(ranks);
   comm.all_gather(&mine, all.data(), sizeof mine, "ranks per memory node");

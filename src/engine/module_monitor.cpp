@@ -1,8 +1,9 @@
-// Problem. DeepSpeed's users read times and operations by module; a step here is a line of instructions. The
-// accounting of `libds profile` adds traced steps up by instruction (exec/step_times.h). An instruction knows
-// the node of the graph that it computes, and names of nodes are paths of modules (core/graph/module_cost.h).
-// So a module's time is the sum over the instructions below its path; collectives, copies and the update
-// belong to none. Cost: the spans of a step are copied and added up, microseconds per instruction.
+// Problem. DeepSpeed's users read times and operations by module; a step here is a line of
+// instructions. The accounting of `libds profile` adds traced steps up by instruction
+// (exec/step_times.h). An instruction knows the node of the graph that it computes, and names of
+// nodes are paths of modules (core/graph/module_cost.h). So a module's time is the sum over the
+// instructions below its path; collectives, copies and the update belong to none. Cost: the spans
+// of a step are copied and added up, microseconds per instruction.
 #include "engine/module_monitor.h"
 
 #include <fmt/format.h>
@@ -72,8 +73,9 @@ std::string longest(const StepBreakdown& b, int depth, int64_t count, Value valu
   for (const ModuleTimes& m : b.modules) {
     if (m.module.depth == depth) found.push_back(&m);
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [&](const ModuleTimes* x, const ModuleTimes* y) { return value(*x) > value(*y); });
+  std::stable_sort(found.begin(), found.end(), [&](const ModuleTimes* x, const ModuleTimes* y) {
+    return value(*x) > value(*y);
+  });
   if (std::ssize(found) > count) found.resize(static_cast<size_t>(count));
   std::string out;
   for (const ModuleTimes* m : found)
@@ -83,7 +85,8 @@ std::string longest(const StepBreakdown& b, int depth, int64_t count, Value valu
 
 }  // namespace
 
-StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward, int64_t n) {
+StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward,
+                             int64_t n) {
   StepBreakdown out;
   std::map<std::string, size_t, std::less<>> place;
   for (Module& module : modules_of(forward, n)) {
@@ -122,7 +125,8 @@ StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, cons
 
 std::string breakdown_text(const StepBreakdown& b, int64_t step, int steps) {
   std::string out = fmt::format(
-      "wall_clock_breakdown after step {}, mean of {} steps on rank 0, ms: step {}; computing forward {}, "
+      "wall_clock_breakdown after step {}, mean of {} steps on rank 0, ms: step {}; computing "
+      "forward {}, "
       "backward {}, update {}; communication and copies {}, between instructions {}\n",
       step, steps, milliseconds(b.total), milliseconds(b.forward), milliseconds(b.backward),
       milliseconds(b.step), milliseconds(b.communication), milliseconds(b.between));
@@ -135,9 +139,11 @@ std::string breakdown_text(const StepBreakdown& b, int64_t step, int steps) {
   size_t width = 6;
   for (const ModuleTimes& m : b.modules) {
     if (m.module.depth <= depth)
-      width = std::max(width, last_component(m.module).size() + 2 * static_cast<size_t>(m.module.depth));
+      width = std::max(width,
+                       last_component(m.module).size() + 2 * static_cast<size_t>(m.module.depth));
   }
-  out += fmt::format("{:<{}} {:>11} {:>11} {:>9}\n", "module", width, "forward", "backward", "of step");
+  out += fmt::format("{:<{}} {:>11} {:>11} {:>9}\n", "module", width, "forward", "backward",
+                     "of step");
   for (const ModuleTimes& m : b.modules) {
     if (m.module.depth > depth) continue;
     const std::string name =
@@ -173,17 +179,19 @@ std::string flops_text(const StepBreakdown& b, const FlopsProfilerConfig& config
   row("forward rate of a rank", per_second(cost.flops, forward));
   row("forward and backward rate of a rank", per_second(training, forward + backward));
   row("rate of a rank in the whole step", per_second(training * micros, b.total));
-  const auto samples = static_cast<double>(context.micro_batch * context.accumulation * context.ranks);
+  const auto samples =
+      static_cast<double>(context.micro_batch * context.accumulation * context.ranks);
   row("samples per second", b.total > 0 ? fmt::format("{:.2f}", samples / b.total) : "-");
   const int depth = config.module_depth < 0 ? deepest(b) : static_cast<int>(config.module_depth);
   out += "largest modules of each depth\n";
   for (int d = 0; d <= std::min(depth, deepest(b)); ++d) {
     auto list = [&](const char* measure, auto value, auto text) {
-      out +=
-          fmt::format("  depth {} {:<11} {}\n", d, measure, longest(b, d, config.top_modules, value, text));
+      out += fmt::format("  depth {} {:<11} {}\n", d, measure,
+                         longest(b, d, config.top_modules, value, text));
     };
     list(
-        "parameters", [](const ModuleTimes& m) { return static_cast<double>(m.module.params); }, scaled);
+        "parameters", [](const ModuleTimes& m) { return static_cast<double>(m.module.params); },
+        scaled);
     list(
         "MACs", [](const ModuleTimes& m) { return m.module.cost.macs; }, scaled);
     list(
@@ -195,26 +203,35 @@ std::string flops_text(const StepBreakdown& b, const FlopsProfilerConfig& config
   for (const ModuleTimes& m : b.modules) {
     const Module& module = m.module;
     out += fmt::format(
-        "{}{}: {}, {}; {}MACs, {}; {} ms, {}; {}\n", std::string(2 * static_cast<size_t>(module.depth), ' '),
-        last_component(module), scaled(static_cast<double>(module.params)),
+        "{}{}: {}, {}; {}MACs, {}; {} ms, {}; {}\n",
+        std::string(2 * static_cast<size_t>(module.depth), ' '), last_component(module),
+        scaled(static_cast<double>(module.params)),
         share(static_cast<double>(module.params), static_cast<double>(model.module.params)),
-        scaled(module.cost.macs), share(module.cost.macs, cost.macs), milliseconds(m.forward / micros),
-        share(m.forward, b.forward), per_second(module.cost.flops, m.forward / micros));
+        scaled(module.cost.macs), share(module.cost.macs, cost.macs),
+        milliseconds(m.forward / micros), share(m.forward, b.forward),
+        per_second(module.cost.flops, m.forward / micros));
   }
   return out;
 }
 
-ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears, Tell tell)
-    : config_(config), rank_(rank), ranks_(ranks), trace_(trace), clears_(clears), tell_(std::move(tell)) {
+ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears,
+                             Tell tell)
+    : config_(config),
+      rank_(rank),
+      ranks_(ranks),
+      trace_(trace),
+      clears_(clears),
+      tell_(std::move(tell)) {
   const std::string& file = config.flops_profiler.output_file;
   if (rank != 0 || !config.flops_profiler.enabled || file.empty()) return;
   const std::string obstacle = why_not_writable(file);
   if (obstacle.empty()) {
     report_ = file;
   } else {
-    log_line(LogLevel::warning,
-             fmt::format("flops_profiler.output_file: '{}' cannot be written ({}); the report is logged",
-                         file, obstacle));
+    log_line(
+        LogLevel::warning,
+        fmt::format("flops_profiler.output_file: '{}' cannot be written ({}); the report is logged",
+                    file, obstacle));
   }
 }
 
@@ -225,21 +242,22 @@ void ModuleMonitor::begin() {
   begin_ns_ = now_ns();
 }
 
-void ModuleMonitor::end(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
-                        int64_t n) {
+void ModuleMonitor::end(const Program& program, int64_t step, const Graph& compiled,
+                        const Graph& forward, int64_t n) {
   if (ended_) return;
   try {
     add(program, step, compiled, forward, n);
   } catch (const Error& error) {
     ended_ = true;
-    if (rank_ == 0) log_line(LogLevel::warning, fmt::format("no more reports by module: {}", error.what()));
+    if (rank_ == 0)
+      log_line(LogLevel::warning, fmt::format("no more reports by module: {}", error.what()));
   }
 }
 
 void ModuleMonitor::forget() { times_.reset(); }
 
-void ModuleMonitor::add(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
-                        int64_t n) {
+void ModuleMonitor::add(const Program& program, int64_t step, const Graph& compiled,
+                        const Graph& forward, int64_t n) {
   const int64_t end_ns = now_ns();
   const std::vector<Trace::Span> spans = trace_.from(mark_);
   if (!times_ || &times_->program() != &program) times_.emplace(program);

@@ -30,9 +30,10 @@ struct StepBreakdown {
   double total = 0;
 };
 
-// The steps that have been added up. compiled: the graph whose nodes the program's instructions compute;
-// forward: the model, for parameters and operations of a micro-step of n rows.
-StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward, int64_t n);
+// The steps that have been added up. compiled: the graph whose nodes the program's instructions
+// compute; forward: the model, for parameters and operations of a micro-step of n rows.
+StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward,
+                             int64_t n);
 
 std::string breakdown_text(const StepBreakdown& breakdown, int64_t step, int steps);
 
@@ -44,9 +45,9 @@ struct FlopsContext {
 std::string flops_text(const StepBreakdown& breakdown, const FlopsProfilerConfig& config,
                        const FlopsContext& context);
 
-// wall_clock_breakdown and flops_profiler of an engine that computes the model itself: takes the spans of its
-// steps, adds them up by module and tells rank 0. Whatever fails here is a warning, once, and no more
-// reports.
+// wall_clock_breakdown and flops_profiler of an engine that computes the model itself: takes the
+// spans of its steps, adds them up by module and tells rank 0. Whatever fails here is a warning,
+// once, and no more reports.
 class ModuleMonitor {
  public:
   using Tell = std::function<void(const std::string&)>;
@@ -58,12 +59,14 @@ class ModuleMonitor {
 
   void begin();  // of a step
   // step: its number, from 1; the graphs as for step_breakdown.
-  void end(const Program& program, int64_t step, const Graph& compiled, const Graph& forward, int64_t n);
+  void end(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
+           int64_t n);
   void forget();  // programs have changed
 
  private:
   void tell(const std::string& text) const;
-  void add(const Program& program, int64_t step, const Graph& compiled, const Graph& forward, int64_t n);
+  void add(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
+           int64_t n);
 
   const Config& config_;
   int rank_, ranks_;

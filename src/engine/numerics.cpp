@@ -28,7 +28,8 @@ NumericsParts parts_of(std::string_view text) {
 }
 
 std::string value_of(const NumericsParts& parts, const std::string& name) {
-  auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == name; });
+  auto found = std::find_if(parts.begin(), parts.end(),
+                            [&](const auto& part) { return part.first == name; });
   return found == parts.end() ? "none" : found->second;
 }
 

@@ -11,7 +11,8 @@
 
 namespace ds {
 
-// What a step runs on. References are to the engine's own: they change from instruction to instruction.
+// What a step runs on. References are to the engine's own: they change from instruction to
+// instruction.
 struct StepSight {
   const Program& program;
   const ZeroPlan& zero;
@@ -22,8 +23,8 @@ struct StepSight {
   Communicator& comm() const { return runtime.comm(); }  // of all ranks; for collectives of its own
 };
 
-// Sees a step between any two of its instructions. Nothing is in flight then: a file transfer has ended when
-// `after` is called.
+// Sees a step between any two of its instructions. Nothing is in flight then: a file transfer has
+// ended when `after` is called.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
@@ -31,8 +32,9 @@ class StepObserver {
   virtual void after(const StepSight& sight, Position at) = 0;
 };
 
-// Runs an executor from where it is up to `end`, instruction by instruction, and shows each that takes part.
-// `perform` [nullable] is called behind each, before the observer: what a host does there.
+// Runs an executor from where it is up to `end`, instruction by instruction, and shows each that
+// takes part. `perform` [nullable] is called behind each, before the observer: what a host does
+// there.
 void run_observed(Executor& executor, Position end, const StepSight& sight, StepObserver& observer,
                   const std::function<void(Position)>& perform = {});
 

@@ -14,7 +14,8 @@ namespace ds {
 namespace {
 
 // Bytes of this process's mappings that are executable and belong to no file. A line of maps:
-// "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", with a path or "[vdso]" behind when it has a name.
+// "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", with a path or "[vdso]" behind when it has a
+// name.
 int64_t anonymous_code() {
   InputFile maps("/proc/self/maps");
   std::string line;
@@ -22,15 +23,16 @@ int64_t anonymous_code() {
   while (std::getline(maps, line)) {
     unsigned long low = 0, high = 0, inode = 0;
     char rights[5] = {}, name[2] = {};
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu %1s", &low, &high, rights, &inode, name) != 4)
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu %1s", &low, &high, rights, &inode,
+                    name) != 4)
       continue;
     if (rights[2] == 'x' && inode == 0) sum += static_cast<int64_t>(high - low);
   }
   return sum;
 }
 
-// A sanitizer has an allocator of its own. The C library's is then never set up, and mallinfo2() of two
-// threads would set it up in both at once.
+// A sanitizer has an allocator of its own. The C library's is then never set up, and mallinfo2() of
+// two threads would set it up in both at once.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int64_t heap_now() { return 0; }
 #else
@@ -51,7 +53,8 @@ void Overhead::measure(const std::string& part, const std::function<void()>& bod
 }
 
 void Overhead::add(const std::string& part, int64_t bytes) {
-  auto at = std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.first == part; });
+  auto at =
+      std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.first == part; });
   if (at == parts_.end()) at = parts_.emplace(at, part, 0);
   at->second += bytes;
 }

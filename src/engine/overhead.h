@@ -10,17 +10,19 @@
 
 namespace ds {
 
-// Memory of one rank outside its plan, by part: exact where libds knows the bytes, measured where only the
-// process or its GPU does. "links between devices" and "scratch of kernels" are of a GPU, where there is one.
-// Any other part is what the process grew by while it was made: bytes in use in glibc's heap and executable
-// anonymous mappings (oneDNN's code). So what an earlier engine left for this one (cached primitives) is not
-// counted again, and ranks that are threads of one process count each other's bytes: for them the row is an
-// estimate, mostly too high. Under another malloc only exact parts are known; table() says so.
+// Memory of one rank outside its plan, by part: exact where libds knows the bytes, measured where
+// only the process or its GPU does. "links between devices" and "scratch of kernels" are of a GPU,
+// where there is one. Any other part is what the process grew by while it was made: bytes in use in
+// glibc's heap and executable anonymous mappings (oneDNN's code). So what an earlier engine left
+// for this one (cached primitives) is not counted again, and ranks that are threads of one process
+// count each other's bytes: for them the row is an estimate, mostly too high. Under another malloc
+// only exact parts are known; table() says so.
 class Overhead {
  public:
   // Of a thread's stack: [M] a compute thread touches 8 KiB of it, an I/O lane 16.
   static constexpr int64_t kStackBytes = int64_t{64} << 10;
-  // Of running calls: labels, requests, counters, the text of a manifest. [M] 154 KiB while a GPT is saved.
+  // Of running calls: labels, requests, counters, the text of a manifest. [M] 154 KiB while a GPT
+  // is saved.
   static constexpr int64_t kCallBytes = int64_t{192} << 10;
 
   // Adds what the process grows by while body runs to `part`; body may also give back. Not nested.
@@ -40,8 +42,8 @@ class Overhead {
   std::vector<std::pair<std::string, int64_t>> parts_;  // in order of first mention
 };
 
-// Adds what is known: the communicator's staging, the blocks of a checkpoint's transfers (one more where
-// state lives in files), the stacks of `threads` and what running calls take.
+// Adds what is known: the communicator's staging, the blocks of a checkpoint's transfers (one more
+// where state lives in files), the stacks of `threads` and what running calls take.
 void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files);
 
 }  // namespace ds

@@ -40,16 +40,18 @@ void StateStore::forget_errors(ParamId param) {
   for (size_t level = 0; level < errors.size(); ++level) {
     const int64_t low = zero_.part_first(b, static_cast<int>(level)),
                   high = low + zero_.part_numel(b, static_cast<int>(level));
-    const int64_t begin = std::max(low, place.begin), end = std::min(high, place.begin + place.numel);
+    const int64_t begin = std::max(low, place.begin),
+                  end = std::min(high, place.begin + place.numel);
     constexpr int64_t kUnit = sizeof(float);
     if (begin < end)
-      runtime_.fill(runtime_.buffer(errors[level]), (begin - low) * kUnit, 0, (end - begin) * kUnit);
+      runtime_.fill(runtime_.buffer(errors[level]), (begin - low) * kUnit, 0,
+                    (end - begin) * kUnit);
   }
 }
 
-// Names say what a state is of, and so does the number of elements. Errors of momentum are those of a
-// tensor. Those of gradients are a part of each tensor at each level of ranks: the same bytes in another
-// bucket are found again, those of another cut are not.
+// Names say what a state is of, and so does the number of elements. Errors of momentum are those of
+// a tensor. Those of gradients are a part of each tensor at each level of ranks: the same bytes in
+// another bucket are found again, those of another cut are not.
 std::vector<StateStore::Own> StateStore::own() const {
   std::vector<Own> out;
   if (!trains()) return out;
@@ -79,8 +81,10 @@ std::vector<StateStore::Own> StateStore::own() const {
       if (!s.sent_error.exists()) break;
       add(names_[p.param] + ".sent_error", {s.sent_error, p.begin, p.numel});
       if (!s.answer_error.exists()) continue;
-      // Of the part of this rank, which other buckets would cut elsewhere: the name says from where on.
-      const int64_t part = runtime_.buffer(s.answer_error).numel, low = zero_.mesh.leaf(0, zero_.rank) * part;
+      // Of the part of this rank, which other buckets would cut elsewhere: the name says from where
+      // on.
+      const int64_t part = runtime_.buffer(s.answer_error).numel,
+                    low = zero_.mesh.leaf(0, zero_.rank) * part;
       const int64_t begin = std::max(p.begin, low), end = std::min(p.begin + p.numel, low + part);
       if (begin < end)
         add(fmt::format("{}.answer_error.{}", names_[p.param], begin - p.begin),

@@ -1,9 +1,10 @@
-// Problem: programs name buffers, and somebody must own what they run on: arenas of exactly the planned
-// bytes, one scratch file and its two lanes, compute threads, kernels, groups of ranks. Invariant: nothing is
-// taken before all ranks have compared the hash of their plan, and a rank that cannot take its part is an
-// error on all of them, so that no rank waits for one that is gone. After a failed instruction contents are
-// unknown: the runtime is poisoned, the group ends, and every later call says since when. Memory outside the
-// plan is measured where it is taken (engine/overhead.h).
+// Problem: programs name buffers, and somebody must own what they run on: arenas of exactly the
+// planned bytes, one scratch file and its two lanes, compute threads, kernels, groups of ranks.
+// Invariant: nothing is taken before all ranks have compared the hash of their plan, and a rank
+// that cannot take its part is an error on all of them, so that no rank waits for one that is gone.
+// After a failed instruction contents are unknown: the runtime is poisoned, the group ends, and
+// every later call says since when. Memory outside the plan is measured where it is taken
+// (engine/overhead.h).
 #include "engine/runtime.h"
 
 #include <fmt/core.h>
@@ -46,16 +47,17 @@ constexpr const char* kProgramsPart = "programs";  // of the overhead
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
-std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options, int local_rank) {
+std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options,
+                                   int local_rank) {
   std::shared_ptr<Device> device =
       options.device ? options.device() : make_device(config.device, config.tf32, local_rank);
-  ensure(!options.chaos_seed || device->shared(), "chaos is an order on the host, not on device '{}'",
-         device->name());
+  ensure(!options.chaos_seed || device->shared(),
+         "chaos is an order on the host, not on device '{}'", device->name());
   return device;
 }
 
-// Whether collectives get a thread beside those that compute: where a core is left for it, or where what it
-// does is mostly waiting for other hosts.
+// Whether collectives get a thread beside those that compute: where a core is left for it, or where
+// what it does is mostly waiting for other hosts.
 bool wants_comm_thread(const Config& config, const Communicator& comm, int threads) {
   if (!config.zero.overlap_comm || comm.size() == 1) return false;
   if (comm.local_size() < comm.size()) return true;
@@ -64,9 +66,11 @@ bool wants_comm_thread(const Config& config, const Communicator& comm, int threa
 
 // Why ranks cannot be linked, in a line; "": they can. Collective.
 std::string why_not_linked(Communicator& comm, const Device& device) {
-  const std::vector<std::string> devices = gather_texts(comm, device.identity(), "devices of ranks");
+  const std::vector<std::string> devices =
+      gather_texts(comm, device.identity(), "devices of ranks");
   for (size_t r = 0; r < devices.size(); ++r) {
-    auto other = std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(r), devices[r]);
+    auto other =
+        std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(r), devices[r]);
     if (other != devices.begin() + static_cast<std::ptrdiff_t>(r))
       return fmt::format("ranks {} and {} share a GPU", other - devices.begin(), r);
   }
@@ -91,9 +95,10 @@ struct Collectives {
   bool linked = false;
 };
 
-// The device itself where all ranks are threads of this process that work on the same one, and where a
-// library links the devices of ranks that have one each. Collective.
-Collectives who_collects(const Config& config, Communicator& comm, int threads, const Device& device) {
+// The device itself where all ranks are threads of this process that work on the same one, and
+// where a library links the devices of ranks that have one each. Collective.
+Collectives who_collects(const Config& config, Communicator& comm, int threads,
+                         const Device& device) {
   if (comm.one_process()) {
     std::vector<std::string> domains = gather_texts(comm, device.domain(), "devices of ranks");
     if (!domains[0].empty() && first_different(domains) == 0) return {CollectivesOn::device};
@@ -118,8 +123,8 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       device_(device_for(config_, options_, comm.local_rank())) {
   groups_.set_timeout(config_.comm_timeout_ms);
   ensure(device_->shared() || config_.separate_tiers(),
-         "device '{}' has a memory of its own, which the plan for '{}' does not keep apart", device_->name(),
-         config_.device);
+         "device '{}' has a memory of its own, which the plan for '{}' does not keep apart",
+         device_->name(), config_.device);
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
   linked_ = collectives.linked;
   agree(comm_, "threads", [&] {
@@ -137,7 +142,8 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
     comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
   if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
   if (config_.levels == "auto") {
-    std::vector<int> cpus = cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads);
+    std::vector<int> cpus =
+        cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads);
     if (cpus.empty()) cpus = usable_cpus();
     options_.machine.ranks_per_memory_node = ranks_per_memory_node(
         comm_, memory_node_of(host_topology(false), cpus), options_.machine.ranks_per_node);
@@ -156,7 +162,9 @@ void Runtime::compile(const std::function<void()>& body) {
   agree(comm_, "compile", [&] { overhead_.measure(kProgramsPart, body); });
 }
 
-void Runtime::replace_programs(const std::function<void()>& body) { overhead_.measure(kProgramsPart, body); }
+void Runtime::replace_programs(const std::function<void()>& body) {
+  overhead_.measure(kProgramsPart, body);
+}
 
 void Runtime::make_executors(const std::function<void()>& body) {
   agree(comm_, "kernels", [&] { make_executor_late(body); });
@@ -181,8 +189,8 @@ void Runtime::end_executors(const std::function<void()>& end) {
 void Runtime::compare_plans() {
   std::vector<std::string> all = gather_texts(comm_, placed_.hash, "plan hash");
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], RankNumber(r),
-          all[r], first_difference());
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0],
+          RankNumber(r), all[r], first_difference());
   }
 }
 
@@ -190,16 +198,18 @@ void Runtime::compare_plans() {
 void Runtime::compare_numerics() {
   if (comm_.size() == 1) return;  // a GPU's part of it loads a library
   std::string own;
-  agree(comm_, "numerics", [&] { own = numerics_text(numerics_of_kernels(kernels_, device_->kind())); });
+  agree(comm_, "numerics",
+        [&] { own = numerics_text(numerics_of_kernels(kernels_, device_->kind())); });
   const std::vector<std::string> all = gather_texts(comm_, own, "numerics of ranks");
   const size_t r = first_different(all);
   if (r == 0 || comm_.rank() != 0) return;
   const std::string place = fmt::format("on rank {}", r);
   log_line(
       LogLevel::warning,
-      fmt::format("ranks compute in different ways: {}: results agree, but their bits depend on which rank "
-                  "computes what",
-                  numerics_difference({all[0], "on rank 0"}, {all[r], place})));
+      fmt::format(
+          "ranks compute in different ways: {}: results agree, but their bits depend on which rank "
+          "computes what",
+          numerics_difference({all[0], "on rank 0"}, {all[r], place})));
 }
 
 // The first key of the configuration that a rank has otherwise than rank 0. Collective.
@@ -217,14 +227,15 @@ std::string Runtime::first_difference() {
     for (const auto& [key, value] : ranks[r]) ranks[0].try_emplace(key, "not set");
     for (const auto& [key, value] : ranks[0]) {
       const std::string& theirs = ranks[r].try_emplace(key, "not set").first->second;
-      if (theirs != value) return fmt::format("{} is {} on rank 0, {} on rank {}", key, value, theirs, r);
+      if (theirs != value)
+        return fmt::format("{} is {} on rank 0, {} on rank {}", key, value, theirs, r);
     }
   }
   return "their models differ";
 }
 
-// The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
-// compared with what its host has before anything of that size is made.
+// The system hands out arenas of any size and ends the process when they are filled. So what a rank
+// needs is compared with what its host has before anything of that size is made.
 void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) const {
   const std::optional<int64_t> free = device_->free_memory();
   const int64_t elements = placed_.zero.layout.numel();
@@ -232,7 +243,8 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
     int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
     if (more > *free) {
       raise(DS_ERROR_OUT_OF_MEMORY,
-            "the plan for {} elements needs {} of device '{}', which has {} free (docs/guides/memory.md says "
+            "the plan for {} elements needs {} of device '{}', which has {} free "
+            "(docs/guides/memory.md says "
             "what makes it smaller)",
             elements, bytes_text(more), device_->name(), bytes_text(*free));
     }
@@ -248,7 +260,8 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
     raise(DS_ERROR_OUT_OF_MEMORY, "the plan for {} elements {}", elements, limit_text(limit));
 }
 
-// A control group may be one rank's alone, or, as in a container, that of all ranks of a machine. Collective.
+// A control group may be one rank's alone, or, as in a container, that of all ranks of a machine.
+// Collective.
 void Runtime::count_groups() {
   const std::string machine = machine_identity();
   std::string own;
@@ -289,8 +302,9 @@ void Runtime::link_devices() {
   agree(comm_, "free memory", [&] { before = device_->free_memory().value_or(0); });
   groups_.link(*device_);
   groups_.try_links(*device_, *queues_->of(Queue::comm));
-  agree(comm_, "memory of links",
-        [&] { overhead_.add("links between devices", before - device_->free_memory().value_or(0)); });
+  agree(comm_, "memory of links", [&] {
+    overhead_.add("links between devices", before - device_->free_memory().value_or(0));
+  });
 }
 
 void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {
@@ -298,7 +312,8 @@ void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     memory_->grow(memory);
-    if (memory.total(Tier::nvme) > 0 && !read_lane_) overhead_.measure(kLanesPart, [&] { start_lanes(); });
+    if (memory.total(Tier::nvme) > 0 && !read_lane_)
+      overhead_.measure(kLanesPart, [&] { start_lanes(); });
   });
 }
 
@@ -357,7 +372,8 @@ void Runtime::order_after(const StreamRef& stream) {
     settle();
     std::erase_if(streams_, ended);
   }
-  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end())
+    streams_.push_back(stream);
   queues_->order_after(*stream);
   ordered_ = true;
 }
@@ -370,7 +386,8 @@ void Runtime::settle() const {
 
 std::byte* Runtime::address(const Buffer& b) const {
   ensure(b.tier != Tier::nvme && b.offset >= 0, "%{} has no place in memory", b.name);
-  return memory_->memory().arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)] + b.offset;
+  return memory_->memory().arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)] +
+         b.offset;
 }
 
 void Runtime::read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const {
@@ -435,7 +452,8 @@ void Runtime::in_file(const Buffer& b, int64_t begin, int64_t bytes, bool write,
   begin += b.offset;
   int64_t low = begin / kFileBlock * kFileBlock, high = round_up(begin + bytes, kFileBlock);
   size_t size = static_cast<size_t>(high - low);
-  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size), &std::free);
+  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size),
+                                                    &std::free);
   auto* data = static_cast<std::byte*>(block.get());
   memory_->file().read(data, size, low);
   use(data + (begin - low));
@@ -450,7 +468,8 @@ void Runtime::read_bytes(const Buffer& b, int64_t begin, int64_t bytes, uint8_t*
 
 void Runtime::write_bytes(const Buffer& b, int64_t begin, int64_t bytes, const uint8_t* in) {
   if (b.tier != Tier::nvme) return write(b, begin, in, bytes);
-  in_file(b, begin, bytes, true, [&](std::byte* data) { std::memcpy(data, in, static_cast<size_t>(bytes)); });
+  in_file(b, begin, bytes, true,
+          [&](std::byte* data) { std::memcpy(data, in, static_cast<size_t>(bytes)); });
 }
 
 void Runtime::discard(BufferId id) { memory_->discard(buffer(id).offset, buffer(id).bytes()); }

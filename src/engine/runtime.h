@@ -30,14 +30,14 @@
 
 namespace ds {
 
-// What the programs of an engine run on: its ranks, memory, threads, kernels, file lanes and executors. It
-// knows buffers and programs, but neither parameters nor steps. One thread at a time.
+// What the programs of an engine run on: its ranks, memory, threads, kernels, file lanes and
+// executors. It knows buffers and programs, but neither parameters nor steps. One thread at a time.
 //
 // A failed instruction poisons it: every later guarded call throws DS_ERROR_POISONED.
 class Runtime {
  public:
-  // What start() takes memory for. Everything is borrowed and stays where it is: a plan that is compiled anew
-  // is assigned to the same place.
+  // What start() takes memory for. Everything is borrowed and stays where it is: a plan that is
+  // compiled anew is assigned to the same place.
   struct Placed {
     const ZeroPlan& zero;
     const Program& program;   // any with the places of all persistent buffers
@@ -53,9 +53,14 @@ class Runtime {
   const Config& config() const { return config_; }
   Communicator& comm() const { return comm_; }
   Mesh mesh() const { return options_.mesh.value_or(Mesh(comm_.size())); }
-  // After start(): the ranks that differ from this one along the axes of a class alone, and along `data`.
-  Communicator& class_ranks(const ParamClass& c) { return groups_.of(c.levels.ranks(), c.levels.stride()); }
-  Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
+  // After start(): the ranks that differ from this one along the axes of a class alone, and along
+  // `data`.
+  Communicator& class_ranks(const ParamClass& c) {
+    return groups_.of(c.levels.ranks(), c.levels.stride());
+  }
+  Communicator& data_ranks() {
+    return groups_.of(mesh().data_group().size, mesh().data_group().stride);
+  }
   const EngineOptions& options() const { return options_; }
   const KernelRegistry& kernels() const { return kernels_; }
   const std::shared_ptr<Device>& device() const { return device_; }
@@ -66,8 +71,8 @@ class Runtime {
   void add_overhead(const std::string& part, int64_t bytes) { overhead_.add(part, bytes); }
   const Program& placed() const { return placed_.program; }
 
-  // Runs body, which compiles; what it leaves in memory is measured. What it throws on one rank, all throw.
-  // Collective.
+  // Runs body, which compiles; what it leaves in memory is measured. What it throws on one rank,
+  // all throw. Collective.
   void compile(const std::function<void()>& body);
   // The same of a body that puts new programs in the place of old ones. Not collective.
   void replace_programs(const std::function<void()>& body);
@@ -78,8 +83,8 @@ class Runtime {
   // Runs end, which ends all executors: what they took is given back, what they counted stays.
   void end_executors(const std::function<void()>& end);
 
-  // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
-  // all. unbacked: device bytes of the plan that nobody fills at once. Collective.
+  // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an
+  // error on all. unbacked: device bytes of the plan that nobody fills at once. Collective.
   void start(const MemoryPlan& memory, int64_t unbacked = 0);
   // The same for a plan with the same places and more behind them; executors are to be made again.
   void grow(const MemoryPlan& memory, int64_t unbacked = 0);
@@ -97,18 +102,20 @@ class Runtime {
   void poison(const std::exception& error) { poison_ = error.what(); }
   // Runs body; a failure poisons and ends the group, too: the other ranks would wait for this one.
   void guarded(const std::function<void()>& body);
-  // What runs from here on starts when the work that the stream has now has finished. Null: nothing.
+  // What runs from here on starts when the work that the stream has now has finished. Null:
+  // nothing.
   void order_after(const StreamRef& stream);
   // Ends what the last run left in flight, and what order_after() waits for.
   void settle() const;
 
-  // Bytes of a buffer in device or host memory, from its byte `begin` on. Nothing may be in flight that
-  // touches them.
+  // Bytes of a buffer in device or host memory, from its byte `begin` on. Nothing may be in flight
+  // that touches them.
   void read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const;
   void write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes);
   void fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes);
   // Between two buffers in memory.
-  void copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin, int64_t bytes);
+  void copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin,
+            int64_t bytes);
   // The same of elements as f32, in any tier; files are read and written by whole blocks.
   void read_floats(const Buffer& buffer, int64_t element, int64_t count, float* out) const;
   void write_floats(const Buffer& buffer, int64_t element, int64_t count, const float* in);
@@ -117,13 +124,15 @@ class Runtime {
   void write_bytes(const Buffer& buffer, int64_t begin, int64_t bytes, const uint8_t* in);
   // Of a persistent buffer by its number.
   const Buffer& buffer(BufferId id) const { return placed_.program.buffers[id]; }
-  // Where a buffer in memory is: an address of the device, which host code may hand on, but reads through
-  // read(), unless shared_memory().
+  // Where a buffer in memory is: an address of the device, which host code may hand on, but reads
+  // through read(), unless shared_memory().
   std::byte* address(const Buffer& buffer) const;
   // Host code may use addresses of the device like any other.
   bool shared_memory() const { return device_->shared(); }
   // Bytes that host code may use, beside the plan.
-  std::shared_ptr<Arena> host_bytes(int64_t bytes) { return device_->make_arena(Device::Place::host, bytes); }
+  std::shared_ptr<Arena> host_bytes(int64_t bytes) {
+    return device_->make_arena(Device::Place::host, bytes);
+  }
   // The pages of a persistent device buffer go back to the system; it reads as zero again.
   void discard(BufferId id);
   // Keeps what an address of the device shows mapped: EngineMemory::hold.
@@ -135,7 +144,8 @@ class Runtime {
 
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
-  // What the communication log has timed, of all groups; none unless comms_logger is on. Collective.
+  // What the communication log has timed, of all groups; none unless comms_logger is on.
+  // Collective.
   std::vector<CommTime> comm_times() { return groups_.times(); }
 
  private:
@@ -146,8 +156,10 @@ class Runtime {
   void count_groups();
   void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
   void start_lanes();
-  void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in) const;
-  // Calls use(data) with bytes [begin, begin + bytes) of a buffer on a file, and writes what it leaves.
+  void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out,
+                     const float* in) const;
+  // Calls use(data) with bytes [begin, begin + bytes) of a buffer on a file, and writes what it
+  // leaves.
   void in_file(const Buffer& buffer, int64_t begin, int64_t bytes, bool write,
                const std::function<void(std::byte*)>& use) const;
 
@@ -171,7 +183,7 @@ class Runtime {
   std::string poison_;
   std::vector<Executor*> running_;                // every executor made, for the ledger
   std::map<std::string, CommCount> past_copies_;  // of executors that are no more
-  std::map<std::string, int> ranks_of_group_;     // by the id of a control group around this process
+  std::map<std::string, int> ranks_of_group_;  // by the id of a control group around this process
 };
 
 }  // namespace ds

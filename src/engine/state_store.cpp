@@ -1,9 +1,9 @@
-// Problem: a caller names a parameter and a kind of state; the bytes are a part of a bucket, cut over some
-// ranks, in a buffer of any type and tier. Invariant: every rank holds, of each bucket, one contiguous part,
-// and one of its layout's equal cuts is its own. So the tensor of a data group is one gather of own cuts, and
-// a local one needs no communication. Where the ranks of a group hold a slice of a larger tensor, one rank of
-// each slice gives what it has to all others. A write changes masters first; compute copies follow by the
-// program `refresh`, never by hand.
+// Problem: a caller names a parameter and a kind of state; the bytes are a part of a bucket, cut
+// over some ranks, in a buffer of any type and tier. Invariant: every rank holds, of each bucket,
+// one contiguous part, and one of its layout's equal cuts is its own. So the tensor of a data group
+// is one gather of own cuts, and a local one needs no communication. Where the ranks of a group
+// hold a slice of a larger tensor, one rank of each slice gives what it has to all others. A write
+// changes masters first; compute copies follow by the program `refresh`, never by hand.
 #include "engine/state_store.h"
 
 #include <fmt/ranges.h>
@@ -34,7 +34,11 @@ namespace ds {
 
 StateStore::StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
                        Keeps keeps)
-    : runtime_(runtime), control_(control), owner_(owner), zero_(zero), state_kinds_({kMasterName}) {
+    : runtime_(runtime),
+      control_(control),
+      owner_(owner),
+      zero_(zero),
+      state_kinds_({kMasterName}) {
   if (keeps == Keeps::weights) return;
   const std::vector<std::string>& states = optimizer_of(runtime.config().optimizer).states;
   state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
@@ -56,7 +60,8 @@ void StateStore::add_params(const Graph& graph) {
 }
 
 void StateStore::check_param(ParamId param) const {
-  require(!names_.empty(), "param must be a parameter of the engine, which has none yet, got {}", param);
+  require(!names_.empty(), "param must be a parameter of the engine, which has none yet, got {}",
+          param);
   require(names_.has(param), "param must be 0 to {}, got {}", names_.size() - 1, param);
 }
 
@@ -88,11 +93,15 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
     BufferId sum = s.sum();
     auto scale = static_cast<float>(1.0 / divisor_of(control_.scalars()));
     if (owner_.own_gradients())
-      return {{sum, 0, zero_.part_numel(b, 0)}, 0, scale * static_cast<float>(zero_.mesh.data_size()), false};
+      return {{sum, 0, zero_.part_numel(b, 0)},
+              0,
+              scale * static_cast<float>(zero_.mesh.data_size()),
+              false};
     return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};
   }
   int index = state_index(kind);
-  require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
+  require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "),
+          kind);
   return {state_ref(b, static_cast<StateKind>(index)), zero_.policy(b).states};
 }
 
@@ -113,12 +122,15 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
     runtime_.class_ranks(zero_.cls(b))
         .all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
     for (int part = 0; part < levels.ranks(); ++part)
-      std::copy_n(all.begin() + levels.holder(part, levels.depth()) * own, own, whole.begin() + part * own);
+      std::copy_n(all.begin() + levels.holder(part, levels.depth()) * own, own,
+                  whole.begin() + part * own);
   }
   return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
 
-bool StateStore::writes(ParamId param) const { return is_first(param, zero_.cls(bucket_of(param)).axes); }
+bool StateStore::writes(ParamId param) const {
+  return is_first(param, zero_.cls(bucket_of(param)).axes);
+}
 
 // Of the ranks that differ along other axes than these and those that cut the parameter, this one.
 bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) const {
@@ -133,8 +145,8 @@ bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) 
   return true;
 }
 
-// The whole tensor from the local ones: of the ranks that hold a slice the first gives its runs and its
-// elements.
+// The whole tensor from the local ones: of the ranks that hold a slice the first gives its runs and
+// its elements.
 std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>& local) {
   const ParamSlice& mine = slices_[param];
   Communicator& all = runtime_.comm();
@@ -232,11 +244,11 @@ std::vector<float> StateStore::read_local(ParamId param, const std::string& kind
   return out;
 }
 
-void StateStore::check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
-                                int64_t wanted, bool local) {
+void StateStore::check_writable(const char* call, ParamId param, const std::string& kind,
+                                size_t values, int64_t wanted, bool local) {
   const std::string& name = names_[param];
-  require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", TensorName(name),
-          wanted, values);
+  require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}",
+          TensorName(name), wanted, values);
   if (kind != "grad") {
     local ? owner_.require_unleased(call) : owner_.begin_change(call);
   } else if (owner_.gradients() != Owner::Gradients::all) {
@@ -244,12 +256,14 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
           "gradient of '{}' must be written between the last backward of a step and its update",
           TensorName(name));
   } else if (owner_.own_gradients()) {
-    raise(DS_ERROR_UNSUPPORTED,
-          "gradient of '{}' is this rank's own in a step without a reduction, where none is written: "
-          "optimizer.type is {}",
-          TensorName(name), runtime_.config().optimizer.type);
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "gradient of '{}' is this rank's own in a step without a reduction, where none is written: "
+        "optimizer.type is {}",
+        TensorName(name), runtime_.config().optimizer.type);
   } else if (zero_.state_tier() == Tier::nvme) {
-    raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
+    raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written",
+          TensorName(name));
   }
   held_of(param, kind);  // refuses a kind that there is not
   const int index = state_index(kind);
@@ -257,8 +271,8 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
     raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", TensorName(name), kind);
 }
 
-// Elements [begin, end) of the parameter, of which this rank writes those that it holds; values: from begin
-// on.
+// Elements [begin, end) of the parameter, of which this rank writes those that it holds; values:
+// from begin on.
 void StateStore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
   Held held = held_of(param, kind);
@@ -317,7 +331,8 @@ void StateStore::grad_written(ParamId param, std::span<const float> values) {
   control_.gradient_written(names_[param], finite);
 }
 
-void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<const float> values) {
+void StateStore::write_tensor(ParamId param, const std::string& kind,
+                              std::span<const float> values) {
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
   owner_.require_started();
@@ -340,7 +355,8 @@ void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<
   changed();
 }
 
-void StateStore::write_local(ParamId param, const std::string& kind, std::span<const float> values) {
+void StateStore::write_local(ParamId param, const std::string& kind,
+                             std::span<const float> values) {
   if (kind == "param") return write_local(param, kMasterName, values);
   auto [begin, count] = own_range(param);
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
@@ -350,8 +366,8 @@ void StateStore::write_local(ParamId param, const std::string& kind, std::span<c
   changed();
 }
 
-// Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to the
-// others.
+// Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to
+// the others.
 bool StateStore::whole_on_all(const std::string& kind) const {
   return optimizer_of(runtime_.config().optimizer).whole_momentum() && state_index(kind) == 1;
 }
@@ -370,7 +386,8 @@ void StateStore::renew_params() {
 void StateStore::require_refreshed() const {
   if (unrefreshed_.empty()) return;
   raise(DS_ERROR_STATE,
-        "ds_engine_refresh must be called on all ranks first: ds_engine_write_local has changed '{}' on this "
+        "ds_engine_refresh must be called on all ranks first: ds_engine_write_local has changed "
+        "'{}' on this "
         "one",
         unrefreshed_);
 }
@@ -424,13 +441,16 @@ void StateStore::read(BufferId id, int64_t element, int64_t count, float* out) c
 void StateStore::write(BufferId id, int64_t element, int64_t count, const float* in) {
   if (runtime_.buffer(id).dtype == DS_DTYPE_U8) {
     const Codes c = codes_of(id);
-    return for_blocks(c, element, count, true, [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
-      std::array<float, kStateBlock> block;
-      const StateScale before(c.kind, scale);
-      for (size_t e = 0; e < block.size(); ++e) block[e] = decode_state(codes[e], c.kind, before);
-      for (int64_t e = begin; e < begin + n; ++e) block[static_cast<size_t>(e)] = *in++;
-      encode_block(block, c.kind, codes, scale);
-    });
+    return for_blocks(c, element, count, true,
+                      [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
+                        std::array<float, kStateBlock> block;
+                        const StateScale before(c.kind, scale);
+                        for (size_t e = 0; e < block.size(); ++e)
+                          block[e] = decode_state(codes[e], c.kind, before);
+                        for (int64_t e = begin; e < begin + n; ++e)
+                          block[static_cast<size_t>(e)] = *in++;
+                        encode_block(block, c.kind, codes, scale);
+                      });
   }
   runtime_.write_floats(runtime_.buffer(id), element, count, in);
 }
@@ -443,7 +463,8 @@ StateRef StateStore::state_ref(BucketId bucket, StateKind kind) const {
   return state < s.states.size() ? s.states[state] : StateRef{};
 }
 
-void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) {
+void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
+                            float* out) {
   StateRef ref = state_ref(bucket, kind);
   if (!ref.buffer.exists()) {
     std::fill_n(out, count, 0.0f);
@@ -453,7 +474,8 @@ void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int6
 }
 
 bool StateStore::holds(ParamId param, StateKind kind) const {
-  return kind == StateKind::master || (begun(param) && state_ref(bucket_of(param), kind).buffer.exists());
+  return kind == StateKind::master ||
+         (begun(param) && state_ref(bucket_of(param), kind).buffer.exists());
 }
 
 std::vector<float> StateStore::rounded(const float* values, int64_t count) const {
@@ -479,12 +501,14 @@ void StateStore::for_params(BucketId bucket, int64_t begin, int64_t count, const
   }
 }
 
-void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) {
+void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
+                             const float* in) {
   const StateRef ref = state_ref(bucket, kind);
   for_params(bucket, begin, count, [&](ParamId param, int64_t at, int64_t n) {
     const float* values = in + (at - begin);
     if (!holds(param, kind)) {
-      writes_.dropped = writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });
+      writes_.dropped =
+          writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });
       return;
     }
     writes_.overwritten = true;
@@ -494,8 +518,8 @@ void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int
   });
 }
 
-// Elements [low, high) of the bucket, of which this rank has a part, and of a momentum that is kept whole
-// all.
+// Elements [low, high) of the bucket, of which this rank has a part, and of a momentum that is kept
+// whole all.
 void StateStore::begin_states(BucketId bucket, int64_t low, int64_t high) {
   const BucketState& s = zero_.buckets[bucket];
   std::vector<float> block(1 << 16);
@@ -503,10 +527,12 @@ void StateStore::begin_states(BucketId bucket, int64_t low, int64_t high) {
     for (int64_t at = begin; at < end; at += std::ssize(block))
       body(at, std::min(std::ssize(block), end - at));
   };
-  const int64_t own = first(bucket), from = std::max(low, own), to = std::min(high, own + held(bucket));
+  const int64_t own = first(bucket), from = std::max(low, own),
+                to = std::min(high, own + held(bucket));
   for (const StateRef& state : s.states) {
     const bool whole = runtime_.buffer(state.buffer).numel > state.numel;
-    const int64_t begin = whole ? 0 : own - state.first;  // element of the bucket that the buffer begins with
+    const int64_t begin =
+        whole ? 0 : own - state.first;  // element of the bucket that the buffer begins with
     pieces(whole ? low : from, whole ? high : to,
            [&](int64_t at, int64_t n) { write(state.buffer, at - begin, n, block.data()); });
   }
@@ -525,8 +551,9 @@ void StateStore::begin_states(BucketId bucket) {
 void StateStore::begin_states(ParamId param) {
   const std::vector<ParamPlace>& params = zero_.layout.buckets[bucket_of(param)].params;
   const size_t next = zero_.layout.place_of[param] + 1;
-  begin_states(bucket_of(param), zero_.layout.place(param).begin,
-               next < params.size() ? params[next].begin : zero_.layout.buckets[bucket_of(param)].numel);
+  begin_states(
+      bucket_of(param), zero_.layout.place(param).begin,
+      next < params.size() ? params[next].begin : zero_.layout.buckets[bucket_of(param)].numel);
 }
 
 void StateStore::take_initial_values() {
@@ -579,7 +606,8 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     }
     if (s.own_steps.exists()) add(s.own_steps, "own_steps");
   }
-  for (BufferId error : {zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding}) {
+  for (BufferId error :
+       {zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding}) {
     if (error.exists()) add(error, "error");
   }
   if (zero_.joined.coefficients.exists()) add(zero_.joined.coefficients, "coefficients");

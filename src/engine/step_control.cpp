@@ -64,7 +64,8 @@ void StepControl::choose_groups() {
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
   for (size_t g = 0; g < groups_.size(); ++g) {
     apply_schedule(config_.scheduler, g, scalars_.updates, groups_[g]);
-    for (const auto& [name, value] : set_[g]) groups_[g].*find_group_number(numbers, name)->value = value;
+    for (const auto& [name, value] : set_[g])
+      groups_[g].*find_group_number(numbers, name)->value = value;
     for (double GroupScalars::*rate : kRates) groups_[g].*rate *= rate_factor_;
     groups_[g].rate_sum = static_cast<double>(rate_sums_[g] + static_cast<float>(groups_[g].lr));
   }
@@ -78,20 +79,23 @@ void StepControl::set(std::string_view name, double value) {
   if (!number) {
     std::vector<std::string> names;
     for (const GroupNumber& n : numbers) names.emplace_back(n.name);
-    raise(DS_ERROR_NOT_FOUND, "name must be {}, or one of them behind 'param_groups[N].', got '{}'{}",
+    raise(DS_ERROR_NOT_FOUND,
+          "name must be {}, or one of them behind 'param_groups[N].', got '{}'{}",
           fmt::join(names, ", "), name, did_you_mean(std::string(wanted), names));
   }
   if (group && *group >= set_.size())
-    raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name, set_.size() - 1,
-          *group);
+    raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name,
+          set_.size() - 1, *group);
   const Limits& limits = number->limits;
-  require(std::isnan(value) || (value >= limits.low && std::isfinite(value) && value < limits.below),
-          "{} must be a finite number of at least {}{}, or NaN, got {}", name, limits.low,
-          std::isfinite(limits.below) ? fmt::format(" and below {}", limits.below) : "", value);
+  require(
+      std::isnan(value) || (value >= limits.low && std::isfinite(value) && value < limits.below),
+      "{} must be a finite number of at least {}{}, or NaN, got {}", name, limits.low,
+      std::isfinite(limits.below) ? fmt::format(" and below {}", limits.below) : "", value);
   const std::string wrong = refusal_of(config_.optimizer, wanted, value);
   require(wrong.empty(), "{} {}", name, wrong);
   for (size_t g = group.value_or(0); g < (group ? *group + 1 : set_.size()); ++g) {
-    for (const GroupNumber& meant : numbers_meant(config_.optimizer, wanted)) keep_set(g, meant, value);
+    for (const GroupNumber& meant : numbers_meant(config_.optimizer, wanted))
+      keep_set(g, meant, value);
   }
   choose_groups();
 }
@@ -136,7 +140,8 @@ void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
     set_[g].clear();
     if (g >= numbers.size()) continue;
     for (const auto& [name, value] : numbers[g]) {
-      for (const GroupNumber& meant : numbers_meant(config_.optimizer, name)) keep_set(g, meant, value);
+      for (const GroupNumber& meant : numbers_meant(config_.optimizer, name))
+        keep_set(g, meant, value);
     }
   }
   choose_groups();
@@ -178,9 +183,9 @@ const StepResult& StepControl::finish(std::string reason) {
   const LossScaler before = scaler_;
   if (f16 && weight() > 0) scaler_ = next_scaler(config_.loss_scale, scaler_, overflow);
   if (f16 && skips()) {
-    reason += scaler_.scale == before.scale
-                  ? fmt::format("; the loss scale is {}", before.scale)
-                  : fmt::format("; the loss scale falls from {} to {}", before.scale, scaler_.scale);
+    reason += scaler_.scale == before.scale ? fmt::format("; the loss scale is {}", before.scale)
+                                            : fmt::format("; the loss scale falls from {} to {}",
+                                                          before.scale, scaler_.scale);
   }
   last_ = {scalars_.step,      scalars_.updates,    scalars_.loss,
            scalars_.grad_norm, scalars_.group.lr,   skips(),

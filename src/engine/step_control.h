@@ -32,10 +32,11 @@ struct StepResult {
   bool at_floor = false;  // skipped, and the dynamic loss scale can fall no further
 };
 
-// What a step begins with and what became of it: learning rate, loss, norm, and whether it was skipped. Its
-// scalars are what kernels read; the instructions `losses` and `clip` (kernels/ref/step.cpp) decide clipping
-// and skipping. It counts steps and updates apart: the batch of a skipped step is used up, and random numbers
-// go on, but learning rate and bias corrections follow the updates.
+// What a step begins with and what became of it: learning rate, loss, norm, and whether it was
+// skipped. Its scalars are what kernels read; the instructions `losses` and `clip`
+// (kernels/ref/step.cpp) decide clipping and skipping. It counts steps and updates apart: the batch
+// of a skipped step is used up, and random numbers go on, but learning rate and bias corrections
+// follow the updates.
 class StepControl {
  public:
   StepControl(const Config& config, int world);
@@ -45,27 +46,34 @@ class StepControl {
   int64_t steps() const { return scalars_.step; }
   int64_t updates() const { return scalars_.updates; }
   const StepResult& last() const { return last_; }
-  double loss() const { return scalars_.loss; }       // of the step, known behind the instruction `losses`
-  int64_t leaves() const { return scalars_.leaves; }  // that it is the mean of: those that there are
-  double weight() const { return scalars_.weight; }   // of those, all together
-  bool skips() const { return scalars_.skip != 0; }   // known behind `clip`
+  double loss() const {
+    return scalars_.loss;
+  }  // of the step, known behind the instruction `losses`
+  int64_t leaves() const {
+    return scalars_.leaves;
+  }                                                  // that it is the mean of: those that there are
+  double weight() const { return scalars_.weight; }  // of those, all together
+  bool skips() const { return scalars_.skip != 0; }  // known behind `clip`
 
-  // Of each group of parameters, what updates read: of the step that runs, between steps of the next one.
+  // Of each group of parameters, what updates read: of the step that runs, between steps of the
+  // next one.
   const std::vector<GroupScalars>& groups() const { return groups_; }
-  // Numbers of the groups by name: "lr" is that of all groups, read of group 0; "param_groups[1].lr" of one.
-  // Where a group has two rates, "lr" sets both and reads the first one; "muon_lr" and "adam_lr" are one
-  // each. What is set counts from the next step on, in place of configuration and schedule, until it is set
-  // again; NaN gives the number back to them. Throws for a name that there is not or a value that the
-  // configuration would refuse. For callers of the library alone: what the library does by itself is in
-  // scale_rates().
+  // Numbers of the groups by name: "lr" is that of all groups, read of group 0;
+  // "param_groups[1].lr" of one. Where a group has two rates, "lr" sets both and reads the first
+  // one; "muon_lr" and "adam_lr" are one each. What is set counts from the next step on, in place
+  // of configuration and schedule, until it is set again; NaN gives the number back to them. Throws
+  // for a name that there is not or a value that the configuration would refuse. For callers of the
+  // library alone: what the library does by itself is in scale_rates().
   void set(std::string_view name, double value);
   std::optional<double> get(std::string_view name) const;  // none: no such name
-  // Multiplies every rate of the next step, wherever it comes from. The step behind it has a factor of 1.
+  // Multiplies every rate of the next step, wherever it comes from. The step behind it has a factor
+  // of 1.
   void scale_rates(double factor);
   // A further group, with values in place of the configuration's.
   void add_group(const ParamGroup& values);
 
-  // What was set, by group and name. take_set: in place of it; what is of no group here, is left out.
+  // What was set, by group and name. take_set: in place of it; what is of no group here, is left
+  // out.
   const std::vector<SetNumbers>& set_numbers() const { return set_; }
   void take_set(const std::vector<SetNumbers>& numbers);
 
@@ -88,7 +96,8 @@ class StepControl {
   void set_absent(bool absent) { scalars_.absent = absent ? 1 : 0; }
   // What a host says that the gradients of the step count for, all together.
   void set_weight(double weight) { scalars_.weight = weight; }
-  // A caller has overwritten this parameter's gradient of the step, with NaN or infinity unless `finite`.
+  // A caller has overwritten this parameter's gradient of the step, with NaN or infinity unless
+  // `finite`.
   void gradient_written(const std::string& param, bool finite);
   // A parameter to whose gradient NaN or infinity was written; "": none.
   std::string bad_gradient() const { return bad_gradients_.empty() ? "" : *bad_gradients_.begin(); }

@@ -33,7 +33,8 @@ int threads_of_rank(const Config& config, int world) {
   return std::max(1, static_cast<int>(usable_cpus().size()) / std::max(1, ranks));
 }
 
-std::vector<int> cpus_of_rank(const std::vector<int>& usable, int online, int rank, int size, int threads) {
+std::vector<int> cpus_of_rank(const std::vector<int>& usable, int online, int rank, int size,
+                              int threads) {
   int count = static_cast<int>(usable.size()), first = -1;
   if (size < 1 || rank < 0 || rank >= size) return {};
   if (threads == count / size) {
@@ -51,7 +52,8 @@ std::vector<int> cpus_of_rank(const Config& config, int rank, int world, int thr
   // libds launch --bind has bound the process, and says with how many others it shares its CPUs.
   int local = launched ? variable("DS_CPU_RANK", variable("LOCAL_RANK", rank)) : rank;
   int size = launched ? variable("DS_CPU_RANKS", variable("LOCAL_SIZE", world)) : world;
-  return cpus_of_rank(usable_cpus(), static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), local, size, threads);
+  return cpus_of_rank(usable_cpus(), static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), local, size,
+                      threads);
 }
 
 }  // namespace ds

@@ -20,7 +20,8 @@ void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
   IdVector<ParamId, char> wanted = store_.zero().trained.frozen;
   agree(runtime_.comm(), "ds_engine_freeze", [&] {
     store_.owner().begin_change("ds_engine_freeze");
-    require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
+    require(params.data() || params.empty(), "params must not be NULL with params_count {}",
+            params.size());
     require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
     for (ParamId p : ids_of<ParamId>(params)) {
       store_.check_param(p);
@@ -41,8 +42,8 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
   ParamGroup group;
   agree(runtime_.comm(), "ds_engine_group_add", [&] {
     store_.owner().begin_change("ds_engine_group_add");
-    require(params.data() && !params.empty(), "params must name a parameter at least, got {} of them",
-            params.size());
+    require(params.data() && !params.empty(),
+            "params must name a parameter at least, got {} of them", params.size());
     group = read_param_group("options", values, runtime_.config().optimizer, false);
     check_group(runtime_.config(), group, "options");
     for (ParamId p : ids_of<ParamId>(params)) {
@@ -68,14 +69,15 @@ void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
   for (size_t i = mine.size(); i < all.size(); ++i) {
     size_t p = i % mine.size(), rank = i / mine.size();
     if (all[i] == all[p]) continue;
-    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
-          TensorName(store_.param_names()[p]), all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained",
-          RankNumber(rank));
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
+          TensorName(store_.param_names()[p]), all[p] ? "frozen" : "trained",
+          all[i] ? "frozen" : "trained", RankNumber(rank));
   }
 }
 
-// Where the variance stands it is that of the updates before: one of none would be 0, and a step without
-// bound.
+// Where the variance stands it is that of the updates before: one of none would be 0, and a step
+// without bound.
 void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
   const OptimizerConfig& config = runtime_.config().optimizer;
   if (optimizer_of(config).form(config, control_.updates()) == StepForm::reduced) return;
@@ -83,8 +85,10 @@ void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
   for (ParamId p : frozen.ids()) {
     if (frozen[p] || !store_.zero().trained.frozen[p] || updates[p] > 0) continue;
     raise(DS_ERROR_STATE,
-          "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the next one, "
-          "number {}: it would be 0; train the parameter before, or from an update on that has reduced "
+          "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the "
+          "next one, "
+          "number {}: it would be 0; train the parameter before, or from an update on that has "
+          "reduced "
           "gradients",
           TensorName(store_.param_names()[p]), config.type, control_.updates() + 1);
   }
@@ -94,7 +98,8 @@ IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
   IdVector<ParamId, int64_t> updates = updates_;
   updates.resize(store_.param_names().size(), 0);
   for (ParamId p : updates.ids()) {
-    if (!store_.zero().trained.frozen[p]) updates[p] = control_.updates() - store_.zero().trained.missed[p];
+    if (!store_.zero().trained.frozen[p])
+      updates[p] = control_.updates() - store_.zero().trained.missed[p];
   }
   return updates;
 }
@@ -126,7 +131,8 @@ void TrainedSet::recompile(const TrainedParams& next) {
       if (!had_states[b] && store_.zero().has_states(b)) store_.begin_states(b);
     }
     for (ParamId p : next.frozen.ids()) {
-      if (next.begun[p] && !before.begun[p] && had_states[store_.bucket_of(p)]) store_.begin_states(p);
+      if (next.begun[p] && !before.begun[p] && had_states[store_.bucket_of(p)])
+        store_.begin_states(p);
       if (next.frozen[p] && !before.frozen[p]) store_.forget_errors(p);
     }
     // Which lie otherwise for other tensors, and have rates of their groups in them.
@@ -199,7 +205,8 @@ std::string TrainedSet::difference(const CheckpointInfo& saved) const {
   return "";
 }
 
-// Whether the frozen parameters of the checkpoint are those of this configuration and calls after it.
+// Whether the frozen parameters of the checkpoint are those of this configuration and calls after
+// it.
 bool TrainedSet::follows(const CheckpointInfo& saved) const {
   const Json* values = saved.config.find("config");
   const Json* patterns = values ? values->find("frozen_parameters") : nullptr;

@@ -12,8 +12,8 @@
 
 namespace ds {
 
-// Which parameters of a training engine are trained, and how many updates each has had: by the configuration,
-// by calls between steps, and as a checkpoint says.
+// Which parameters of a training engine are trained, and how many updates each has had: by the
+// configuration, by calls between steps, and as a checkpoint says.
 class TrainedSet {
  public:
   // Compiles anew with parameters trained so, and takes memory for it. Collective.
@@ -21,28 +21,31 @@ class TrainedSet {
   TrainedSet(Runtime& runtime, StepControl& control, StateStore& store, Recompile recompile)
       : runtime_(runtime), control_(control), store_(store), recompile_(std::move(recompile)) {}
 
-  // Collective, between steps: these parameters are trained from the next step on, or no more. Parameters
-  // that have optimizer states keep them. One that is trained for the first time starts with zero states, and
-  // its master is its compute copy. Bias corrections count a parameter's own updates. What a rank is refused,
-  // and parameters that differ between ranks, are an error on all before anything changes.
+  // Collective, between steps: these parameters are trained from the next step on, or no more.
+  // Parameters that have optimizer states keep them. One that is trained for the first time starts
+  // with zero states, and its master is its compute copy. Bias corrections count a parameter's own
+  // updates. What a rank is refused, and parameters that differ between ranks, are an error on all
+  // before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
-  // Collective, between steps: from the next step on updates of these parameters, whatever group they were
-  // in, have these values in place of the configuration's. Returns the number of the new group.
+  // Collective, between steps: from the next step on updates of these parameters, whatever group
+  // they were in, have these values in place of the configuration's. Returns the number of the new
+  // group.
   int32_t add_group(std::span<const int32_t> params, const Json& values);
   bool is_frozen(ParamId param) const { return store_.zero().trained.frozen.at(param) != 0; }
 
-  // For checkpoints. Updates that each parameter has had in this run: only those of trained parameters grow.
+  // For checkpoints. Updates that each parameter has had in this run: only those of trained
+  // parameters grow.
   IdVector<ParamId, int64_t> own_updates() const;
-  // Frozen or not, of those of `begun` with states, too, and with updates as own_updates() is to say; what
-  // begins now has had none. Collective.
+  // Frozen or not, of those of `begun` with states, too, and with updates as own_updates() is to
+  // say; what begins now has had none. Collective.
   void set(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, char>& begun,
            IdVector<ParamId, int64_t> updates);
   // What a checkpoint holds of this.
   std::vector<std::string> frozen_names() const;
   std::vector<std::string> frozen_names_with_states() const;
   std::vector<std::pair<std::string, int64_t>> late_updates() const;  // other than the run's
-  // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on; nothing
-  // when calls or the configuration say otherwise here. Collective.
+  // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on;
+  // nothing when calls or the configuration say otherwise here. Collective.
   void follow(const CheckpointInfo& saved);
   // Whether follow() would change anything in an engine that has made no step.
   bool would_change(const CheckpointInfo& saved) const {
@@ -63,7 +66,8 @@ class TrainedSet {
   IdVector<ParamId, int64_t> updates_of(const CheckpointInfo& saved) const;
   IdVector<ParamId, char> frozen_of(const CheckpointInfo& saved) const;
   IdVector<ParamId, char> begun_of(const CheckpointInfo& saved) const;
-  void recompile(const TrainedParams& next);  // and what follows from it: states that begin, own momenta
+  void recompile(
+      const TrainedParams& next);  // and what follows from it: states that begin, own momenta
   bool follows(const CheckpointInfo& saved) const;
 
   Runtime& runtime_;

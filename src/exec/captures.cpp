@@ -1,25 +1,27 @@
-// Problem: a launch costs the host microseconds, and a step has thousands that are the same in every step. A
-// driver can keep a line of launches as a graph and take it with one call.
+// Problem: a launch costs the host microseconds, and a step has thousands that are the same in
+// every step. A driver can keep a line of launches as a graph and take it with one call.
 //
-// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the first
-// waits for other queues and only the last is waited for. Between the two, nobody can tell when they are
-// given. So the whole piece is given at the place of its first instruction, even where those of other queues
-// stand between. Collectives, calls of a host program and file transfers belong to none. A piece ends with
-// its phase, because a host may call forward, backward and step one by one, each of which issues all that it
-// is.
+// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the
+// first waits for other queues and only the last is waited for. Between the two, nobody can tell
+// when they are given. So the whole piece is given at the place of its first instruction, even
+// where those of other queues stand between. Collectives, calls of a host program and file
+// transfers belong to none. A piece ends with its phase, because a host may call forward, backward
+// and step one by one, each of which issues all that it is.
 //
-// Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through the step's
-// scalars in the device's memory: seed, counts of steps and updates, learning rate, loss scale, skip. What
-// else a launch has is fixed by instruction and round (addresses, leaf, runs), is part of the key (extents),
-// or keeps it out of pieces: an update with the host's values for a group of parameters. A rank without data
-// gives other work, and a check of results looks at each result: their runs have no graphs.
+// Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through
+// the step's scalars in the device's memory: seed, counts of steps and updates, learning rate, loss
+// scale, skip. What else a launch has is fixed by instruction and round (addresses, leaf, runs), is
+// part of the key (extents), or keeps it out of pieces: an update with the host's values for a
+// group of parameters. A rank without data gives other work, and a check of results looks at each
+// result: their runs have no graphs.
 //
-// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was not used
-// for the longest time is given up. The first time an extent is met the instructions are given one by one, so
-// that whatever a library does only once is not captured, and no graph is made of what comes only once.
+// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was
+// not used for the longest time is given up. The first time an extent is met the instructions are
+// given one by one, so that whatever a library does only once is not captured, and no graph is made
+// of what comes only once.
 //
-// An error while capturing says nothing about the work, which has not been done: the piece is given without,
-// and no more graphs are made. Cost: see ADR 51.
+// An error while capturing says nothing about the work, which has not been done: the piece is given
+// without, and no more graphs are made. Cost: see ADR 51.
 #include "exec/captures.h"
 
 #include <fmt/core.h>
@@ -68,15 +70,16 @@ Captures::Captures(const Program& program, const RankQueues& queues,
 
 bool Captures::waits(InstrId i) const {
   const auto& all = program_.instrs[i].waits;
-  return std::any_of(all.begin(), all.end(), [&](const Wait& w) { return queue_of(w.instr) != queue_of(i); });
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Wait& w) { return queue_of(w.instr) != queue_of(i); });
 }
 
 bool Captures::can_take(InstrId i) const {
   const Instr& in = program_.instrs[i];
   const Kind kind = in.def->kind;
   if (kind == Kind::collective || kind == Kind::file || kind == Kind::event) return false;
-  return kind != Kind::update ||
-         std::all_of(in.runs.begin(), in.runs.end(), [](const ElementRun& run) { return run.group == 0; });
+  return kind != Kind::update || std::all_of(in.runs.begin(), in.runs.end(),
+                                             [](const ElementRun& run) { return run.group == 0; });
 }
 
 bool Captures::begins_phase(const Own& piece, InstrId i) const {
@@ -126,10 +129,11 @@ void Captures::begin_run() { given_up_.clear(); }
 
 Captures::Graph& Captures::graph_of(Own& piece, int32_t round, bool* known) {
   std::vector<int64_t> extents;
-  for (MicroId micro : piece.micros) extents.push_back(extents_[micro + round * program_.repeat.micros]);
+  for (MicroId micro : piece.micros)
+    extents.push_back(extents_[micro + round * program_.repeat.micros]);
   std::vector<Graph>& graphs = piece.rounds[static_cast<size_t>(round)];
-  auto found =
-      std::find_if(graphs.begin(), graphs.end(), [&](const Graph& g) { return g.extents == extents; });
+  auto found = std::find_if(graphs.begin(), graphs.end(),
+                            [&](const Graph& g) { return g.extents == extents; });
   *known = found != graphs.end();
   if (*known) {
     std::rotate(graphs.begin(), found, found + 1);
@@ -166,9 +170,10 @@ std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round)
     if (begun) give_up(piece);
     if (queues_.device().faults().failed()) throw;
     off_ = true;
-    log_line(LogLevel::warning,
-             fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
-                         program_.rank, program_.name, piece.label, error.what()));
+    log_line(
+        LogLevel::warning,
+        fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
+                    program_.rank, program_.name, piece.label, error.what()));
     return nullptr;
   }
 }

@@ -56,7 +56,8 @@ class Owners {
 class ChaosExecutor final : public Executor {
  public:
   ChaosExecutor(const Program& program, ExecContext context, uint64_t seed)
-      : Executor(program, std::move(context)), stream_{seed, 0, static_cast<uint32_t>(program.rank), 0} {}
+      : Executor(program, std::move(context)),
+        stream_{seed, 0, static_cast<uint32_t>(program.rank), 0} {}
 
   ~ChaosExecutor() override { leave_tail(); }
 
@@ -168,8 +169,9 @@ class ChaosExecutor final : public Executor {
     std::byte* base =
         context_.memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
     owners_[static_cast<int>(buffer.tier)].each(
-        buffer.offset, buffer.offset + buffer.bytes(), b,
-        [&](int64_t begin, int64_t end) { context_.queues->device().fill(base + begin, 0xFF, end - begin); });
+        buffer.offset, buffer.offset + buffer.bytes(), b, [&](int64_t begin, int64_t end) {
+          context_.queues->device().fill(base + begin, 0xFF, end - begin);
+        });
   }
 
   bool ready(Position at) const {
@@ -184,8 +186,9 @@ class ChaosExecutor final : public Executor {
     return std::any_of(tail_.begin(), tail_.end(), [&](Position at) { return at.instr == i; });
   }
 
-  // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order is drawn
-  // every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the others.
+  // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order
+  // is drawn every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the
+  // others.
   size_t pick(const Queues& queues) {
     std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
     auto rank = [&](size_t q) { return order[q % 4] >> (q / 4 * 16) & 0xFFFF; };
@@ -196,7 +199,8 @@ class ChaosExecutor final : public Executor {
       if (queues[q].empty() || behind || !ready(queues[q].front())) continue;
       if (best == kNone || rank(q) > rank(best)) best = q;
     }
-    ensure(best != kNone, "no queue of program {} can go on: its waits form a circle", program_.name);
+    ensure(best != kNone, "no queue of program {} can go on: its waits form a circle",
+           program_.name);
     return best;
   }
 
@@ -231,7 +235,8 @@ class ChaosExecutor final : public Executor {
   }
 
   void transfer(Position at) {
-    IoLane* lane = program_.instrs[at.instr].queue == Queue::read ? context_.read_lane : context_.write_lane;
+    IoLane* lane =
+        program_.instrs[at.instr].queue == Queue::read ? context_.read_lane : context_.write_lane;
     lane->wait(lane->submit(io_request(at)));
   }
 
@@ -241,15 +246,17 @@ class ChaosExecutor final : public Executor {
   IdVector<InstrId, int32_t> done_;  // rounds of this run
   Owners owners_[2];                 // transient arenas of device and host
   IdVector<BufferId, char> owned_;
-  std::deque<Position> tail_;             // saves that a run left, in order
-  IdVector<BufferId, char> carried_;      // buffers that they read when the run began
-  IdVector<BufferId, int32_t> uses_;      // operands still to come
-  IdVector<BufferId, int32_t> in_round_;  // of a buffer that lives within a round: its operands there; else 0
+  std::deque<Position> tail_;         // saves that a run left, in order
+  IdVector<BufferId, char> carried_;  // buffers that they read when the run began
+  IdVector<BufferId, int32_t> uses_;  // operands still to come
+  IdVector<BufferId, int32_t>
+      in_round_;  // of a buffer that lives within a round: its operands there; else 0
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context, uint64_t seed) {
+std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context,
+                                              uint64_t seed) {
   return std::make_unique<ChaosExecutor>(program, std::move(context), seed);
 }
 

@@ -15,12 +15,12 @@
 namespace ds {
 namespace {
 
-// Issue order. The calling thread gives each instruction to its queue. An event is recorded only where
-// another queue waits, and a queue that is immediate is waited for by nobody: with all of them immediate,
-// only files are ever in flight.
+// Issue order. The calling thread gives each instruction to its queue. An event is recorded only
+// where another queue waits, and a queue that is immediate is waited for by nobody: with all of
+// them immediate, only files are ever in flight.
 //
-// Every wait names what was submitted before, so submission order is an order in which all can go on, and no
-// queues wait for each other in a circle.
+// Every wait names what was submitted before, so submission order is an order in which all can go
+// on, and no queues wait for each other in a circle.
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)
@@ -31,14 +31,15 @@ class QueueExecutor final : public Executor {
         ranges_(context_.queues->device().has_ranges()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
     if (inline_) return;
-    captures_ =
-        std::make_unique<Captures>(program, *context_.queues, extents_,
-                                   [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
+    captures_ = std::make_unique<Captures>(
+        program, *context_.queues, extents_,
+        [this](const Position& at, DeviceQueue& queue) { carry_out(at, queue); });
   }
 
   ~QueueExecutor() override {
     leave_tail();
-    for (DeviceQueue* queue : context_.queues->threads()) queue->finish();  // it may hold what is ours
+    for (DeviceQueue* queue : context_.queues->threads())
+      queue->finish();  // it may hold what is ours
   }
 
   void run_to(Position end) override {
@@ -79,9 +80,9 @@ class QueueExecutor final : public Executor {
   // Apart from places, because most instructions have none of it.
   struct Sync {
     std::vector<Wait> waits;  // for what other queues do
-    // Where an instruction that others wait for records: its latest round, which is the one that a wait
-    // means. A save is also waited for in the run after its own, when it may have been submitted again: it
-    // records in two places in turn.
+    // Where an instruction that others wait for records: its latest round, which is the one that a
+    // wait means. A save is also waited for in the run after its own, when it may have been
+    // submitted again: it records in two places in turn.
     std::unique_ptr<Event> event[2];
   };
   // What this thread gives has a name for a tool that watches.
@@ -108,9 +109,13 @@ class QueueExecutor final : public Executor {
     std::unique_ptr<Instant> begin, end;
   };
 
-  size_t number_at(const Position& at) const { return static_cast<size_t>(issue_number(program_, at)); }
+  size_t number_at(const Position& at) const {
+    return static_cast<size_t>(issue_number(program_, at));
+  }
 
-  const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
+  const Event& event(const Wait& wait) const {
+    return *event_of(wait.instr, odd_ != wait.run_before);
+  }
   Event* event_of(InstrId i, bool odd) const {
     const Sync& sync = syncs_[i];
     return sync.event[odd && sync.event[1]].get();
@@ -156,7 +161,8 @@ class QueueExecutor final : public Executor {
       while (program_.before(at, end)) {
         InstrId behind = program_.line_end(at, end);
         for (; at.instr < behind; ++at.instr) {
-          if (context_.before_instr && program_.takes_part(at)) context_.before_instr(at.instr.index());
+          if (context_.before_instr && program_.takes_part(at))
+            context_.before_instr(at.instr.index());
           issue(at, behind);
         }
         at = program_.next({behind - 1, at.round});
@@ -165,7 +171,8 @@ class QueueExecutor final : public Executor {
       at = Position(InstrId(kJoin));
       join();
     } catch (const std::exception& error) {
-      if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
+      if (context_.queues->device().faults().failed())
+        throw;  // with the name of its own instruction
       fail(at.instr, error);
     }
     if (position_ == program_.end()) {
@@ -235,9 +242,11 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // Null: the queue tells no times. Instants are made before any is noted, and used again by the next run.
+  // Null: the queue tells no times. Instants are made before any is noted, and used again by the
+  // next run.
   Noted* next_noted(const Position& at, const DeviceQueue& queue) {
-    if (noted_count_ == noted_.size()) noted_.push_back({0, queue.make_instant(), queue.make_instant()});
+    if (noted_count_ == noted_.size())
+      noted_.push_back({0, queue.make_instant(), queue.make_instant()});
     Noted& next = noted_[noted_count_];
     if (!next.begin || !next.end) return nullptr;
     next.number = number_at(at);
@@ -262,8 +271,8 @@ class QueueExecutor final : public Executor {
     return piece && piece->last < behind ? piece : nullptr;
   }
 
-  // While this thread computes. Once collectives have a thread, only that one may use their group, unless it
-  // has nothing to do.
+  // While this thread computes. Once collectives have a thread, only that one may use their group,
+  // unless it has nothing to do.
   void show_progress() {
     const RankQueues& queues = *context_.queues;
     if (inline_ || !queues.of(Queue::comm)->runs_host_code()) return context_.comm->tick();
@@ -277,8 +286,9 @@ class QueueExecutor final : public Executor {
     return *comm_tail_;
   }
 
-  // Nothing is in flight then but files. The thread of collectives waits for the other queues and this thread
-  // for it, so that the rank goes on showing its progress. Without such a thread this one waits for all.
+  // Nothing is in flight then but files. The thread of collectives waits for the other queues and
+  // this thread for it, so that the rank goes on showing its progress. Without such a thread this
+  // one waits for all.
   void join() {
     if (inline_) return;
     const RankQueues& queues = *context_.queues;
@@ -309,8 +319,8 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // After an error: every queue ends what it does, and does nothing of what it was given. The other ranks are
-  // told first, because a collective may wait for them.
+  // After an error: every queue ends what it does, and does nothing of what it was given. The other
+  // ranks are told first, because a collective may wait for them.
   void stop(const std::exception& error) {
     context_.queues->device().faults().fail(std::current_exception());
     context_.comm->abort(error.what());
@@ -326,11 +336,12 @@ class QueueExecutor final : public Executor {
     IoLane& lane = *(read ? context_.read_lane : context_.write_lane);
     uint64_t ticket = lane.submit(std::move(request));
     (read ? last_.read : last_.write) = ticket;
-    if (Event* mark = event_of(i, odd_)) static_cast<TicketEvent*>(mark)->record(lane.tasks(), ticket);
+    if (Event* mark = event_of(i, odd_))
+      static_cast<TicketEvent*>(mark)->record(lane.tasks(), ticket);
   }
 
-  // Waits for what a transfer awaits; may be called when this executor is no more: lanes and queues live
-  // longer.
+  // Waits for what a transfer awaits; may be called when this executor is no more: lanes and queues
+  // live longer.
   std::function<void()> ready(InstrId i) const {
     std::vector<std::function<bool(int64_t)>> all;
     for (const Wait& wait : syncs_[i].waits) all.push_back(event(wait).waiter());

@@ -62,7 +62,8 @@ TensorView make_view(const Program& program, const Memory& memory, const Operand
   const Buffer& buffer = program.buffers[o.buffer];
   TensorView view = operand_view(o, program.bound);
   if (buffer.tier != Tier::nvme) {
-    std::byte* base = memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
+    std::byte* base =
+        memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
     view.data = base + buffer.offset + o.begin;
   }
   return view;
@@ -118,7 +119,8 @@ KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launc
   if (in.custom) return custom_kernel(in.def->name);
   std::vector<DType> in_types, out_types;
   for (size_t k = 0; k < launch.views.size(); ++k) {
-    (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);
+    (k < static_cast<size_t>(launch.inputs) ? in_types : out_types)
+        .push_back(launch.views[k].dtype);
   }
   return kernels.find({in.def->name, in_types, out_types, in.attrs, device}).run;
 }
@@ -150,7 +152,8 @@ bool finite(const TensorView& view) {
 
 }  // namespace
 
-// Remembers the first instruction of which a result is not finite: its number and which of its results.
+// Remembers the first instruction of which a result is not finite: its number and which of its
+// results.
 class Executor::Finite final : public Kernel {
  public:
   static constexpr int64_t kNone = INT64_MAX, kResults = 1 << 10;
@@ -210,8 +213,8 @@ std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
     KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
     return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
   }
-  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs), in.attrs,
-                            launch.by_runs ? std::span<const ElementRun>() : in.runs});
+  return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs),
+                            in.attrs, launch.by_runs ? std::span<const ElementRun>() : in.runs});
 }
 
 // All but its kernel.
@@ -223,7 +226,8 @@ Launch Executor::resolve(InstrId i) {
   size_t first = views_.size();
   for (const Operand& o : in.operands) {
     if (has_kernel(*in.def) && program_.buffers[o.buffer].holds == Holds::scalars) {
-      launch.scalars = static_cast<const StepScalars*>(make_view(program_, context_.memory, o).data);
+      launch.scalars =
+          static_cast<const StepScalars*>(make_view(program_, context_.memory, o).data);
       if (o.access == Access::read) continue;  // by pointer
     }
     launch.operands.push_back(&o);
@@ -239,8 +243,8 @@ Launch Executor::resolve(InstrId i) {
     const int64_t room = launch.group->room(op, count, launch.views[0].dtype);
     if (room > 0) room_ = context_.queues->of(in.queue)->scratch(room);
   }
-  launch.model =
-      in.def->kind == Kind::model && in.queue == Queue::compute && of_micro_step(program_.phase(in));
+  launch.model = in.def->kind == Kind::model && in.queue == Queue::compute &&
+                 of_micro_step(program_.phase(in));
   launch.by_runs = by_runs(in);
   launch.micro = in.micro;
   launch.label = label_of(program_, in);
@@ -310,7 +314,8 @@ void Executor::carry_out(const Position& at, DeviceQueue& queue) {
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
   if (launch.kernel) return run_kernel(launch, at, queue);
   if (launch.group) return collect(launch, queue);
-  if (launch.instr->def->kind == Kind::event) return;  // the host's, who comes when a run stops behind it
+  if (launch.instr->def->kind == Kind::event)
+    return;  // the host's, who comes when a run stops behind it
   queue.copy(launch.views[1].data, launch.views[0].data, launch.views[0].bytes());
 }
 
@@ -353,7 +358,8 @@ void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQ
   for (const ElementRun& run : launch.instr->runs) {
     std::vector<TensorView> in = part_of(args.in, run.begin, run.end, total),
                             out = part_of(args.out, run.begin, run.end, total);
-    const GroupScalars* own = run.group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(run.group));
+    const GroupScalars* own =
+        run.group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(run.group));
     queue.launch(*launch.kernel,
                  {in, out, args.scalars, args.leaf, {run.missed, run.param, run.element, own}});
   }
@@ -420,7 +426,8 @@ std::string Executor::first_bad() const {
   Position at = issued_at(program_, check_->first() / Finite::kResults);
   const Launch& launch = launches_[at.instr];
   auto result = static_cast<size_t>(launch.inputs + check_->first() % Finite::kResults);
-  return fmt::format("{} of {} in micro-step {}", program_.buffers[launch.operands[result]->buffer].name,
+  return fmt::format("{} of {} in micro-step {}",
+                     program_.buffers[launch.operands[result]->buffer].name,
                      launch.instr->def->name, program_.micro(at));
 }
 
@@ -439,8 +446,8 @@ void Executor::failed(size_t number, const std::exception& error) {
   fail(number == kJoin ? InstrId(kJoin) : instr_of(number), error);
 }
 
-// Who uses the groups, a thread of collectives or the one that issues, shows the other ranks what queues do
-// while it waits for them. The latter waits where a queue runs no host code.
+// Who uses the groups, a thread of collectives or the one that issues, shows the other ranks what
+// queues do while it waits for them. The latter waits where a queue runs no host code.
 void Executor::idle(size_t number) {
   if (number != kJoin) {
     const RankQueues& queues = *context_.queues;
@@ -484,8 +491,9 @@ std::string Executor::name_of(const Position& at) const {
   return fmt::format("instruction {} ({})", at.instr, launches_[at.instr].label);
 }
 
-// A device's error shows at some later call. Each queue has got as far as its last mark tells; what it did
-// then ends with the next mark. A queue that waits for what another has not finished did nothing.
+// A device's error shows at some later call. Each queue has got as far as its last mark tells; what
+// it did then ends with the next mark. A queue that waits for what another has not finished did
+// nothing.
 std::string Executor::unfinished() const {
   std::string out;
   std::vector<Marks::Interval> all = marks_.unfinished();

@@ -10,8 +10,9 @@
 
 namespace ds {
 
-// What a run has given to the queues that have marks, so that an error which shows late can be named: the
-// work to blame lies between the last mark that a queue has reached and the next one. Any thread may ask.
+// What a run has given to the queues that have marks, so that an error which shows late can be
+// named: the work to blame lies between the last mark that a queue has reached and the next one.
+// Any thread may ask.
 class Marks {
  public:
   explicit Marks(const RankQueues& queues) : queues_(queues) {}
@@ -36,7 +37,8 @@ class Marks {
     uint32_t finished = 0;     // that are no longer there
   };
 
-  std::vector<Given>::const_iterator next(Queue queue) const;  // behind the last mark that was reached
+  std::vector<Given>::const_iterator next(
+      Queue queue) const;  // behind the last mark that was reached
 
   const RankQueues& queues_;
   mutable std::mutex mutex_;

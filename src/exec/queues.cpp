@@ -20,13 +20,14 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectiv
       queues_[q] = compute;
     } else {
       bool own = q == Queue::copy || (q == Queue::comm && collectives == CollectivesOn::device);
-      queues_[q] = take(own ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
+      queues_[q] =
+          take(own ? device.make_queue(queue_name(q)) : device.make_host_queue(queue_name(q)));
     }
   }
   if (compute->immediate() && collectives == CollectivesOn::thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
-  // Where compute is threads of this machine, too, they have its cores; elsewhere the cores are free for
-  // values that are drawn and for updates of states that are offloaded.
+  // Where compute is threads of this machine, too, they have its cores; elsewhere the cores are
+  // free for values that are drawn and for updates of states that are offloaded.
   if (!queues_[Queue::host]->immediate())
     host_team_ = std::make_unique<ThreadTeam>(compute->runs_host_code() ? 1 : team.size());
 }
@@ -38,7 +39,8 @@ int64_t RankQueues::scratch_bytes() const {
 }
 
 int RankQueues::thread_count() const {
-  return team_.size() - 1 + (host_team_ ? host_team_->size() - 1 : 0) + static_cast<int>(threads_.size());
+  return team_.size() - 1 + (host_team_ ? host_team_->size() - 1 : 0) +
+         static_cast<int>(threads_.size());
 }
 
 void RankQueues::order_after(Stream& stream) {

@@ -10,7 +10,9 @@ namespace ds {
 
 bool is_file_queue(Queue queue) { return queue == Queue::read || queue == Queue::write; }
 
-double seconds_of(const Trace::Span& span) { return static_cast<double>(span.end_ns - span.begin_ns) * 1e-9; }
+double seconds_of(const Trace::Span& span) {
+  return static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
+}
 
 StepTimes::StepTimes(const Program& step)
     : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {

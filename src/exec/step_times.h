@@ -13,10 +13,11 @@ namespace ds {
 class StepTimes {
  public:
   explicit StepTimes(const Program& step);
-  // Spans of one run that began and ended at these times, of an instruction one or several; hands out those
-  // of file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they are not those of the
-  // program.
-  std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
+  // Spans of one run that began and ended at these times, of an instruction one or several; hands
+  // out those of file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they
+  // are not those of the program.
+  std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns,
+                               int64_t end_ns);
 
   const Program& program() const { return step_; }
   int steps() const { return steps_; }

@@ -7,8 +7,9 @@
 namespace ds {
 namespace {
 
-// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_). Where the length of the text
-// decides how its keys are turned, they may be of no use to the longer text: then all of it is fed again.
+// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_). Where the length of
+// the text decides how its keys are turned, they may be of no use to the longer text: then all of
+// it is fed again.
 class Window {
  public:
   Window(Decoding& decoding, std::span<const int32_t> prompt)
@@ -20,8 +21,8 @@ class Window {
       begin_ = text_.size() - (most + 1) / 2;
       fed_ = 0;
     }
-    fed_ =
-        std::min(fed_, static_cast<size_t>(decoding_.reusable(static_cast<int64_t>(text_.size() - begin_))));
+    fed_ = std::min(
+        fed_, static_cast<size_t>(decoding_.reusable(static_cast<int64_t>(text_.size() - begin_))));
     std::span<const int32_t> fresh = std::span(text_).subspan(begin_ + fed_);
     std::vector<float> out = decoding_.decode(fresh, static_cast<int64_t>(fed_));
     fed_ += fresh.size();
@@ -38,20 +39,23 @@ class Window {
 }  // namespace
 
 std::vector<int32_t> generate(Decoding& decoding, std::span<const int32_t> prompt,
-                              const GenerateOptions& options, const std::function<bool(int32_t)>& each) {
+                              const GenerateOptions& options,
+                              const std::function<bool(int32_t)>& each) {
   require(!prompt.empty(), "prompt must have at least one token, got none");
   require(options.tokens >= 0, "tokens must be >= 0, got {}", options.tokens);
   auto length = static_cast<int64_t>(prompt.size());
-  require(options.roll || length + options.tokens <= decoding.positions(),
-          "the prompt has {} tokens and {} are asked for: together they must be at most {} positions", length,
-          options.tokens, decoding.positions());
+  require(
+      options.roll || length + options.tokens <= decoding.positions(),
+      "the prompt has {} tokens and {} are asked for: together they must be at most {} positions",
+      length, options.tokens, decoding.positions());
   Window window(decoding, prompt);
   std::vector<int32_t> fresh;
   for (int64_t position = 0; position < options.tokens; ++position) {
     fresh.push_back(sample_token(window.logits(), options.sampling, position));
     window.push(fresh.back());
     if (each && !each(fresh.back())) break;
-    if (std::find(options.ends.begin(), options.ends.end(), fresh.back()) != options.ends.end()) break;
+    if (std::find(options.ends.begin(), options.ends.end(), fresh.back()) != options.ends.end())
+      break;
   }
   return fresh;
 }

@@ -28,10 +28,11 @@ int32_t largest(std::span<const float> logits) {
 
 // A model that makes one NaN has gone wrong, and so have its other logits.
 void check_numbers(std::span<const float> logits, int64_t position) {
-  auto found = std::find_if(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
+  auto found =
+      std::find_if(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
   if (found == logits.end()) return;
-  raise(DS_ERROR_NUMERIC, "logits must be numbers: at position {} that of token {} is NaN", position,
-        found - logits.begin());
+  raise(DS_ERROR_NUMERIC, "logits must be numbers: at position {} that of token {} is NaN",
+        position, found - logits.begin());
 }
 
 // The k largest, largest first, of equal ones the smaller id first; k = 0: all, by id.
@@ -50,14 +51,16 @@ std::vector<int32_t> candidates(std::span<const float> logits, int64_t k) {
 
 }  // namespace
 
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                     int64_t position) {
   require(!logits.empty(), "logits must have at least one element, got none");
-  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature must be >= 0, got {}",
-          options.temperature);
+  require(options.temperature >= 0 && std::isfinite(options.temperature),
+          "temperature must be >= 0, got {}", options.temperature);
   require(options.top_k >= 0, "top_k must be >= 0, got {}", options.top_k);
   check_numbers(logits, position);
   double top = logits[static_cast<size_t>(largest(logits))];
-  if (!std::isfinite(top)) raise(DS_ERROR_NUMERIC, "the largest logit of position {} is {}", position, top);
+  if (!std::isfinite(top))
+    raise(DS_ERROR_NUMERIC, "the largest logit of position {} is {}", position, top);
   if (options.temperature == 0) return largest(logits);
 
   std::vector<int32_t> order = candidates(logits, options.top_k);
@@ -68,7 +71,8 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
     sum += std::isnan(logit) ? 0 : std::exp((logit - top) / options.temperature);
     cumulative.push_back(sum);
   }
-  auto at = std::upper_bound(cumulative.begin(), cumulative.end(), draw(options.seed, position) * sum);
+  auto at =
+      std::upper_bound(cumulative.begin(), cumulative.end(), draw(options.seed, position) * sum);
   if (at == cumulative.end()) --at;  // rounding
   return order[static_cast<size_t>(at - cumulative.begin())];
 }

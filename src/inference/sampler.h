@@ -11,9 +11,10 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-// Token for generated position `position` (0-based): a pure function of its arguments, so every rank that
-// sees the same logits draws the same token. Throws DS_ERROR_INVALID_ARGUMENT on options out of range and
-// DS_ERROR_NUMERIC when no logit is finite.
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, int64_t position);
+// Token for generated position `position` (0-based): a pure function of its arguments, so every
+// rank that sees the same logits draws the same token. Throws DS_ERROR_INVALID_ARGUMENT on options
+// out of range and DS_ERROR_NUMERIC when no logit is finite.
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                     int64_t position);
 
 }  // namespace ds

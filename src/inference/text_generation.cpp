@@ -28,7 +28,8 @@ std::string generate_text(Communicator& comm, const std::string& folder, const T
     if (piece && !part.empty()) piece(part);
   };
   auto each = [&](int32_t token) {
-    tell(stream ? readable(stream->push(token)) : (text.empty() ? "" : " ") + std::to_string(token));
+    tell(stream ? readable(stream->push(token))
+                : (text.empty() ? "" : " ") + std::to_string(token));
     return true;
   };
   GenerateOptions options{request.tokens, request.sampling, source.ends, source.roll};

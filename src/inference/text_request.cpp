@@ -30,7 +30,8 @@ TextRequest text_request(const std::string& prompt, const Json& document) {
        [](auto& request, auto& value) {
          request.sampling.temperature = value.number(0, std::numeric_limits<double>::max());
        }},
-      {"top_k", [](auto& request, auto& value) { request.sampling.top_k = value.integer(0, INT32_MAX); }},
+      {"top_k",
+       [](auto& request, auto& value) { request.sampling.top_k = value.integer(0, INT32_MAX); }},
       {"seed",
        [](auto& request, auto& value) {
          request.sampling.seed = static_cast<uint64_t>(value.integer(0, INT64_MAX));
@@ -40,12 +41,14 @@ TextRequest text_request(const std::string& prompt, const Json& document) {
        [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
        }},
-      {"stage", [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
+      {"stage",
+       [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
       {"device", [](auto& request, auto& value) { request.device = value.text(); }},
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
   TextRequest request = request_of(document, options);
   request.prompt = prompt;
-  require(prompt.empty() || request.ids.empty(), "prompt must be empty when ids are given, got both");
+  require(prompt.empty() || request.ids.empty(),
+          "prompt must be empty when ids are given, got both");
   return request;
 }
 

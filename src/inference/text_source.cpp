@@ -35,9 +35,10 @@ struct Opened {
 std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* tokenizer) {
   if (!tokenizer) return request.ids;
   std::vector<int32_t> tokens = tokenizer->encode(request.prompt);
-  require(!tokens.empty(),
-          "prompt must have at least one token: {} has none, and tokenizer '{}' begins texts with none",
-          request.prompt.empty() ? "an empty text" : "the text", tokenizer->name());
+  require(
+      !tokens.empty(),
+      "prompt must have at least one token: {} has none, and tokenizer '{}' begins texts with none",
+      request.prompt.empty() ? "an empty text" : "the text", tokenizer->name());
   return tokens;
 }
 
@@ -49,18 +50,21 @@ void check_vocabulary(const Opened& opened, const std::string& folder) {
   int64_t vocabulary = graph.type(graph.outputs[1].value).shape[1].extent;
   for (size_t i = 0; i < source.prompt.size(); ++i) {
     require(source.prompt[i] < vocabulary,
-            "token {} of the prompt must be 0 to {}, the vocabulary of '{}', got {} from tokenizer '{}'", i,
-            vocabulary - 1, folder, source.prompt[i], source.tokenizer->name());
+            "token {} of the prompt must be 0 to {}, the vocabulary of '{}', got {} from tokenizer "
+            "'{}'",
+            i, vocabulary - 1, folder, source.prompt[i], source.tokenizer->name());
   }
 }
 
 void check_causal(const HfModel& model, const std::string& path) {
   if (model.causal) return;
-  raise(DS_ERROR_UNSUPPORTED, "'{}' is a {} model, which predicts masked tokens: it continues no text", path,
+  raise(DS_ERROR_UNSUPPORTED,
+        "'{}' is a {} model, which predicts masked tokens: it continues no text", path,
         model.family);
 }
 
-Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage, const std::string& own) {
+Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage,
+                     const std::string& own) {
   const std::string& dtype = request.dtype.empty() ? own : request.dtype;
   Json run, zero, document;
   run.set("sequence", sequence);
@@ -70,7 +74,8 @@ Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage
   document.set("run", std::move(run));
   document.set("zero_optimization", std::move(zero));
   document.set("device", request.device);
-  if (dtype != "f32") document.set(dtype == "f16" ? "fp16" : "bf16", Json::Object{{"enabled", true}});
+  if (dtype != "f32")
+    document.set(dtype == "f16" ? "fp16" : "bf16", Json::Object{{"enabled", true}});
   return document;
 }
 
@@ -79,12 +84,14 @@ bool is_model(const std::string& folder) {
          !name_exists(folder + "/manifest.json");
 }
 
-// The checkpoint that says what model a run or a folder of checkpoints has, or `folder` itself when it is
-// one.
+// The checkpoint that says what model a run or a folder of checkpoints has, or `folder` itself when
+// it is one.
 std::string checkpoint_of(const std::string& folder) {
-  if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) && !has_checkpoints(folder)) {
+  if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) &&
+      !has_checkpoints(folder)) {
     raise(DS_ERROR_NOT_FOUND,
-          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor manifest.json{}",
+          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor "
+          "manifest.json{}",
           folder, folder_hint(folder));
   }
   return find_checkpoint(folder);
@@ -105,7 +112,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   Opened out;
   if (request.ids.empty()) {
     std::string data = run_data_folder(parse_run_name(path).folder);
-    out.source.tokenizer = open_tokenizer(run_tokenizer(data, saved.at("data").at("tokenizer").text()));
+    out.source.tokenizer =
+        open_tokenizer(run_tokenizer(data, saved.at("data").at("tokenizer").text()));
   }
   out.source.roll = true;
   int64_t sequence = saved.at("run").at("sequence").integer(1, kMostPositions);
@@ -121,8 +129,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   return out;
 }
 
-// eos_token_id: a number, several, or none; generation_config.json goes before config.json. Some files write
-// -1 for none, which is no token's id.
+// eos_token_id: a number, several, or none; generation_config.json goes before config.json. Some
+// files write -1 for none, which is no token's id.
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
@@ -147,7 +155,8 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   out.source.prompt = tokens_of(request, out.source.tokenizer.get());
   auto length = static_cast<int64_t>(out.source.prompt.size());
   require(most == 0 || length + request.tokens <= most,
-          "the prompt has {} tokens and {} are asked for: together they must be at most {}, the positions of "
+          "the prompt has {} tokens and {} are asked for: together they must be at most {}, the "
+          "positions of "
           "'{}'",
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
@@ -155,11 +164,12 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   check_causal(out.model, folder);
   if (!out.model.drawn.empty()) {
     raise(DS_ERROR_CONFIG,
-          "'{}' has no head, parameter '{}', so it continues no text; `libds train` can train one", folder,
-          TensorName(out.model.drawn[0]));
+          "'{}' has no head, parameter '{}', so it continues no text; `libds train` can train one",
+          folder, TensorName(out.model.drawn[0]));
   }
   check_vocabulary(out, folder);
-  out.decode = {.positions = positions, .position_offset = out.model.position_offset, .by_length = true};
+  out.decode = {
+      .positions = positions, .position_offset = out.model.position_offset, .by_length = true};
   out.config = parse_config(engine_document(request, positions, 0, "f32"), world);
   return out;
 }
@@ -167,19 +177,22 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
 }  // namespace
 
 TextSource open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
-  std::string checkpoint = on_root(comm, "what is continued",
-                                   [&] { return is_model(folder) ? std::string() : checkpoint_of(folder); });
+  std::string checkpoint = on_root(comm, "what is continued", [&] {
+    return is_model(folder) ? std::string() : checkpoint_of(folder);
+  });
   bool run = !checkpoint.empty();
   Opened opened;
   agree(comm, "text", [&] {
-    opened = run ? open_run(checkpoint, request, comm.size()) : open_model(folder, request, comm.size());
+    opened =
+        run ? open_run(checkpoint, request, comm.size()) : open_model(folder, request, comm.size());
   });
   if (!run && comm.rank() == 0) warn_unread(opened.model, folder);
   EngineOptions options;
   options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;
   TextSource source = std::move(opened.source);
-  source.engine = std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
+  source.engine =
+      std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
     source.engine->load(folder);  // of that model the newest checkpoint that can be read
   } else {

@@ -49,10 +49,10 @@ IoLane::~IoLane() = default;
 namespace {
 
 void check(const IoRequest& request, const std::string& lane) {
-  require(request.file && request.file->open(), "I/O lane '{}': file of '{}' must be open, got {}", lane,
-          request.label, request.file ? "a closed file" : "none");
-  require(request.offset >= 0, "{}: offset of '{}' must not be negative, got {}", request.file->path(),
-          request.label, request.offset);
+  require(request.file && request.file->open(), "I/O lane '{}': file of '{}' must be open, got {}",
+          lane, request.label, request.file ? "a closed file" : "none");
+  require(request.offset >= 0, "{}: offset of '{}' must not be negative, got {}",
+          request.file->path(), request.label, request.offset);
   require(request.data || request.bytes == 0, "{}: data of '{}' must not be null for {} bytes",
           request.file->path(), request.label, request.bytes);
   if (!request.file->direct()) return;

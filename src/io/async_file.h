@@ -10,10 +10,10 @@
 
 namespace ds {
 
-// A task queue of transfers, each cut into chunks that are in flight together (libaio). Tickets and errors
-// are as of TaskQueue: after an error the lane refuses everything. submit() checks the request
-// (DS_ERROR_INVALID_ARGUMENT); transfers end in DS_ERROR_IO with path and label. File and memory live until
-// completion; all calls may come from any thread.
+// A task queue of transfers, each cut into chunks that are in flight together (libaio). Tickets and
+// errors are as of TaskQueue: after an error the lane refuses everything. submit() checks the
+// request (DS_ERROR_INVALID_ARGUMENT); transfers end in DS_ERROR_IO with path and label. File and
+// memory live until completion; all calls may come from any thread.
 class IoLane {
  public:
   // chunk_bytes, depth: DeepSpeed's aio.block_size and aio.queue_depth. trace may be null.

@@ -4,10 +4,11 @@
 
 namespace ds {
 
-// Memory of transfers past the page cache: a few blocks in huge pages where the system has them. Of a block
-// in pages of 4 KiB each page is a segment of its own, a disk takes a few hundred segments a request, and a
-// request costs more than its bytes: transfers were three times as slow (docs/adr/0046). One reader or writer
-// at a time uses them; they are mapped when the first is wanted.
+// Memory of transfers past the page cache: a few blocks in huge pages where the system has them. Of
+// a block in pages of 4 KiB each page is a segment of its own, a disk takes a few hundred segments
+// a request, and a request costs more than its bytes: transfers were three times as slow
+// (docs/adr/0046). One reader or writer at a time uses them; they are mapped when the first is
+// wanted.
 class DirectBlocks {
  public:
   static constexpr int64_t kBytes = int64_t{4} << 20;

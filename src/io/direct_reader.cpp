@@ -1,13 +1,14 @@
-// Problem. A file is to be read once, at the speed of its disk, while each block that has come is hashed and
-// copied. Through the page cache the kernel copies every byte once more, into pages that it has to find
-// first; a caller that reads, then hashes, leaves the disk idle half of the time. O_DIRECT wants whole pages,
-// while tensors begin anywhere.
+// Problem. A file is to be read once, at the speed of its disk, while each block that has come is
+// hashed and copied. Through the page cache the kernel copies every byte once more, into pages that
+// it has to find first; a caller that reads, then hashes, leaves the disk idle half of the time.
+// O_DIRECT wants whole pages, while tensors begin anywhere.
 //
-// Algorithm. The caller's ranges are laid into windows: bytes of the file from a page boundary on, at most a
-// block long. A window takes the next range as long as it begins in the window, not far behind what is wanted
-// already; a range that is longer goes on in the next window. A lane (io/async_file.h) reads windows into the
-// blocks; the caller uses the oldest while the lane reads the others. The part of the file's last page is
-// read through the cache, as a window is that holds all that is wanted: it needs no thread.
+// Algorithm. The caller's ranges are laid into windows: bytes of the file from a page boundary on,
+// at most a block long. A window takes the next range as long as it begins in the window, not far
+// behind what is wanted already; a range that is longer goes on in the next window. A lane
+// (io/async_file.h) reads windows into the blocks; the caller uses the oldest while the lane reads
+// the others. The part of the file's last page is read through the cache, as a window is that holds
+// all that is wanted: it needs no thread.
 //
 // Cost. A page more a window and at most kGap bytes more a range.
 #include "io/direct_reader.h"
@@ -49,7 +50,8 @@ class DirectReader::Work {
     if (!more_) return read_alone(*first, use);
     lane_.emplace("checkpoint", DirectBlocks::kBytes, 1, nullptr);
     submit(std::move(*first));
-    for (made = 1; made < DirectBlocks::kCount && more_; ++made) submit(*plan(reader_.blocks_.block(made)));
+    for (made = 1; made < DirectBlocks::kCount && more_; ++made)
+      submit(*plan(reader_.blocks_.block(made)));
     while (!waiting_.empty()) {
       Window window = std::move(waiting_.front());
       waiting_.pop_front();
@@ -111,7 +113,8 @@ class DirectReader::Work {
   void read_tail(const Window& window) {
     const int64_t from = direct_end(window);
     if (from < window.end)
-      reader_.cached_.read(window.data + (from - window.base), static_cast<size_t>(window.end - from), from);
+      reader_.cached_.read(window.data + (from - window.base),
+                           static_cast<size_t>(window.end - from), from);
   }
 
   void read_alone(const Window& window, const Use& use) {

@@ -1,12 +1,13 @@
-// Problem. A save that goes through the page cache copies every byte once more and then waits for the kernel
-// to write it back, at about half of what a disk takes. O_DIRECT wants whole pages at page boundaries, while
-// the tensors of a safetensors file begin anywhere and neighbouring elements may belong to another rank.
+// Problem. A save that goes through the page cache copies every byte once more and then waits for
+// the kernel to write it back, at about half of what a disk takes. O_DIRECT wants whole pages at
+// page boundaries, while the tensors of a safetensors file begin anywhere and neighbouring elements
+// may belong to another rank.
 //
-// Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file. Of a block
-// the whole pages go out with O_DIRECT; a page of which it has only a part, at either end of a contiguous
-// run, goes through the cache. The two never touch the same page, so that none waits for the other's. Full
-// blocks are handed to a thread; with DirectBlocks::kCount of them the caller fills one while others are
-// written. A file without a full block never has a thread.
+// Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file.
+// Of a block the whole pages go out with O_DIRECT; a page of which it has only a part, at either
+// end of a contiguous run, goes through the cache. The two never touch the same page, so that none
+// waits for the other's. Full blocks are handed to a thread; with DirectBlocks::kCount of them the
+// caller fills one while others are written. A file without a full block never has a thread.
 #include "io/direct_writer.h"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ struct Block {
 
 class DirectWriter::Work {
  public:
-  Work(const std::string& path, DirectBlocks& blocks) : blocks_(blocks), cached_(path, File::Mode::write) {
+  Work(const std::string& path, DirectBlocks& blocks)
+      : blocks_(blocks), cached_(path, File::Mode::write) {
     try {
       direct_.emplace(path, File::Mode::write, true);
     } catch (const Error&) {  // tmpfs, for example, has no O_DIRECT

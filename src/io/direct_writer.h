@@ -8,10 +8,10 @@
 
 namespace ds {
 
-// Writes much to a file that has its full size, past the page cache where the file system can: whole pages
-// with O_DIRECT by a thread of its own while the caller makes the next block, the edges of what is contiguous
-// through the cache, because others may write to the rest of their pages. Errors are those of File, thrown by
-// a later call.
+// Writes much to a file that has its full size, past the page cache where the file system can:
+// whole pages with O_DIRECT by a thread of its own while the caller makes the next block, the edges
+// of what is contiguous through the cache, because others may write to the rest of their pages.
+// Errors are those of File, thrown by a later call.
 class DirectWriter {
  public:
   // `blocks` are used by nobody else until the writer has ended.

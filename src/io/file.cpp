@@ -55,16 +55,19 @@ int flags_of(File::Mode mode) {
 
 }  // namespace
 
-// The kind of file is looked at twice: before opening, because some devices act when they are opened, and
-// afterwards, because the name may have changed hands. O_NONBLOCK is for a pipe that came in between.
+// The kind of file is looked at twice: before opening, because some devices act when they are
+// opened, and afterwards, because the name may have changed hands. O_NONBLOCK is for a pipe that
+// came in between.
 File::File(const std::string& path, Mode mode, bool direct) : File() {
   direct_ = direct;
   path_ = path;
   struct stat status;
-  bool there = (mode == Mode::read ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status)) == 0;
+  bool there =
+      (mode == Mode::read ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status)) == 0;
   if (there && mode != Mode::create) require_regular(path, status.st_mode);
   constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  fd_ = above_standard(::open(path.c_str(), flags_of(mode) | kAlways | (direct ? O_DIRECT : 0), 0666));
+  fd_ = above_standard(
+      ::open(path.c_str(), flags_of(mode) | kAlways | (direct ? O_DIRECT : 0), 0666));
   if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", errno);
   if (::fstat(fd_, &status) != 0) raise_errno(path, "open", errno);
   require_regular(path, status.st_mode);
@@ -80,7 +83,8 @@ File File::scratch(const std::string& folder, bool direct) {
   file.path_ = folder + "/(scratch)";
   file.direct_ = direct;
   int direct_flag = direct ? O_DIRECT : 0;
-  file.fd_ = above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600));
+  file.fd_ =
+      above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600));
   if (file.fd_ >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR) raise_errno(folder, "open scratch file", errno);
   // A file system without O_TMPFILE: a named file that loses its name at once.
@@ -116,7 +120,8 @@ void File::resize(int64_t bytes) {
   int64_t before = size();
   if (bytes > before) {
     if (::fallocate(fd_, 0, 0, bytes) == 0) return;
-    // Some file systems cannot reserve, and some sandboxes refuse to; then a full disk shows at a write.
+    // Some file systems cannot reserve, and some sandboxes refuse to; then a full disk shows at a
+    // write.
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
       raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
@@ -138,8 +143,8 @@ void File::read(void* data, size_t bytes, int64_t offset) const {
     int error = n < 0 ? errno : 0;
     // With O_DIRECT the rest after an odd end is refused as misaligned, not as end of file.
     if (error == 0 || (error == EINVAL && at >= size())) {
-      raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at offset {}, but the file has {} bytes", path_, bytes,
-            offset, size());
+      raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at offset {}, but the file has {} bytes", path_,
+            bytes, offset, size());
     }
     raise_errno(path_, fmt::format("read {} bytes at offset {}", bytes, offset), error);
   }
@@ -153,7 +158,8 @@ void File::write(const void* data, size_t bytes, int64_t offset) {
                          offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      raise_errno(path_, fmt::format("write {} bytes at offset {}", bytes, offset), n < 0 ? errno : ENOSPC);
+      raise_errno(path_, fmt::format("write {} bytes at offset {}", bytes, offset),
+                  n < 0 ? errno : ENOSPC);
     }
     done += static_cast<size_t>(n);
   }
@@ -171,14 +177,16 @@ std::string read_file(const std::string& path, int64_t limit) {
   while (size <= limit) {
     if (have == bytes.size())
       bytes.resize(std::max(have * 2, static_cast<size_t>(size) + 1));  // sees the end
-    ssize_t n = ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
+    ssize_t n =
+        ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) raise_errno(path, "read", errno);
     have += static_cast<size_t>(n);
     if (n == 0) break;
     size = std::max(size, static_cast<int64_t>(have));  // it may grow meanwhile
   }
-  if (size > limit) raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
+  if (size > limit)
+    raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
   bytes.resize(have);
   return bytes;
 }
@@ -212,7 +220,8 @@ void sync_folder(const std::string& path) {
   if (fd < 0) raise_errno(path, "open folder", errno);
   int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  if (error == EINVAL || error == ENOTSUP || error == EROFS) return;  // its folders cannot be synced
+  if (error == EINVAL || error == ENOTSUP || error == EROFS)
+    return;  // its folders cannot be synced
   if (error != 0) raise_errno(path, "sync folder", error);
 }
 
@@ -239,13 +248,16 @@ void make_folders(const std::string& path) {
     made /= part;
     if (!exists(made.string())) make_folder(made.string());
   }
-  if (!std::filesystem::is_directory(path)) raise(DS_ERROR_IO, "{}: make folder: Not a directory", path);
+  if (!std::filesystem::is_directory(path))
+    raise(DS_ERROR_IO, "{}: make folder: Not a directory", path);
 }
 
 FileState state_of(const std::string& path) {
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) raise_errno(path, "open", errno);
-  auto ns = [](const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+  auto ns = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
   return {status.st_dev, status.st_ino, status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
 }
 

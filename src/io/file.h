@@ -7,15 +7,18 @@
 
 namespace ds {
 
-// A file descriptor with whole-transfer reads and writes. Errors are DS_ERROR_IO (NOT_FOUND when it does not
-// exist) with path and errno text.
+// A file descriptor with whole-transfer reads and writes. Errors are DS_ERROR_IO (NOT_FOUND when it
+// does not exist) with path and errno text.
 class File {
  public:
-  // Only regular files are opened, and nothing waits: a folder, pipe, socket or device is DS_ERROR_CORRUPT.
+  // Only regular files are opened, and nothing waits: a folder, pipe, socket or device is
+  // DS_ERROR_CORRUPT.
   enum class Mode {
     read,    // through symbolic links, as the hub's cache needs
-    create,  // a file that was not there: a name that is taken, also by a link that leads nowhere, is refused
-    write    // to read and write, made where there is none; refused: a symbolic link, a file with two names
+    create,  // a file that was not there: a name that is taken, also by a link that leads nowhere,
+             // is refused
+    write  // to read and write, made where there is none; refused: a symbolic link, a file with two
+           // names
   };
   File() = default;
   File(const std::string& path, Mode mode, bool direct = false);
@@ -51,7 +54,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes);
 void rename_file(const std::string& from, const std::string& to);  // the folder is not synced
 void sync_folder(const std::string& path);
 void sync_parents(const std::string& path);  // all folders above it that may be read
-// Like mkdir and mkdir -p; each new name is on disk when they return. make_folder: false when it is taken.
+// Like mkdir and mkdir -p; each new name is on disk when they return. make_folder: false when it is
+// taken.
 bool make_folder(const std::string& path);
 void make_folders(const std::string& path);
 // What the system knows of a file without reading it: who wrote to it or replaced it changed this.
@@ -62,7 +66,8 @@ struct FileState {
 };
 FileState state_of(const std::string& path);  // throws as File does
 bool exists(const std::string& path);
-bool is_absent(const std::string& path);  // for certain: a file system that fails to say does not make it so
+bool is_absent(
+    const std::string& path);  // for certain: a file system that fails to say does not make it so
 bool name_exists(const std::string& path);  // also when it is a symbolic link that leads nowhere
 std::vector<std::string> list_folder(const std::string& path);  // sorted names without . and ..
 

@@ -38,7 +38,8 @@ bool is_hub_name(std::string_view name) {
 std::string absent_hint(const std::string& path) {
   if (!is_hub_name(path)) return "";
   return fmt::format(
-      "; if it is a model's name on the Hugging Face hub: libds downloads nothing, so get it by `hf download "
+      "; if it is a model's name on the Hugging Face hub: libds downloads nothing, so get it by "
+      "`hf download "
       "{} --local-dir DIR` and give DIR",
       path);
 }
@@ -54,7 +55,8 @@ std::string adapter_hint(const std::string& path) {
     // What it says is only a help.
   }
   return fmt::format(
-      "; it is an adapter of PEFT: merge it into {} (merge_and_unload(), save_pretrained()) and give the "
+      "; it is an adapter of PEFT: merge it into {} (merge_and_unload(), save_pretrained()) and "
+      "give the "
       "merged "
       "folder",
       base);
@@ -66,7 +68,8 @@ struct Suffix {
 };
 constexpr Suffix kSuffixes[] = {
     {".gguf",
-     "is a model of llama.cpp (GGUF): libds reads the model's folder on the hub, with config.json and "
+     "is a model of llama.cpp (GGUF): libds reads the model's folder on the hub, with config.json "
+     "and "
      "safetensors"},
     {".msgpack",
      "has weights of Flax: load it in Transformers (from_flax=True) and save it by "
@@ -100,8 +103,8 @@ std::string content_hint(const std::string& path) {
   if (has("snapshots") && has("refs"))
     return "; it is an entry of the hub's cache: give one of the folders in its snapshots/";
   for (const Suffix& suffix : kSuffixes) {
-    auto found =
-        std::find_if(names.begin(), names.end(), [&](auto& name) { return name.ends_with(suffix.end); });
+    auto found = std::find_if(names.begin(), names.end(),
+                              [&](auto& name) { return name.ends_with(suffix.end); });
     if (found != names.end()) return fmt::format("; its '{}' {}", *found, suffix.hint);
   }
   return "";
@@ -120,7 +123,8 @@ void raise_fault(const std::string& path, const Error& fault, Wanted wanted) {
   if (fault.status() == DS_ERROR_IO || fault.status() == DS_ERROR_NOT_FOUND) throw fault;
   const std::string kind = kind_of(path, wanted);
   if (!kind.empty()) raise(DS_ERROR_CORRUPT, "{}: is {}", path, kind);
-  ds_status status = fault.status() == DS_ERROR_UNSUPPORTED ? DS_ERROR_UNSUPPORTED : DS_ERROR_CORRUPT;
+  ds_status status =
+      fault.status() == DS_ERROR_UNSUPPORTED ? DS_ERROR_UNSUPPORTED : DS_ERROR_CORRUPT;
   const std::string_view message = fault.what();
   if (message.starts_with(path)) raise(status, "{}", message);
   raise(status, "{}: {}", path, message);
@@ -137,7 +141,8 @@ Json read_json(const std::string& path, int64_t limit) {
 
 std::string read_text(const std::string& path, int64_t limit) {
   std::string text = read_file(path, limit);
-  const std::string kind = content_kind(std::string_view(text).substr(0, kContentHead), Wanted::text);
+  const std::string kind =
+      content_kind(std::string_view(text).substr(0, kContentHead), Wanted::text);
   if (!kind.empty()) raise(DS_ERROR_CORRUPT, "{}: is {}", path, kind);
   return text;
 }

@@ -14,7 +14,8 @@
 namespace ds {
 namespace {
 
-// Whom the file system calls the owner of what this process makes in `folder`; -1 where it may make nothing.
+// Whom the file system calls the owner of what this process makes in `folder`; -1 where it may make
+// nothing.
 int64_t owner_of_new(const std::string& folder) {
   struct stat status;
   try {
@@ -36,8 +37,8 @@ void require_own(const std::string& path, const struct stat& status, const std::
   int64_t owner = status.st_uid, user = ::geteuid();
   if (owner == user || owner == 0 || owner == owner_of_new(folder)) return;
   raise(DS_ERROR_IO,
-        "{}: belongs to user {}, this process to user {}: libds writes only among files of its own", path,
-        owner, user);
+        "{}: belongs to user {}, this process to user {}: libds writes only among files of its own",
+        path, owner, user);
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ void require_own_folder(const std::string& path) {
   if (S_ISLNK(status.st_mode)) {
     raise(DS_ERROR_IO, "{}: is a symbolic link, where libds needs a folder of its own", path);
   }
-  if (!S_ISDIR(status.st_mode)) raise(DS_ERROR_IO, "{}: is a file, where libds needs a folder", path);
+  if (!S_ISDIR(status.st_mode))
+    raise(DS_ERROR_IO, "{}: is a file, where libds needs a folder", path);
   require_own(path, status, path);
 }
 

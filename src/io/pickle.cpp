@@ -1,18 +1,18 @@
-// A pickle is a program for a stack machine whose instructions may import any function and call it, which is
-// why loading one runs whatever its author likes.
+// A pickle is a program for a stack machine whose instructions may import any function and call it,
+// which is why loading one runs whatever its author likes.
 //
-// Problem. The files of torch and DeepSpeed are pickles. Their content is plain data but for a handful of
-// functions that make tensors and dictionaries.
+// Problem. The files of torch and DeepSpeed are pickles. Their content is plain data but for a
+// handful of functions that make tensors and dictionaries.
 //
-// Invariant. This machine has no instruction that does anything but make values: a call makes an `object`
-// that names the function. There is therefore no list of functions that are safe to call. The list of modules
-// below that are refused is a courtesy: such a file was made to attack someone, and its reader wants to know.
-// Every instruction takes at least one byte and makes at most one value, so values and time are bounded by
-// the size of the text, and values by kMostValues; strings are copied once, and no size that the text claims
-// is taken before as many bytes are there.
+// Invariant. This machine has no instruction that does anything but make values: a call makes an
+// `object` that names the function. There is therefore no list of functions that are safe to call.
+// The list of modules below that are refused is a courtesy: such a file was made to attack someone,
+// and its reader wants to know. Every instruction takes at least one byte and makes at most one
+// value, so values and time are bounded by the size of the text, and values by kMostValues; strings
+// are copied once, and no size that the text claims is taken before as many bytes are there.
 //
-// Algorithm. A stack of value numbers, marks as positions in it, and a memo. Values live in one table and
-// refer to each other by number: cycles are harmless, and nothing recurs.
+// Algorithm. A stack of value numbers, marks as positions in it, and a memo. Values live in one
+// table and refer to each other by number: cycles are harmless, and nothing recurs.
 //
 // Source. Lib/pickletools.py of CPython 3.12 describes each instruction.
 #include "io/pickle.h"
@@ -64,9 +64,9 @@ constexpr std::array<std::string_view, 28> kSystem{"os",
                                                    "types.CodeType",
                                                    "torch.hub"};
 // What a pickle may name of Python's built-in functions: types of data.
-constexpr std::array<std::string_view, 15> kBuiltins{"set",   "frozenset", "dict",      "list",   "tuple",
-                                                     "int",   "float",     "str",       "bytes",  "bool",
-                                                     "slice", "complex",   "bytearray", "object", "range"};
+constexpr std::array<std::string_view, 15> kBuiltins{
+    "set",   "frozenset", "dict",  "list",    "tuple",     "int",    "float", "str",
+    "bytes", "bool",      "slice", "complex", "bytearray", "object", "range"};
 
 // Each takes a hundred bytes; DeepSpeed's pickles have some dozens for a tensor.
 constexpr size_t kMostValues = size_t{4} << 20;
@@ -78,10 +78,12 @@ bool is_below(std::string_view name, std::string_view module) {
 bool is_system(std::string_view name) {
   for (std::string_view python : {"builtins.", "__builtin__."}) {
     if (name.starts_with(python)) {
-      return std::find(kBuiltins.begin(), kBuiltins.end(), name.substr(python.size())) == kBuiltins.end();
+      return std::find(kBuiltins.begin(), kBuiltins.end(), name.substr(python.size())) ==
+             kBuiltins.end();
     }
   }
-  return std::any_of(kSystem.begin(), kSystem.end(), [&](auto module) { return is_below(name, module); });
+  return std::any_of(kSystem.begin(), kSystem.end(),
+                     [&](auto module) { return is_below(name, module); });
 }
 
 }  // namespace
@@ -124,7 +126,8 @@ class PickleParser {
 
   PickleValue& make(Kind kind) {
     if (out_.values_.size() >= kMostValues) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has more than {} values", out_.source_, kMostValues);
+      raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has more than {} values", out_.source_,
+            kMostValues);
     }
     stack_.push_back(static_cast<PickleId>(out_.values_.size()));
     out_.values_.emplace_back();
@@ -136,7 +139,8 @@ class PickleParser {
   void make_global(std::string name) {
     if (is_system(name)) {
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: asks for '{}', which no checkpoint needs: the file may have been made to attack its reader; "
+            "{}: asks for '{}', which no checkpoint needs: the file may have been made to attack "
+            "its reader; "
             "nothing of it was run",
             out_.source_, name);
     }
@@ -156,7 +160,8 @@ class PickleParser {
   }
   std::vector<PickleId> pop_mark() {
     if (marks_.empty()) corrupt("a mark is missing");
-    std::vector<PickleId> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+    std::vector<PickleId> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
+                                stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
     return items;
@@ -180,7 +185,8 @@ class PickleParser {
   void call() {
     PickleId arguments = pop(), maker = pop();
     Kind kind = out_.values_[maker].kind;
-    if (kind != Kind::global && kind != Kind::object) corrupt("something is called that is no function");
+    if (kind != Kind::global && kind != Kind::object)
+      corrupt("something is called that is no function");
     make_of(Kind::object, {maker, arguments});
   }
   void build() {
@@ -201,7 +207,8 @@ class PickleParser {
     std::string_view digits = line();
     uint64_t key = 0;
     auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), key);
-    if (code != std::errc{} || end != digits.data() + digits.size()) corrupt("a number is expected");
+    if (code != std::errc{} || end != digits.data() + digits.size())
+      corrupt("a number is expected");
     return key;
   }
   void integer_line() {
@@ -217,7 +224,8 @@ class PickleParser {
       make(Kind::large).text = digits;
       return;
     }
-    if (code != std::errc{} || end != digits.data() + digits.size()) corrupt("an integer is expected");
+    if (code != std::errc{} || end != digits.data() + digits.size())
+      corrupt("an integer is expected");
     make_integer(value);
   }
   void number_line() {
@@ -259,8 +267,8 @@ class PickleParser {
     auto op = take<uint8_t>();
     if (!scalar(op) && !container(op) && !control(op)) {
       if (op < 0x20 || op > 0x7e)
-        raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has instruction 0x{:02x} at byte {}", out_.source_, op,
-              at_ - 1);
+        raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has instruction 0x{:02x} at byte {}",
+              out_.source_, op, at_ - 1);
       raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has instruction '{}' at byte {}", out_.source_,
             static_cast<char>(op), at_ - 1);
     }

@@ -7,8 +7,8 @@
 
 namespace ds {
 
-// Python's pickle format as data. Nothing is imported, called or run: what a pickle would call becomes an
-// object that knows the name of the function and its arguments.
+// Python's pickle format as data. Nothing is imported, called or run: what a pickle would call
+// becomes an object that knows the name of the function and its arguments.
 
 // A value, by its number in the document. Values may contain themselves.
 using PickleId = uint32_t;
@@ -25,8 +25,8 @@ struct PickleValue {
     list,     // items
     dict,     // items: key, value, key, value, ...
     global,   // text: "module.name"
-    object,   // items: what makes it (a global or an object), its arguments (a tuple), then the states that
-              // were given to it
+    object,   // items: what makes it (a global or an object), its arguments (a tuple), then the
+             // states that were given to it
     persistent,  // items: its number, which the format around the pickle explains
   };
   Kind kind = Kind::none;
@@ -39,9 +39,9 @@ struct PickleValue {
 };
 
 // One pickle of protocol 0 to 5 as far as torch.save and DeepSpeed's checkpoints need it. Throws
-// DS_ERROR_CORRUPT naming `source` for one that is cut off or damaged, DS_ERROR_UNSUPPORTED for an opcode
-// that no such file has, and for one that names a function of the system, which is not called but has no
-// place in a checkpoint. Takes memory in proportion to `bytes`.
+// DS_ERROR_CORRUPT naming `source` for one that is cut off or damaged, DS_ERROR_UNSUPPORTED for an
+// opcode that no such file has, and for one that names a function of the system, which is not
+// called but has no place in a checkpoint. Takes memory in proportion to `bytes`.
 class Pickle {
  public:
   Pickle() = default;
@@ -57,7 +57,8 @@ class Pickle {
   const PickleValue* find(const PickleValue& dict, std::string_view key) const;
   // "torch._utils._rebuild_tensor_v2" of an object that this function makes; "" of anything else.
   std::string_view maker(const PickleValue& value) const;
-  // Items of a tuple, list or set; of an object that is filled like a list, its members. Empty of others.
+  // Items of a tuple, list or set; of an object that is filled like a list, its members. Empty of
+  // others.
   const std::vector<PickleId>& elements(const PickleValue& value) const;
   // Keys and values in turn, of a dict or an object that is filled like one (OrderedDict).
   const std::vector<PickleId>& pairs(const PickleValue& value) const;
@@ -84,12 +85,14 @@ class PickleWriter {
   PickleWriter& empty_list() { return put("]"); }
   PickleWriter& mark() { return put("("); }
   PickleWriter& tuple() { return put("t"); }  // of what follows the mark
-  PickleWriter& items() { return put("u"); }  // keys and values behind the mark go to the dict before it
+  PickleWriter& items() {
+    return put("u");
+  }  // keys and values behind the mark go to the dict before it
   PickleWriter& appends() { return put("e"); }
   PickleWriter& persistent() { return put("Q"); }
   PickleWriter& reduce() { return put("R"); }
   PickleWriter& new_object() { return put("\x81"); }  // of the class and the arguments before it
-  PickleWriter& build() { return put("b"); }          // gives the object before it the members of the dict
+  PickleWriter& build() { return put("b"); }  // gives the object before it the members of the dict
   std::string finish() const { return bytes_ + "."; }
 
  private:

@@ -49,8 +49,8 @@ DType element_type(const std::string& name, const std::string& tensor) {
   }
   if (name == "BOOL") return DS_DTYPE_U8;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
-    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", TensorName(tensor),
-          name);
+    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have",
+          TensorName(tensor), name);
   }
   raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", TensorName(tensor), name);
 }
@@ -60,15 +60,16 @@ int64_t element_bytes(const SafetensorEntry& entry) {
   for (const auto& [name, bytes] : written_dtypes) {
     if (name == entry.type) return bytes;
   }
-  raise(DS_ERROR_INVALID_ARGUMENT, "type of a safetensors entry must be BOOL, I8, I16 or C64, got '{}'",
-        entry.type);
+  raise(DS_ERROR_INVALID_ARGUMENT,
+        "type of a safetensors entry must be BOOL, I8, I16 or C64, got '{}'", entry.type);
 }
 
 // Bytes of a tensor. Throws when the product leaves int64 or an extent is negative.
 int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   int64_t bytes = element_bytes(entry);
   for (int64_t extent : entry.shape) {
-    if (extent < 0) raise(status, "tensor '{}' has a negative dimension {}", TensorName(entry.name), extent);
+    if (extent < 0)
+      raise(status, "tensor '{}' has a negative dimension {}", TensorName(entry.name), extent);
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
       raise(status, "tensor '{}' has more than 2^63 bytes", TensorName(entry.name));
     }
@@ -76,7 +77,8 @@ int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   return bytes;
 }
 
-// data_begin: file offset of the first data byte; data_bytes: bytes from there to the end of the file.
+// data_begin: file offset of the first data byte; data_bytes: bytes from there to the end of the
+// file.
 SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t data_begin,
                            int64_t data_bytes) {
   SafetensorEntry entry;
@@ -85,18 +87,19 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   for (const Json& extent : value.at("shape").array()) entry.shape.push_back(extent.integer());
   const Json::Array& offsets = value.at("data_offsets").array();
   if (offsets.size() != 2) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' must have 2 data_offsets, got {}", TensorName(name), offsets.size());
+    raise(DS_ERROR_CORRUPT, "tensor '{}' must have 2 data_offsets, got {}", TensorName(name),
+          offsets.size());
   }
   int64_t begin = offsets[0].integer();
   int64_t end = offsets[1].integer();
   if (begin < 0 || end < begin || end > data_bytes) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", TensorName(name), begin,
-          end, data_bytes);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes",
+          TensorName(name), begin, end, data_bytes);
   }
   int64_t bytes = byte_count(entry, DS_ERROR_CORRUPT);
   if (bytes != end - begin) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", TensorName(name),
-          bytes, end - begin);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets",
+          TensorName(name), bytes, end - begin);
   }
   entry.begin = data_begin + begin;
   entry.bytes = bytes;
@@ -113,7 +116,8 @@ void check_coverage(const SafetensorHeader& header, int64_t data_begin) {
     at += entry.bytes;
   }
   if (at != header.file_bytes) {
-    raise(DS_ERROR_CORRUPT, "tensors end at byte {}, but the file has {} bytes", at, header.file_bytes);
+    raise(DS_ERROR_CORRUPT, "tensors end at byte {}, but the file has {} bytes", at,
+          header.file_bytes);
   }
 }
 
@@ -135,13 +139,15 @@ SafetensorHeader read_header(const File& file) {
   const Json document = Json::parse(text, "header");
   for (const auto& [name, value] : document.object()) {
     if (name == metadata_key) {
-      for (const auto& [key, item] : value.object()) header.metadata.emplace_back(key, item.string());
+      for (const auto& [key, item] : value.object())
+        header.metadata.emplace_back(key, item.string());
     } else {
       header.entries.push_back(read_entry(name, value, data_begin, header.file_bytes - data_begin));
     }
   }
   std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);  // an empty tensor before its neighbour
+    return std::pair(a.begin, a.bytes) <
+           std::pair(b.begin, b.bytes);  // an empty tensor before its neighbour
   });
   check_coverage(header, data_begin);
   return header;
@@ -181,16 +187,16 @@ std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
     entry.begin = at;
     at += entry.bytes;
     document.emplace_back(
-        entry.name,
-        Json::Object{{"dtype", std::string(entry.type.empty() ? format_name(entry.dtype) : entry.type)},
-                     {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
-                     {"data_offsets", Json::Array{entry.begin, at}}});
+        entry.name, Json::Object{{"dtype", std::string(entry.type.empty() ? format_name(entry.dtype)
+                                                                          : entry.type)},
+                                 {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
+                                 {"data_offsets", Json::Array{entry.begin, at}}});
   }
   std::string text = Json(std::move(document)).dump();
   while ((8 + text.size()) % 64 != 0) text += ' ';
   require(text.size() <= size_t{max_header},
-          "the header of {} tensors has {} bytes, but at most {} are possible", entries.size(), text.size(),
-          max_header);
+          "the header of {} tensors has {} bytes, but at most {} are possible", entries.size(),
+          text.size(), max_header);
   for (auto& entry : entries) entry.begin += 8 + static_cast<int64_t>(text.size());
   uint64_t length = text.size();
   std::string bytes(8, '\0');

@@ -27,12 +27,13 @@ struct FolderForm {
 constexpr FolderForm kSafetensors{kTensorIndex, ".safetensors", read_safetensors_header};
 constexpr FolderForm kTorch{kTorchIndex, ".bin", read_torch_weights};
 
-void check_shard_name(const FolderForm& layout, const std::string& name, const std::string& tensor) {
+void check_shard_name(const FolderForm& layout, const std::string& name,
+                      const std::string& tensor) {
   bool plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                name.ends_with(layout.suffix) && !name.starts_with('.');
   if (!plain) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no {} file of the folder", TensorName(tensor),
-          name, layout.suffix);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no {} file of the folder",
+          TensorName(tensor), name, layout.suffix);
   }
 }
 
@@ -83,7 +84,8 @@ void check_shards(const FolderForm& layout, const TensorFolder& folder, const We
 }  // namespace
 
 bool has_tensors(const std::string& path) {
-  // A name that is there but cannot be followed (a loop of links) is an error of its own, not absence.
+  // A name that is there but cannot be followed (a loop of links) is an error of its own, not
+  // absence.
   for (std::string_view name : {kTensorFile, kTensorIndex, kTorchFile, kTorchIndex}) {
     if (name_exists(fmt::format("{}/{}", path, name))) return true;
   }
@@ -95,8 +97,8 @@ TensorFolder read_tensor_folder(const std::string& path) {
   TensorFolder folder;
   folder.path = path;
   if (!has_tensors(path)) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' has no weights, neither {} nor {}, with or without an index{}", path,
-          kTensorFile, kTorchFile, folder_hint(path));
+    raise(DS_ERROR_NOT_FOUND, "'{}' has no weights, neither {} nor {}, with or without an index{}",
+          path, kTensorFile, kTorchFile, folder_hint(path));
   }
   folder.torch = !has(kTensorFile) && !has(kTensorIndex);
   const FolderForm& layout = folder.torch ? kTorch : kSafetensors;

@@ -1,7 +1,8 @@
-// What torch.save writes. The newer form is a zip archive with NAME/data.pkl, whose pickle names tensors by
-// the key of a storage, and the bytes of each storage in NAME/data/KEY. The older form is a stream of five
-// pickles (magic number, version, facts of the machine, the object, the keys) and then each storage with its
-// number of elements before it. Neither is ever run; see pickle.cpp. Source: torch/serialization.py.
+// What torch.save writes. The newer form is a zip archive with NAME/data.pkl, whose pickle names
+// tensors by the key of a storage, and the bytes of each storage in NAME/data/KEY. The older form
+// is a stream of five pickles (magic number, version, facts of the machine, the object, the keys)
+// and then each storage with its number of elements before it. Neither is ever run; see pickle.cpp.
+// Source: torch/serialization.py.
 #include "io/torch_file.h"
 
 #include <algorithm>
@@ -31,17 +32,18 @@ struct StorageType {
   std::string_view type = {};  // of TorchView
   int64_t unit = 0;            // where there is no dtype
 };
-constexpr std::array<StorageType, 11> kStorageTypes{{{"torch.FloatStorage", DS_DTYPE_F32},
-                                                     {"torch.HalfStorage", DS_DTYPE_F16},
-                                                     {"torch.BFloat16Storage", DS_DTYPE_BF16},
-                                                     {"torch.DoubleStorage", DS_DTYPE_F64},
-                                                     {"torch.LongStorage", DS_DTYPE_I64},
-                                                     {"torch.IntStorage", DS_DTYPE_I32},
-                                                     {"torch.ByteStorage", DS_DTYPE_U8},
-                                                     {"torch.CharStorage", DS_DTYPE_NONE, "I8", 1},
-                                                     {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
-                                                     {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
-                                                     {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
+constexpr std::array<StorageType, 11> kStorageTypes{
+    {{"torch.FloatStorage", DS_DTYPE_F32},
+     {"torch.HalfStorage", DS_DTYPE_F16},
+     {"torch.BFloat16Storage", DS_DTYPE_BF16},
+     {"torch.DoubleStorage", DS_DTYPE_F64},
+     {"torch.LongStorage", DS_DTYPE_I64},
+     {"torch.IntStorage", DS_DTYPE_I32},
+     {"torch.ByteStorage", DS_DTYPE_U8},
+     {"torch.CharStorage", DS_DTYPE_NONE, "I8", 1},
+     {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
+     {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
+     {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
 constexpr int64_t kMostOfViews = int64_t{1} << 31;  // elements of a tensor that is no run of them
 constexpr size_t kViewBlock = 1 << 20;              // bytes handed out at once
 
@@ -76,20 +78,23 @@ void TorchFile::open_archive() {
   constexpr std::string_view name = "/data.pkl";
   const ZipEntry* text = nullptr;
   for (const ZipEntry& entry : archive_->entries()) {
-    bool top = entry.name.ends_with(name) && entry.name.find('/') == entry.name.size() - name.size();
+    bool top =
+        entry.name.ends_with(name) && entry.name.find('/') == entry.name.size() - name.size();
     if (top) text = &entry;
   }
-  if (!text) raise(DS_ERROR_CORRUPT, "{}: the archive has no data.pkl: torch.save did not write it", path_);
+  if (!text)
+    raise(DS_ERROR_CORRUPT, "{}: the archive has no data.pkl: torch.save did not write it", path_);
   std::string prefix = text->name.substr(0, text->name.find('/') + 1);
   saved_as_ = prefix.substr(0, prefix.size() - 1);
   if (text->bytes > kMostPickle) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name, text->bytes,
-          kMostPickle);
+    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name,
+          text->bytes, kMostPickle);
   }
   if (const ZipEntry* order = archive_->find(prefix + "byteorder")) {
     std::array<char, 6> word = {};
     archive_->check(*order);
-    if (order->bytes == std::ssize(word)) archive_->read(*order, 0, std::as_writable_bytes(std::span(word)));
+    if (order->bytes == std::ssize(word))
+      archive_->read(*order, 0, std::as_writable_bytes(std::span(word)));
     if (std::string_view(word.data(), word.size()) != "little")
       raise(DS_ERROR_UNSUPPORTED, "{}: its numbers are not little-endian", path_);
   }
@@ -106,8 +111,8 @@ void TorchFile::open_archive() {
   pickle_ = Pickle(bytes, path_);
 }
 
-// How long the pickles are is known when they are parsed, so the beginning of the file is read, twice as much
-// each time until it is enough.
+// How long the pickles are is known when they are parsed, so the beginning of the file is read,
+// twice as much each time until it is enough.
 void TorchFile::open_stream() {
   int64_t size = stream_.size();
   std::string bytes;
@@ -116,7 +121,8 @@ void TorchFile::open_stream() {
     bytes.resize(static_cast<size_t>(now));
     stream_.read(bytes.data(), bytes.size(), 0);
     if (!bytes.starts_with(kMagic)) {
-      raise(DS_ERROR_CORRUPT, "{}: is neither a zip archive nor a stream as torch.save writes them", path_);
+      raise(DS_ERROR_CORRUPT, "{}: is neither a zip archive nor a stream as torch.save writes them",
+            path_);
     }
     try {
       std::string_view rest = bytes;
@@ -146,13 +152,14 @@ void TorchFile::open_stream() {
     int64_t count = 0;
     if (!unit.contains(storage.key))
       raise(DS_ERROR_CORRUPT, "{}: no tensor uses storage '{}'", path_, storage.key);
-    if (at > size - 8) raise(DS_ERROR_CORRUPT, "{}: is cut off before storage '{}'", path_, storage.key);
+    if (at > size - 8)
+      raise(DS_ERROR_CORRUPT, "{}: is cut off before storage '{}'", path_, storage.key);
     stream_.read(&count, sizeof count, at);
     storage.begin = at + 8;
     int64_t most = size - storage.begin;
     if (count < 0 || count > most / unit[storage.key]) {
-      raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} elements, but {} bytes are left of the file", path_,
-            storage.key, count, most);
+      raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} elements, but {} bytes are left of the file",
+            path_, storage.key, count, most);
     }
     storage.bytes = count * unit[storage.key];
     at = storage.begin + storage.bytes;
@@ -177,8 +184,9 @@ void TorchFile::check(const TorchData& data) {
 // The storage that a persistent value names: ("storage", type, key, device, elements).
 void TorchFile::place_storage(const PickleValue& reference, TorchView& out) const {
   static const std::vector<PickleId> nothing;
-  const auto& parts =
-      reference.kind == Kind::persistent ? pickle_.elements(pickle_.at(reference.items[0])) : nothing;
+  const auto& parts = reference.kind == Kind::persistent
+                          ? pickle_.elements(pickle_.at(reference.items[0]))
+                          : nothing;
   if (parts.size() < 5 || pickle_.at(parts[2]).kind != Kind::text ||
       pickle_.at(parts[4]).kind != Kind::integer)
     raise(DS_ERROR_CORRUPT, "{}: a tensor has no storage", path_);
@@ -187,14 +195,16 @@ void TorchFile::place_storage(const PickleValue& reference, TorchView& out) cons
   out.type = type.type;
   out.unit = unit_of(type);
   const std::string& key = pickle_.at(parts[2]).text;
-  auto it = std::lower_bound(storages_.begin(), storages_.end(), key,
-                             [](const Storage& storage, const std::string& k) { return storage.key < k; });
+  auto it = std::lower_bound(
+      storages_.begin(), storages_.end(), key,
+      [](const Storage& storage, const std::string& k) { return storage.key < k; });
   if (it == storages_.end() || it->key != key)
-    raise(DS_ERROR_CORRUPT, "{}: the data of a tensor is missing: there is no storage '{}'", path_, key);
+    raise(DS_ERROR_CORRUPT, "{}: the data of a tensor is missing: there is no storage '{}'", path_,
+          key);
   int64_t numel = pickle_.at(parts[4]).integer;
   if (numel < 0 || numel > it->bytes / out.unit) {
-    raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} bytes, {} elements of {} are wanted", path_, key,
-          it->bytes, numel, type.name);
+    raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} bytes, {} elements of {} are wanted", path_,
+          key, it->bytes, numel, type.name);
   }
   out.data.storage = static_cast<size_t>(it - storages_.begin());
 }
@@ -204,7 +214,8 @@ const std::vector<PickleId>* TorchFile::parts_of(const PickleValue& value) const
   std::string_view maker = pickle_.maker(value);
   if (maker.empty() || value.items.size() < 2) return nullptr;
   const std::vector<PickleId>* arguments = &pickle_.elements(pickle_.at(value.items[1]));
-  // A tensor with attributes: the function that makes it, its class, that function's arguments, attributes.
+  // A tensor with attributes: the function that makes it, its class, that function's arguments,
+  // attributes.
   if (maker == "torch._tensor._rebuild_from_type_v2" && arguments->size() >= 3) {
     maker = pickle_.at((*arguments)[0]).text;
     arguments = &pickle_.elements(pickle_.at((*arguments)[2]));
@@ -228,7 +239,8 @@ std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
   std::optional<TorchView> of = view(value);
   if (!of) return std::nullopt;
   if (!of->run)
-    raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
   return TorchTensor{of->data, std::move(of->shape), of->numel};
 }
 
@@ -246,14 +258,16 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   out.run = true;
   int64_t last = 0;  // the furthest element, from the first one on
   for (size_t i = extents.size(); i-- > 0;) {
-    int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer, reach = 0;
+    int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer,
+            reach = 0;
     out.run = out.run && (extent == 1 || stride == out.numel);
     if (extent < 0 || __builtin_mul_overflow(out.numel, std::max<int64_t>(extent, 1), &out.numel))
-      raise(DS_ERROR_CORRUPT, "{}: a tensor has an extent of {}, its size is no 64-bit number", path_,
-            extent);
+      raise(DS_ERROR_CORRUPT, "{}: a tensor has an extent of {}, its size is no 64-bit number",
+            path_, extent);
     if (stride < 0 || __builtin_mul_overflow(std::max<int64_t>(extent - 1, 0), stride, &reach) ||
         __builtin_add_overflow(last, reach, &last))
-      raise(DS_ERROR_CORRUPT, "{}: a tensor has a stride of {} and an extent of {}", path_, stride, extent);
+      raise(DS_ERROR_CORRUPT, "{}: a tensor has a stride of {} and an extent of {}", path_, stride,
+            extent);
     out.shape.insert(out.shape.begin(), extent);
     out.strides.insert(out.strides.begin(), stride);
   }
@@ -266,15 +280,16 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   }
   if (!out.run && out.numel > kMostOfViews)
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: a tensor that repeats or rearranges elements has {}, at most {} are read", path_, out.numel,
-          kMostOfViews);
+          "{}: a tensor that repeats or rearranges elements has {}, at most {} are read", path_,
+          out.numel, kMostOfViews);
   return out;
 }
 
 int64_t TorchFile::place(const TorchData& data) const {
   const Storage& storage = storages_.at(data.storage);
   if (storage.entry && storage.entry->deflated)
-    raise(DS_ERROR_UNSUPPORTED, "{}: its archive is compressed; torch.save writes it stored", path_);
+    raise(DS_ERROR_UNSUPPORTED, "{}: its archive is compressed; torch.save writes it stored",
+          path_);
   return (storage.entry ? storage.entry->begin : storage.begin) + data.first * size_of(data.dtype);
 }
 
@@ -309,7 +324,8 @@ void TorchFile::read(const TorchData& data, int64_t begin, int64_t count, float*
   widen(data.dtype, block_.data(), count, out);
 }
 
-void TorchFile::read(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use) {
+void TorchFile::read(const TorchView& view,
+                     const std::function<void(std::span<const std::byte>)>& use) {
   if (!view.run) return read_strided(view, use);
   const Storage& storage = storages_[view.data.storage];
   std::vector<std::byte> block(kViewBlock);
@@ -366,7 +382,8 @@ std::optional<double> TorchFile::number(const PickleValue& value) {
     case DS_DTYPE_I64:
     case DS_DTYPE_I32:
     case DS_DTYPE_U8:
-      std::memcpy(&integer, bytes.data(), sizeof integer);  // little-endian, and no count is negative
+      std::memcpy(&integer, bytes.data(),
+                  sizeof integer);  // little-endian, and no count is negative
       return static_cast<double>(integer);
     default:
       read(one->data, 0, 1, &single);

@@ -39,16 +39,17 @@ struct TorchView {
   bool run = false;  // its elements lie one behind the other
 };
 
-// A file that torch.save wrote: a zip archive, or the older stream of pickles. Errors are those of zip.h and
-// pickle.h; each names the file. A tensor that reaches out of its storage is DS_ERROR_CORRUPT; one that is no
-// run of elements, and element types that libds does not have, are DS_ERROR_UNSUPPORTED.
+// A file that torch.save wrote: a zip archive, or the older stream of pickles. Errors are those of
+// zip.h and pickle.h; each names the file. A tensor that reaches out of its storage is
+// DS_ERROR_CORRUPT; one that is no run of elements, and element types that libds does not have, are
+// DS_ERROR_UNSUPPORTED.
 class TorchFile {
  public:
   explicit TorchFile(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // The name of the folder inside the archive, which torch.save makes of the name it saves under; "" in the
-  // older form.
+  // The name of the folder inside the archive, which torch.save makes of the name it saves under;
+  // "" in the older form.
   const std::string& saved_as() const { return saved_as_; }
   const Pickle& pickle() const { return pickle_; }
   const PickleValue& root() const { return pickle_.at(pickle_.root()); }
@@ -57,7 +58,8 @@ class TorchFile {
 
   // None: the value is no tensor. Parameters are tensors.
   std::optional<TorchTensor> tensor(const PickleValue& value) const;
-  // The byte of the file at which the data begin. DS_ERROR_UNSUPPORTED in an archive that compresses them.
+  // The byte of the file at which the data begin. DS_ERROR_UNSUPPORTED in an archive that
+  // compresses them.
   int64_t place(const TorchData& data) const;
   // `count` elements from the `begin`th of the tensor on, f32, f16 or bf16 only.
   void read(const TorchData& data, int64_t begin, int64_t count, float* out);
@@ -84,7 +86,8 @@ class TorchFile {
   const std::vector<PickleId>* parts_of(const PickleValue& value) const;
   TorchView rebuilt(const std::vector<PickleId>& arguments) const;
   void place_storage(const PickleValue& reference, TorchView& out) const;
-  void read_strided(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use);
+  void read_strided(const TorchView& view,
+                    const std::function<void(std::span<const std::byte>)>& use);
 
   std::string path_, saved_as_;
   std::unique_ptr<ZipArchive> archive_;

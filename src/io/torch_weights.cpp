@@ -21,7 +21,8 @@ std::optional<SafetensorEntry> entry_of(const TorchFile& file, const std::string
                                         const PickleValue& value) try {
   std::optional<TorchTensor> tensor = file.tensor(value);
   if (!tensor) return std::nullopt;
-  SafetensorEntry entry{name, tensor->data.dtype, std::move(tensor->shape), file.place(tensor->data), 0};
+  SafetensorEntry entry{name, tensor->data.dtype, std::move(tensor->shape),
+                        file.place(tensor->data), 0};
   entry.bytes = tensor->numel * size_of(entry.dtype);
   return entry;
 } catch (const Error& error) {
@@ -44,8 +45,8 @@ SafetensorHeader read_state_dict(const std::string& path) {
     header.entries.push_back(std::move(*entry));
   }
   if (header.entries.empty())
-    raise(DS_ERROR_CORRUPT, "{}: has no tensors by name: a state dict is wanted, as save_pretrained() writes",
-          path);
+    raise(DS_ERROR_CORRUPT,
+          "{}: has no tensors by name: a state dict is wanted, as save_pretrained() writes", path);
   return header;
 }
 

@@ -41,8 +41,9 @@ Transfer::Transfer(std::string_view name, size_t chunk_bytes, int depth)
   int code = io_setup(depth, &context_);
   if (code < 0) {
     context_ = nullptr;
-    log_line(LogLevel::warning, fmt::format("I/O lane '{}': io_setup({}): {}; using pread and pwrite", name,
-                                            depth, std::generic_category().message(-code)));
+    log_line(LogLevel::warning,
+             fmt::format("I/O lane '{}': io_setup({}): {}; using pread and pwrite", name, depth,
+                         std::generic_category().message(-code)));
     return;
   }
   chunks_.resize(static_cast<size_t>(depth));
@@ -104,8 +105,8 @@ bool Transfer::submit() {
   while (!waiting_.empty()) {
     int n = io_submit(context_, static_cast<long>(waiting_.size()), waiting_.data());
     if (n == -EINTR) continue;
-    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread refuses, too. ENOSYS
-    // and EPERM: a sandbox that knows io_setup alone.
+    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread refuses, too.
+    // ENOSYS and EPERM: a sandbox that knows io_setup alone.
     if (n == -EAGAIN || n == -EINVAL || n == -ENOSYS || n == -EPERM || n == 0) return false;
     if (n < 0) throw std::system_error(-n, std::generic_category());
     waiting_.erase(waiting_.begin(), waiting_.begin() + n);

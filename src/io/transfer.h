@@ -9,10 +9,10 @@
 
 namespace ds {
 
-// Carries out one IoRequest at a time, cut into chunks of which up to `depth` are in flight together. With a
-// depth of 1, or where the kernel has no asynchronous I/O (io_setup refused; logged once per object), the
-// chunks run one by one with pread and pwrite: what io_setup makes takes some 30 ms to destroy.
-// One thread at a time.
+// Carries out one IoRequest at a time, cut into chunks of which up to `depth` are in flight
+// together. With a depth of 1, or where the kernel has no asynchronous I/O (io_setup refused;
+// logged once per object), the chunks run one by one with pread and pwrite: what io_setup makes
+// takes some 30 ms to destroy. One thread at a time.
 class Transfer {
  public:
   Transfer(std::string_view name, size_t chunk_bytes, int depth);
@@ -20,8 +20,8 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Returns when every byte has been moved. Throws DS_ERROR_IO with path and label; no chunk is in flight
-  // any more then, so the memory may be freed.
+  // Returns when every byte has been moved. Throws DS_ERROR_IO with path and label; no chunk is in
+  // flight any more then, so the memory may be freed.
   void run(const IoRequest& request);
 
  private:

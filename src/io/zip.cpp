@@ -1,20 +1,21 @@
 // The zip format as far as torch.save and its friends need it.
 //
-// Problem. A checkpoint comes from somewhere else: it may be cut off, damaged, or made to harm its reader (an
-// entry that claims to unpack to terabytes, thousands of entries that share the same bytes, sizes whose sum
-// wraps around).
+// Problem. A checkpoint comes from somewhere else: it may be cut off, damaged, or made to harm its
+// reader (an entry that claims to unpack to terabytes, thousands of entries that share the same
+// bytes, sizes whose sum wraps around).
 //
-// Invariant. After the constructor every entry lies in the file, before the directory, and overlaps none
-// other; its unpacked size is at most what deflate can make of its packed size. So later reads need no check
-// of their own but that they stay inside the entry, work is bounded by the size of the file, and memory by
-// that of the directory.
+// Invariant. After the constructor every entry lies in the file, before the directory, and overlaps
+// none other; its unpacked size is at most what deflate can make of its packed size. So later reads
+// need no check of their own but that they stay inside the entry, work is bounded by the size of
+// the file, and memory by that of the directory.
 //
-// Algorithm. The end record is searched for from the end of the file; if one of its fields is at its limit,
-// the zip64 record before it counts. The directory is read in one piece; for each of its records the local
-// header says where the data begins. Data is read with pread: a file that becomes shorter meanwhile is an
-// error and no signal.
+// Algorithm. The end record is searched for from the end of the file; if one of its fields is at
+// its limit, the zip64 record before it counts. The directory is read in one piece; for each of its
+// records the local header says where the data begins. Data is read with pread: a file that becomes
+// shorter meanwhile is an error and no signal.
 //
-// Source. APPNOTE.TXT of PKWARE, 4.3 and 4.5 (zip64 extra field); zlib for the deflate stream itself.
+// Source. APPNOTE.TXT of PKWARE, 4.3 and 4.5 (zip64 extra field); zlib for the deflate stream
+// itself.
 #include "io/zip.h"
 
 #include <zlib.h>
@@ -33,7 +34,8 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kCentralBytes = 46, kLocalBytes = 30;
+constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kCentralBytes = 46,
+                  kLocalBytes = 30;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50;
 constexpr uint32_t kCentralMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr int64_t kMostDirectory = int64_t{64} << 20;  // a million entries
@@ -54,8 +56,8 @@ void put(std::string& out, std::type_identity_t<Number> value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Sizes and places of a directory record; those at their 32-bit limit are in the zip64 extra field, in this
-// order.
+// Sizes and places of a directory record; those at their 32-bit limit are in the zip64 extra field,
+// in this order.
 struct Sizes {
   uint64_t bytes = 0, packed = 0, header = 0;
 };
@@ -106,8 +108,8 @@ class ZipArchive::Unpacker {
       left -= step - stream_.avail_out;
       if (result == Z_OK || (result == Z_BUF_ERROR && fed_ < entry.packed)) continue;
       if (result == Z_STREAM_END && left == 0) break;
-      raise(DS_ERROR_CORRUPT, "{}: the deflated data of '{}' is damaged or ends early", file_.path(),
-            entry.name);
+      raise(DS_ERROR_CORRUPT, "{}: the deflated data of '{}' is damaged or ends early",
+            file_.path(), entry.name);
     }
     at_ += static_cast<int64_t>(out.size());
   }
@@ -151,7 +153,8 @@ void ZipArchive::read_directory() {
     if (marked && at + kEndBytes + get<uint16_t>(tail, place + 20) == tail_bytes) end = place;
   }
   if (end == std::string::npos) {
-    raise(DS_ERROR_CORRUPT, "{}: no end of a zip archive: the file is cut off, or no archive", path());
+    raise(DS_ERROR_CORRUPT, "{}: no end of a zip archive: the file is cut off, or no archive",
+          path());
   }
   uint64_t disk = get<uint16_t>(tail, end + 4), count = get<uint16_t>(tail, end + 10);
   uint64_t bytes = get<uint32_t>(tail, end + 12), begin = get<uint32_t>(tail, end + 16);
@@ -175,12 +178,12 @@ void ZipArchive::read_directory() {
   }
   if (disk != 0) raise(DS_ERROR_UNSUPPORTED, "{}: an archive of several disks", path());
   if (begin > static_cast<uint64_t>(limit) || bytes > static_cast<uint64_t>(limit) - begin) {
-    raise(DS_ERROR_CORRUPT, "{}: the directory has {} bytes from byte {} on, the file has {}", path(), bytes,
-          begin, size);
+    raise(DS_ERROR_CORRUPT, "{}: the directory has {} bytes from byte {} on, the file has {}",
+          path(), bytes, begin, size);
   }
   if (bytes > kMostDirectory || count > bytes / kCentralBytes) {
-    raise(DS_ERROR_CORRUPT, "{}: {} entries in a directory of {} bytes, at most {} bytes are read", path(),
-          count, bytes, kMostDirectory);
+    raise(DS_ERROR_CORRUPT, "{}: {} entries in a directory of {} bytes, at most {} bytes are read",
+          path(), count, bytes, kMostDirectory);
   }
   std::string directory(bytes, '\0');
   file_.read(directory.data(), directory.size(), static_cast<int64_t>(begin));
@@ -192,24 +195,27 @@ void ZipArchive::read_directory() {
     size_t all = kCentralBytes + name + extra + (whole ? get<uint16_t>(rest, 32) : 0);
     Sizes sizes;
     if (whole) sizes = {get<uint32_t>(rest, 24), get<uint32_t>(rest, 20), get<uint32_t>(rest, 42)};
-    if (!whole || all > rest.size() || !take_zip64(rest.substr(kCentralBytes + name, extra), sizes)) {
+    if (!whole || all > rest.size() ||
+        !take_zip64(rest.substr(kCentralBytes + name, extra), sizes)) {
       raise(DS_ERROR_CORRUPT, "{}: entry {} of {} of the directory is damaged", path(), i, count);
     }
     ZipEntry entry;
     entry.name = rest.substr(kCentralBytes, name);
     entry.crc = get<uint32_t>(rest, 16);
     auto flags = get<uint16_t>(rest, 8), method = get<uint16_t>(rest, 10);
-    if ((flags & 0x2041) != 0) raise(DS_ERROR_UNSUPPORTED, "{}: '{}' is encrypted", path(), entry.name);
+    if ((flags & 0x2041) != 0)
+      raise(DS_ERROR_UNSUPPORTED, "{}: '{}' is encrypted", path(), entry.name);
     if (method != 0 && method != 8) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: '{}' is packed by method {}, read are stored (0) and deflate (8)",
-            path(), entry.name, method);
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: '{}' is packed by method {}, read are stored (0) and deflate (8)", path(),
+            entry.name, method);
     }
     entry.deflated = method == 8;
     auto most = static_cast<uint64_t>(begin);  // data lies before the directory
     if (sizes.header > most || sizes.packed > most ||
         (entry.deflated ? sizes.bytes / kMostRatio > sizes.packed : sizes.bytes != sizes.packed)) {
-      raise(DS_ERROR_CORRUPT, "{}: '{}' says that it has {} bytes, packed {}, at byte {} of {}", path(),
-            entry.name, sizes.bytes, sizes.packed, sizes.header, size);
+      raise(DS_ERROR_CORRUPT, "{}: '{}' says that it has {} bytes, packed {}, at byte {} of {}",
+            path(), entry.name, sizes.bytes, sizes.packed, sizes.header, size);
     }
     entry.packed = static_cast<int64_t>(sizes.packed);
     entry.bytes = static_cast<int64_t>(sizes.bytes);
@@ -223,7 +229,8 @@ void ZipArchive::read_directory() {
   std::sort(entries_.begin(), entries_.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries_.size(); ++i) {
     if (entries_[i - 1].begin + entries_[i - 1].packed + kLocalBytes > entries_[i].begin) {
-      raise(DS_ERROR_CORRUPT, "{}: '{}' and '{}' overlap", path(), entries_[i - 1].name, entries_[i].name);
+      raise(DS_ERROR_CORRUPT, "{}: '{}' and '{}' overlap", path(), entries_[i - 1].name,
+            entries_[i].name);
     }
   }
 }
@@ -231,8 +238,8 @@ void ZipArchive::read_directory() {
 void ZipArchive::place_entry(ZipEntry& entry, int64_t header, int64_t limit) const {
   std::string local(kLocalBytes, '\0');
   if (header > limit - kLocalBytes) {
-    raise(DS_ERROR_CORRUPT, "{}: '{}' begins at byte {}, the directory at {}", path(), entry.name, header,
-          limit);
+    raise(DS_ERROR_CORRUPT, "{}: '{}' begins at byte {}, the directory at {}", path(), entry.name,
+          header, limit);
   }
   file_.read(local.data(), local.size(), header);
   int64_t name = get<uint16_t>(local, 26), extra = get<uint16_t>(local, 28);
@@ -269,8 +276,8 @@ ZipArchive::Unpacker& ZipArchive::unpacker(const ZipEntry& entry, int64_t begin)
 void ZipArchive::read(const ZipEntry& entry, int64_t begin, std::span<std::byte> out) {
   auto count = static_cast<int64_t>(out.size());
   if (begin < 0 || begin > entry.bytes || count > entry.bytes - begin) {
-    raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at byte {} of '{}', which has {}", path(), count, begin,
-          entry.name, entry.bytes);
+    raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at byte {} of '{}', which has {}", path(), count,
+          begin, entry.name, entry.bytes);
   }
   if (count == 0) return;
   if (!file_.open()) {
@@ -295,15 +302,16 @@ void ZipArchive::check(const ZipEntry& entry) {
     at += static_cast<int64_t>(n);
   }
   if (crc == entry.crc) return;
-  raise(DS_ERROR_CORRUPT, "{}: '{}' has checksum {:08x}, the archive says {:08x}", path(), entry.name, crc,
-        entry.crc);
+  raise(DS_ERROR_CORRUPT, "{}: '{}' has checksum {:08x}, the archive says {:08x}", path(),
+        entry.name, crc, entry.crc);
 }
 
 ZipWriter::ZipWriter(const std::string& path, int64_t zip64_from)
     : file_(path, File::Mode::create), zip64_from_(zip64_from) {}
 
 // The checksum is known behind the data, so the local header is written last.
-void ZipWriter::add(const std::string& name, int64_t bytes, const std::function<void(const Write&)>& fill) {
+void ZipWriter::add(const std::string& name, int64_t bytes,
+                    const std::function<void(const Write&)>& fill) {
   bool large = bytes >= zip64_from_;
   int64_t begin = at_ + kLocalBytes + static_cast<int64_t>(name.size());
   int64_t data = round_up(begin + (large ? 20 : 0) + 4, kAlign), extra = data - begin, end = data;
@@ -313,7 +321,8 @@ void ZipWriter::add(const std::string& name, int64_t bytes, const std::function<
     file_.write(block.data(), block.size(), end);
     end += static_cast<int64_t>(block.size());
   });
-  ensure(end - data == bytes, "entry '{}' was to have {} bytes, {} were written", name, bytes, end - data);
+  ensure(end - data == bytes, "entry '{}' was to have {} bytes, {} were written", name, bytes,
+         end - data);
   auto common = [&](std::string& out) {
     put<uint16_t>(out, large ? 45 : 20);
     put<uint16_t>(out, 0x0800);      // the name is UTF-8

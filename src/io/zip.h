@@ -22,10 +22,11 @@ struct ZipEntry {
   bool deflated = false;
 };
 
-// A zip archive that others wrote, zip64 included. All of its directory is checked before anything else is
-// read: DS_ERROR_CORRUPT, naming the archive, for one that is cut off, contradicts itself, has entries that
-// overlap or repeat a name, or says that an entry unpacks to more than deflate can pack;
-// DS_ERROR_UNSUPPORTED for encryption, several disks, and methods other than stored and deflate.
+// A zip archive that others wrote, zip64 included. All of its directory is checked before anything
+// else is read: DS_ERROR_CORRUPT, naming the archive, for one that is cut off, contradicts itself,
+// has entries that overlap or repeat a name, or says that an entry unpacks to more than deflate can
+// pack; DS_ERROR_UNSUPPORTED for encryption, several disks, and methods other than stored and
+// deflate.
 class ZipArchive {
  public:
   explicit ZipArchive(const std::string& path);
@@ -33,12 +34,13 @@ class ZipArchive {
   ZipArchive& operator=(const ZipArchive&) = delete;
 
   const std::string& path() const { return path_; }
-  // Gives the descriptor back until the next read, which finds DS_ERROR_CORRUPT if the size has changed.
+  // Gives the descriptor back until the next read, which finds DS_ERROR_CORRUPT if the size has
+  // changed.
   void close();
   const std::vector<ZipEntry>& entries() const { return entries_; }  // in the order of their data
   const ZipEntry* find(std::string_view name) const;
-  // Bytes [begin, begin + out.size()) of an entry; outside of it is DS_ERROR_CORRUPT. Deflated data is
-  // unpacked from the beginning, or from where the last read of the same entry ended.
+  // Bytes [begin, begin + out.size()) of an entry; outside of it is DS_ERROR_CORRUPT. Deflated data
+  // is unpacked from the beginning, or from where the last read of the same entry ended.
   void read(const ZipEntry& entry, int64_t begin, std::span<std::byte> out);
   // Reads all of an entry and compares its checksum: DS_ERROR_CORRUPT naming archive and entry.
   void check(const ZipEntry& entry);
@@ -56,11 +58,12 @@ class ZipArchive {
   std::shared_ptr<Unpacker> unpacker_;
 };
 
-// Writes a new archive of stored entries; the data of each begins at a multiple of 64, as torch has it, and
-// everything is 64-bit from 4 GiB on. Nothing is complete before finish(), which syncs.
+// Writes a new archive of stored entries; the data of each begins at a multiple of 64, as torch has
+// it, and everything is 64-bit from 4 GiB on. Nothing is complete before finish(), which syncs.
 class ZipWriter {
  public:
-  // The file must not exist. zip64_from: what is that large has 64-bit fields; less than 4 GiB is for tests.
+  // The file must not exist. zip64_from: what is that large has 64-bit fields; less than 4 GiB is
+  // for tests.
   explicit ZipWriter(const std::string& path, int64_t zip64_from = 0xffffffff);
   using Write = std::function<void(std::span<const std::byte>)>;
   // `fill` calls its argument until `bytes` bytes are written.

@@ -22,7 +22,9 @@ int64_t second_columns(const Attrs&, Operands in) { return columns_of(in[1]); }
 // Normalized runs are as long as the weight.
 int64_t norm_run(const Attrs&, Operands in) { return in[1].numel(); }
 int64_t norm_run_dx(const Attrs&, Operands in) { return in[2].numel(); }
-int64_t norm_runs(const Attrs& attrs, Operands in) { return in[0].numel() / attrs.integer("width"); }
+int64_t norm_runs(const Attrs& attrs, Operands in) {
+  return in[0].numel() / attrs.integer("width");
+}
 
 // A product with a score for each key, and their mean under the softmax of the scores.
 struct Heads {
@@ -38,7 +40,8 @@ Heads heads_of(const Attrs& attrs, Operands qkv, int64_t reals) {
 }
 
 int64_t count_real(Operands in) {
-  return std::count_if(in.begin(), in.end(), [](const TensorView& x) { return x.dtype != DS_DTYPE_I32; });
+  return std::count_if(in.begin(), in.end(),
+                       [](const TensorView& x) { return x.dtype != DS_DTYPE_I32; });
 }
 
 int64_t attention(const Attrs& attrs, Operands in) {
@@ -54,8 +57,12 @@ int64_t cached_attention(const Attrs& attrs, Operands in) {  // the last is the 
 }
 
 // A row of logits, each a product; the gradients of x and w are sums over words and over rows.
-int64_t fused_head(const Attrs&, Operands in) { return std::max(columns_of(in[0]), rows_of(in[1])); }
-int64_t fused_head_dx(const Attrs&, Operands in) { return std::max(rows_of(in[1]), rows_of(in[2])); }
+int64_t fused_head(const Attrs&, Operands in) {
+  return std::max(columns_of(in[0]), rows_of(in[1]));
+}
+int64_t fused_head_dx(const Attrs&, Operands in) {
+  return std::max(rows_of(in[1]), rows_of(in[2]));
+}
 
 constexpr bool kOneResult = true, kRoundsWeights = true, kRoundsLogits = true;
 
@@ -176,8 +183,8 @@ constexpr Accuracy kTable[] = {
 }  // namespace
 
 const Accuracy* find_accuracy(std::string_view op) {
-  const auto* found =
-      std::find_if(std::begin(kTable), std::end(kTable), [&](const Accuracy& row) { return row.op == op; });
+  const auto* found = std::find_if(std::begin(kTable), std::end(kTable),
+                                   [&](const Accuracy& row) { return row.op == op; });
   return found == std::end(kTable) ? nullptr : found;
 }
 
@@ -186,7 +193,8 @@ std::span<const Accuracy> accuracy_table() { return kTable; }
 ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
                      DType stored) {
   DType arithmetic = stored == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32;
-  ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic), unit_roundoff(stored)};
+  ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic),
+                 unit_roundoff(stored)};
   if (stored == DS_DTYPE_F16) unit.least = 0x1p-25;
   if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
   if (accuracy.rounds_logits && keeps_logits(attrs)) unit.sums += 4 * unit_roundoff(operands);

@@ -8,9 +8,9 @@
 
 namespace ds {
 
-// Which weights of an attention are dropped in a step of training, and what the others are multiplied by: the
-// attributes `dropout` and `op` of `attention` in docs/reference/ops.md. The forward and the backward pass of
-// any implementation draw the same words.
+// Which weights of an attention are dropped in a step of training, and what the others are
+// multiplied by: the attributes `dropout` and `op` of `attention` in docs/reference/ops.md. The
+// forward and the backward pass of any implementation draw the same words.
 struct AttentionDropout {
   // Words of a query begin at a multiple of these.
   static constexpr int64_t kUnit = 64;
@@ -27,8 +27,8 @@ struct AttentionDropout {
   }
 
   bool on() const { return share > 0; }
-  // Number of the word for the first key of the sequence that row `row` of the batch is in; those of the keys
-  // that follow are next to it.
+  // Number of the word for the first key of the sequence that row `row` of the batch is in; those
+  // of the keys that follow are next to it.
   int64_t first_word(int64_t row, int64_t head) const { return (row * heads + head) * width; }
 
   int64_t heads, width;

@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// A sum by blocks of 256, then of the blocks' sums, and so on: an order that a device can follow in parallel.
-// Each level holds the sum of its last, unfinished block.
+// A sum by blocks of 256, then of the blocks' sums, and so on: an order that a device can follow in
+// parallel. Each level holds the sum of its last, unfinished block.
 class BlockedSum {
  public:
   static constexpr int kBlock = 256;

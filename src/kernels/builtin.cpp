@@ -34,13 +34,15 @@ KernelRegistry built_in_kernels() {
     list.remove_prefix(std::min(comma + 1, list.size()));
     bool known = std::any_of(std::begin(kFamilies), std::end(kFamilies),
                              [&](const Family& family) { return family.name == word; });
-    require(known, "DS_KERNELS must list families of gemm, onednn, cpu, ref that this build has, got '{}'",
+    require(known,
+            "DS_KERNELS must list families of gemm, onednn, cpu, ref that this build has, got '{}'",
             word);
     chosen.push_back(word);
   }
   KernelRegistry registry;
   for (const Family& family : kFamilies) {
-    bool wanted = chosen.empty() || std::find(chosen.begin(), chosen.end(), family.name) != chosen.end();
+    bool wanted =
+        chosen.empty() || std::find(chosen.begin(), chosen.end(), family.name) != chosen.end();
     if (wanted) family.add(registry);
   }
   return registry;

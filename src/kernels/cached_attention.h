@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// The operands and attributes of `cached_attention` in docs/reference/ops.md, for all implementations. Query
-// head h reads key and value head h / group.
+// The operands and attributes of `cached_attention` in docs/reference/ops.md, for all
+// implementations. Query head h reads key and value head h / group.
 struct CachedAttention {
   CachedAttention(std::span<const TensorView> in, const Attrs& attrs);
 
@@ -17,8 +17,8 @@ struct CachedAttention {
   double scale, softcap;     // scale is never 0 here
   const int32_t* positions;  // [rows]
 
-  // Places, in elements, of q (0), k (1) and v (2): head h of row r is at start + r * row + h * head of
-  // operand `operand`.
+  // Places, in elements, of q (0), k (1) and v (2): head h of row r is at start + r * row + h *
+  // head of operand `operand`.
   struct Place {
     size_t operand;
     int64_t start, row, head;
@@ -39,8 +39,9 @@ void store_rows(const KernelContext& c, const CachedAttention& a, T* cache) {
   const T *k = c.in[a.place[1].operand].as<T>(), *v = c.in[a.place[2].operand].as<T>();
   for (int64_t r = 0; r < a.rows; ++r) {
     int64_t p = a.positions[r];
-    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
-           a.capacity - 1, p);
+    ensure(p >= 0 && p < a.capacity,
+           "cached_attention: position of row {} must be from 0 to {}, got {}", r, a.capacity - 1,
+           p);
     for (int64_t kv = 0; kv < a.groups; ++kv) {
       std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
       std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));

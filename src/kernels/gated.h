@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// Rows of the gate and of what it multiplies, for ops `glu` and `glu_dx`: two tensors, or the halves of one.
-// `in` begins with the first of them.
+// Rows of the gate and of what it multiplies, for ops `glu` and `glu_dx`: two tensors, or the
+// halves of one. `in` begins with the first of them.
 template <typename T>
 struct Gated {
   explicit Gated(std::span<const TensorView> in) {

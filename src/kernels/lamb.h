@@ -8,8 +8,9 @@
 
 namespace ds {
 
-// The constants of one step of LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT
-// in 76 minutes", 2020, in the form of DeepSpeed's FusedLamb), formed in f64 and rounded once.
+// The constants of one step of LAMB (You et al., "Large Batch Optimization for Deep Learning:
+// Training BERT in 76 minutes", 2020, in the form of DeepSpeed's FusedLamb), formed in f64 and
+// rounded once.
 struct LambStep {
   float grad_scale, beta1, one_beta1, beta2, one_beta2, eps, decay, rate;
   bool inside;  // eps is added below the root

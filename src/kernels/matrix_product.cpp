@@ -43,7 +43,8 @@ std::string mixed_dtypes(const KernelQuery& query) {
   DType dtype = query.in[0];
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType other : types) {
-      if (other != dtype) return fmt::format("{} mixed with {}", dtype_name(dtype), dtype_name(other));
+      if (other != dtype)
+        return fmt::format("{} mixed with {}", dtype_name(dtype), dtype_name(other));
     }
   }
   return "";

@@ -8,16 +8,16 @@
 
 namespace ds {
 
-// What becomes of a product's f32 sums. `wide` and `added` leave c in f32, whatever the dtype, and take no
-// bias.
+// What becomes of a product's f32 sums. `wide` and `added` leave c in f32, whatever the dtype, and
+// take no bias.
 enum class Store : int8_t {
   rounded,  // c in the dtype
   wide,
   added  // each sum goes on from what c holds
 };
 
-// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the distance of
-// rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
+// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the
+// distance of rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
 struct MatrixShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;

@@ -15,8 +15,11 @@ struct MuonMomentum {
         one_beta(static_cast<float>(1 - s.group.momentum)) {}
 };
 
-// The squares of a matrix of `count` elements are added in at most so many pieces, of so many elements each.
+// The squares of a matrix of `count` elements are added in at most so many pieces, of so many
+// elements each.
 inline constexpr int64_t kUnitPieces = 64;
-inline int64_t unit_piece(int64_t count) { return 256 * ceil_div(ceil_div(count, kUnitPieces), 256); }
+inline int64_t unit_piece(int64_t count) {
+  return 256 * ceil_div(ceil_div(count, kUnitPieces), 256);
+}
 
 }  // namespace ds

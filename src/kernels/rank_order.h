@@ -8,9 +8,9 @@
 
 namespace ds {
 
-// Where what rank r has given lies, if the parts of all ranks were gathered level by level, the outermost
-// first (core/program/levels.h, RankLevels::part). Attribute `levels`, [4,2]: ranks of each level, innermost
-// first; without it all ranks are one level. Takes no memory.
+// Where what rank r has given lies, if the parts of all ranks were gathered level by level, the
+// outermost first (core/program/levels.h, RankLevels::part). Attribute `levels`, [4,2]: ranks of
+// each level, innermost first; without it all ranks are one level. Takes no memory.
 class RankOrder {
  public:
   explicit RankOrder(const Attrs& attrs) {

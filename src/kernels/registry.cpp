@@ -12,7 +12,8 @@ namespace {
 
 // Why the implementation does not run the query; "": it does.
 std::string refusal(const KernelImpl& impl, const KernelQuery& query) {
-  if (impl.device != query.device) return fmt::format("runs on {}, not {}", impl.device, query.device);
+  if (impl.device != query.device)
+    return fmt::format("runs on {}, not {}", impl.device, query.device);
   return impl.refuse ? impl.refuse(query) : "";
 }
 

@@ -53,7 +53,8 @@ void Rope::resolve(const Attrs& attrs, int64_t length) {
 double Rope::kept(double plain, int64_t pair) const {
   if (scaling_ == Scaling::linear) return 0;
   if (scaling_ == Scaling::llama3) {
-    return std::clamp((original_ * plain / (2 * std::numbers::pi) - low_) / (high_ - low_), 0.0, 1.0);
+    return std::clamp((original_ * plain / (2 * std::numbers::pi) - low_) / (high_ - low_), 0.0,
+                      1.0);
   }
   // The pair that turns `turns` times within the original length.
   auto pair_of = [&](double turns) {
@@ -63,7 +64,8 @@ double Rope::kept(double plain, int64_t pair) const {
   double from = pair_of(high_), to = pair_of(low_);
   double first = std::max(truncate_ ? std::floor(from) : from, 0.0);
   double last = std::min(truncate_ ? std::ceil(to) : to, static_cast<double>(dims - 1));
-  // Below 0 where the original length is so short that no pair turns `low` times: then all are kept.
+  // Below 0 where the original length is so short that no pair turns `low` times: then all are
+  // kept.
   double span = last == first ? 0.001 : last - first;
   return 1 - std::clamp((static_cast<double>(pair) - first) / span, 0.0, 1.0);
 }

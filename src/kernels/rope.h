@@ -7,8 +7,9 @@
 
 namespace ds {
 
-// The attributes of `rope` in docs/reference/ops.md, for a row of `columns`: which pairs turn, how fast. One
-// formula for all implementations. `length`: of the text, operand 2 where it is there; 0: attribute `seq`.
+// The attributes of `rope` in docs/reference/ops.md, for a row of `columns`: which pairs turn, how
+// fast. One formula for all implementations. `length`: of the text, operand 2 where it is there; 0:
+// attribute `seq`.
 struct Rope {
   Rope(const Attrs& attrs, int64_t columns, int64_t length = 0);
 

@@ -9,18 +9,18 @@
 
 namespace ds {
 
-// Draws of a block of 512 elements of a parameter are made of 64 words of Philox: element e has word e mod 64
-// times the constant of its part. Every element has every word equally often; eight share what is drawn, and
-// no two of a block are correlated by more than 0.004.
+// Draws of a block of 512 elements of a parameter are made of 64 words of Philox: element e has
+// word e mod 64 times the constant of its part. Every element has every word equally often; eight
+// share what is drawn, and no two of a block are correlated by more than 0.004.
 inline constexpr int64_t kDrawn = 512, kBlockWords = 64;
 inline constexpr uint32_t kParts[] = {1,           0x85EBCA6Bu, 0xC2B2AE35u, 0x27D4EB2Fu,
                                       0x165667B1u, 0xCC9E2D51u, 0x1B873593u, 0xE6546B65u};
 
-// How an update rounds masters and states that it keeps in bf16: to nearest, or by draws. A draw is added
-// below the last bit that stays, so that x becomes one of its two neighbours, each as often as x is near the
-// other; a moment that changes by less than its last bit in every step moves on average as it would in f32.
-// Element e of a parameter has a word that seed, step and parameter name, so that neither stage nor tier nor
-// ranks change what is drawn.
+// How an update rounds masters and states that it keeps in bf16: to nearest, or by draws. A draw is
+// added below the last bit that stays, so that x becomes one of its two neighbours, each as often
+// as x is near the other; a moment that changes by less than its last bit in every step moves on
+// average as it would in f32. Element e of a parameter has a word that seed, step and parameter
+// name, so that neither stage nor tier nor ranks change what is drawn.
 struct Rounding {
   bool on;
   RandomStream stream;
@@ -34,12 +34,14 @@ struct Rounding {
   // Of element e of the operands.
   uint32_t word(int64_t e) const {
     const int64_t at = first + e, index = at / kDrawn * kBlockWords + at % kBlockWords;
-    const uint32_t drawn = stream.block(static_cast<uint64_t>(index / 4))[static_cast<size_t>(index % 4)];
+    const uint32_t drawn =
+        stream.block(static_cast<uint64_t>(index / 4))[static_cast<size_t>(index % 4)];
     return drawn * kParts[at % kDrawn / kBlockWords];
   }
 
  private:
-  static constexpr uint64_t kStream = 0x726f756e64696e67;  // none of dropout or initial values has it
+  static constexpr uint64_t kStream =
+      0x726f756e64696e67;  // none of dropout or initial values has it
 };
 
 // What 16 bits of a word round: state 0, state 1, the master.

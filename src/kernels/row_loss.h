@@ -9,7 +9,8 @@
 
 namespace ds {
 
-// What the attributes of cross_entropy make of a row with V words, softmax p and L = log sum exp(logit):
+// What the attributes of cross_entropy make of a row with V words, softmax p and L = log sum
+// exp(logit):
 //   loss = (1 - e) (-log p_target) + e mean_v(-log p_v) + z L^2
 //   dloss / dlogit_v = (1 + 2 z L) p_v - e / V - (1 - e) [v = target]
 // with e = label_smoothing and z = z_loss.
@@ -19,12 +20,13 @@ struct RowLoss {
   int64_t words = 1;
 
   static RowLoss of(const Attrs& attrs, int64_t words) {
-    return {static_cast<A>(attrs.real_or("label_smoothing", 0)), static_cast<A>(attrs.real_or("z_loss", 0)),
-            words};
+    return {static_cast<A>(attrs.real_or("label_smoothing", 0)),
+            static_cast<A>(attrs.real_or("z_loss", 0)), words};
   }
   bool plain() const { return smoothing == 0 && z == 0; }
 
-  // spread: the sum of top - logit over the words, 0 where nothing is smoothed. All its terms have one sign.
+  // spread: the sum of top - logit over the words, 0 where nothing is smoothed. All its terms have
+  // one sign.
   A value(const RowSoftmax<A>& row, A logit, A spread) const {
     A loss = row.loss(logit);
     if (smoothing != 0) {
@@ -43,7 +45,9 @@ struct RowLoss {
     A more = z == 0 ? A(0) : 2 * z * log_sum(row) * (1 - row.miss(logit));
     return smoothing - share() + more - row.miss(logit);
   }
-  A of_other(const RowSoftmax<A>& row, A p) const { return plain() ? p : growth(row) * p - share(); }
+  A of_other(const RowSoftmax<A>& row, A p) const {
+    return plain() ? p : growth(row) * p - share();
+  }
 
  private:
   static A log_sum(const RowSoftmax<A>& row) { return row.top + std::log1p(row.rest); }
@@ -67,7 +71,8 @@ struct LossGradient {
     const Reduction reduction = reduction_of(attrs);
     if (reduction == Reduction::none) return {dloss, 0};
     if (reduction == Reduction::sum) return {nullptr, dloss[0]};
-    int64_t counted = std::count_if(targets, targets + rows, [](int32_t target) { return target >= 0; });
+    int64_t counted =
+        std::count_if(targets, targets + rows, [](int32_t target) { return target >= 0; });
     return {nullptr, counted == 0 ? 0 : dloss[0] / static_cast<A>(counted)};
   }
   A of_row(int64_t r) const { return each ? each[r] : all; }

@@ -4,10 +4,10 @@
 
 namespace ds {
 
-// The softmax of one row of logits, p_v = exp(logit_v - top) / (1 + rest), as cross_entropy hands it on in
-// its `stats`. The two numbers stay apart: their one-number form top + log(1 + rest) carries a rounding error
-// of its own size, which is all that is left of 1 - p where p is nearly 1. For the same reason `rest` leaves
-// the largest logit out: its term is exactly 1.
+// The softmax of one row of logits, p_v = exp(logit_v - top) / (1 + rest), as cross_entropy hands
+// it on in its `stats`. The two numbers stay apart: their one-number form top + log(1 + rest)
+// carries a rounding error of its own size, which is all that is left of 1 - p where p is nearly 1.
+// For the same reason `rest` leaves the largest logit out: its term is exactly 1.
 template <typename A>
 struct RowSoftmax {
   A top;   // largest logit

@@ -7,8 +7,9 @@
 
 namespace ds {
 
-// An optimizer's update in a step that is skipped: nothing moves, but param is written all the same, because
-// where it leads to another tier all of it is taken from here. It is what it was: its master, rounded.
+// An optimizer's update in a step that is skipped: nothing moves, but param is written all the
+// same, because where it leads to another tier all of it is taken from here. It is what it was: its
+// master, rounded.
 inline void skip_update(const KernelContext& c) {
   const TensorView &master = c.out.front(), &param = c.out.back();
   if (param.data == master.data) return;

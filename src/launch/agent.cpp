@@ -65,21 +65,23 @@ class Teller {
 
   // One write, so that records of several ranks do not mix.
   void tell(const RankFailure& failure) {
-    put(token_.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token_, failure));
+    put(token_.empty() ? fmt::format("libds launch: {}\n", failure.text)
+                       : report_record(token_, failure));
     told_ = true;
   }
 
-  // That the ranks here were stopped. Returns the agent's own code: 0 where the launcher reads the record,
-  // because mpirun and srun take any other for a failure and end the job.
+  // That the ranks here were stopped. Returns the agent's own code: 0 where the launcher reads the
+  // record, because mpirun and srun take any other for a failure and end the job.
   int tell_stopped(const RankFailure& stopped) {
     if (token_.empty()) return kStoppedCode;
     put(report_record(token_, stopped));
     return 0;
   }
 
-  // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun end it as
-  // soon as an agent returns a code, and srun drops what is not read by then. ssh reads to the end. mpirun's
-  // daemon that has not been told to end by then cannot be reached, and would wait for a quarter of an hour.
+  // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun
+  // end it as soon as an agent returns a code, and srun drops what is not read by then. ssh reads
+  // to the end. mpirun's daemon that has not been told to end by then cannot be reached, and would
+  // wait for a quarter of an hour.
   void await_the_end() const {
     if (!told_ || token_.empty() || over_ssh_) return;
     pid_t parent = getppid();
@@ -90,7 +92,9 @@ class Teller {
   }
 
  private:
-  static void put(const std::string& text) { (void)!write(STDERR_FILENO, text.data(), text.size()); }
+  static void put(const std::string& text) {
+    (void)!write(STDERR_FILENO, text.data(), text.size());
+  }
 
   std::string token_;
   bool over_ssh_, told_ = false;
@@ -104,7 +108,8 @@ std::string misplaced(const RankPlace& place) {
   const bool is_address = place.host[0] >= '0' && place.host[0] <= '9';
   if (shorter(node) == shorter(place.host) || is_address) return "";
   return fmt::format(
-      "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts them",
+      "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts "
+      "them",
       place.rank, node, place.host);
 }
 
@@ -166,7 +171,8 @@ Variables read_packed(int fd) {
       ssize_t got = read(fd, text.data() + at, size - at);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0)
-        throw std::invalid_argument("agent: no variables on standard input: libds launch must start it");
+        throw std::invalid_argument(
+            "agent: no variables on standard input: libds launch must start it");
       at += static_cast<size_t>(got);
     }
     return text;
@@ -185,7 +191,9 @@ namespace {
 
 std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
   Hosts hosts = parse_world(options.world);
-  auto place = [&](int rank) { return place_of_rank(hosts, rank, options.master_port, options.url); };
+  auto place = [&](int rank) {
+    return place_of_rank(hosts, rank, options.master_port, options.url);
+  };
   if (options.host < 0) return {place(given_rank())};
   std::vector<RankPlace> places;
   for (int r = 0; r < rank_count(hosts); ++r) {
@@ -206,7 +214,8 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
   }
   try {
     if (chdir(options.folder.c_str()) != 0)
-      throw std::system_error(errno, std::generic_category(), fmt::format("folder '{}'", options.folder));
+      throw std::system_error(errno, std::generic_category(),
+                              fmt::format("folder '{}'", options.folder));
     JobOptions job{.grace_ms = options.grace_ms,
                    .term_ms = options.term_ms,
                    .binding = options.binding,
@@ -215,13 +224,14 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1,
                    .daemon = is_daemon_of_mpirun(getppid()) ? getppid() : 0};
-    RankFailure end =
-        Job(job, std::move(places), command).run([&](const RankFailure& failure) { launcher.tell(failure); });
+    RankFailure end = Job(job, std::move(places), command).run([&](const RankFailure& failure) {
+      launcher.tell(failure);
+    });
     return end.stopped() ? launcher.tell_stopped(end) : end.code;
   } catch (const std::system_error& error) {
-    launcher.tell(
-        {first.rank, 126, false,
-         fmt::format("rank {} on host '{}' cannot start: {}", first.rank, first.host, error.what())});
+    launcher.tell({first.rank, 126, false,
+                   fmt::format("rank {} on host '{}' cannot start: {}", first.rank, first.host,
+                               error.what())});
     return 126;
   }
 }
@@ -232,7 +242,8 @@ int run_agent(const AgentOptions& options, const std::vector<std::string>& comma
   if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
   std::vector<RankPlace> places = places_of_agent(options);
   if (options.host >= 0) {
-    for (const auto& [name, value] : read_packed(STDIN_FILENO)) setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : read_packed(STDIN_FILENO))
+      setenv(name.c_str(), value.c_str(), 1);
   }
   Teller launcher(options.host >= 0);
   int code = run_ranks(options, std::move(places), command, launcher);

@@ -35,13 +35,15 @@ Binding binding_of(const std::string& name) {
 BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, int local_size) {
   if (binding == Binding::none) return {};
   if (!host.absent.empty()) throw std::runtime_error(fmt::format("--bind: {}", host.absent));
-  const int count = static_cast<int>(binding == Binding::cores ? host.cores.size() : host.nodes.size());
+  const int count =
+      static_cast<int>(binding == Binding::cores ? host.cores.size() : host.nodes.size());
   if (count == 0) throw std::runtime_error("--bind: hwloc finds none that this process may use");
   const Part mine = part_of(count, local_rank, local_size);
   BoundCpus bound;
   for (int i = mine.first; i < mine.last; ++i) {
     const auto at = static_cast<size_t>(i);
-    const std::vector<int>& cpus = binding == Binding::cores ? host.cores[at].cpus : host.nodes[at].cpus;
+    const std::vector<int>& cpus =
+        binding == Binding::cores ? host.cores[at].cpus : host.nodes[at].cpus;
     bound.cpus.insert(bound.cpus.end(), cpus.begin(), cpus.end());
   }
   bound.sharers = 0;
@@ -56,7 +58,8 @@ BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, 
 
 std::vector<std::string> variables_of(const BoundCpus& bound) {
   if (bound.cpus.empty()) return {};
-  return {fmt::format("DS_CPU_RANK={}", bound.sharer), fmt::format("DS_CPU_RANKS={}", bound.sharers)};
+  return {fmt::format("DS_CPU_RANK={}", bound.sharer),
+          fmt::format("DS_CPU_RANKS={}", bound.sharers)};
 }
 
 }  // namespace ds

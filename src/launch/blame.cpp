@@ -17,14 +17,15 @@ int weight(const RankFailure& failure) {
 }  // namespace
 
 std::string left_alone(int rank, const std::string& on) {
-  return fmt::format("rank {}{} exited with code {}, as one that was stopped, and others went on", rank, on,
-                     kStoppedCode);
+  return fmt::format("rank {}{} exited with code {}, as one that was stopped, and others went on",
+                     rank, on, kStoppedCode);
 }
 
 int cause_of(const std::map<int, int>& lost, int rank) {
   std::set<int> seen{rank};
   int cause = -1;
-  for (auto at = lost.find(rank); at != lost.end() && seen.insert(at->second).second; at = lost.find(cause))
+  for (auto at = lost.find(rank); at != lost.end() && seen.insert(at->second).second;
+       at = lost.find(cause))
     cause = at->second;
   return cause;
 }

@@ -9,8 +9,8 @@ namespace ds {
 // A program whose output and errors are collected as one text.
 class Capture {
  public:
-  // Starts it (found on PATH). Throws std::invalid_argument, "PURPOSE, which cannot be run: ...", where the
-  // program cannot be, and std::system_error.
+  // Starts it (found on PATH). Throws std::invalid_argument, "PURPOSE, which cannot be run: ...",
+  // where the program cannot be, and std::system_error.
   Capture(const std::vector<std::string>& words, const std::string& purpose);
   ~Capture();  // waits for the program's end
   Capture(Capture&& other) noexcept;

@@ -40,10 +40,12 @@ namespace {
 constexpr int kUsualPort = 29500;  // of torch and DeepSpeed
 
 void require_host_name(const std::string& name) {
-  constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  constexpr const char* kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (name.empty() || name[0] == '-' || name.find_first_not_of(kAllowed) != std::string::npos) {
     throw std::invalid_argument(fmt::format(
-        "host '{}': must be a name or an IPv4 address, of letters, digits, '.', '-' and '_'", name));
+        "host '{}': must be a name or an IPv4 address, of letters, digits, '.', '-' and '_'",
+        name));
   }
 }
 
@@ -130,15 +132,17 @@ class Starting {
   void start() {
     variables_.push_back(mark_.variable());
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      throw std::system_error(errno, std::generic_category(), "pipe");
     errors_ = ends[0];
     fcntl(errors_, F_SETFL, O_NONBLOCK);
     // SIGTERM: mpirun and srun end their job before themselves.
-    Started started = start_process(words_, variables_,
-                                    {.mask = signals_.mask(), .errors = ends[1], .death_signal = SIGTERM});
+    Started started = start_process(
+        words_, variables_, {.mask = signals_.mask(), .errors = ends[1], .death_signal = SIGTERM});
     close(ends[1]);
     if (started.error != 0) {
-      throw std::invalid_argument(fmt::format("several hosts need {}, which cannot be run: {}", words_[0],
+      throw std::invalid_argument(fmt::format("several hosts need {}, which cannot be run: {}",
+                                              words_[0],
                                               std::generic_category().message(started.error)));
     }
     pid_ = started.pid;
@@ -151,7 +155,8 @@ class Starting {
     char part[65536];
     ssize_t got = read(errors_, part, sizeof part);
     if (got > 0) write_all(STDERR_FILENO, reports_.feed({part, static_cast<size_t>(got)}));
-    if (got == 0 && milliseconds > 0) obey(signals_.next(milliseconds));  // the stream is over, the end comes
+    if (got == 0 && milliseconds > 0)
+      obey(signals_.next(milliseconds));  // the stream is over, the end comes
     return got > 0;
   }
 
@@ -169,8 +174,8 @@ class Starting {
     }
   }
 
-  // An agent that has told of a failure waits for this: srun drops what a rank wrote that it cancels, mpirun
-  // and srun cancel all when one ends with a code.
+  // An agent that has told of a failure waits for this: srun drops what a rank wrote that it
+  // cancels, mpirun and srun cancel all when one ends with a code.
   void press() {
     if (!pressure_.begun()) {  // later ones are of our own making
       failure_ = reports_.first();
@@ -185,8 +190,10 @@ class Starting {
   // The children, too: mpirun gives its agents and each ssh a process group of their own.
   void kill_all() const noexcept {
     try {
-      for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_))) {
-        const std::string children = read_small_file(thread.path() / "children", "children").value_or("");
+      for (const auto& thread :
+           std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_))) {
+        const std::string children =
+            read_small_file(thread.path() / "children", "children").value_or("");
         for (std::string_view word : split(children, ' ')) {
           pid_t child = 0;
           std::from_chars(word.data(), word.data() + word.size(), child);
@@ -200,7 +207,8 @@ class Starting {
 
   bool ended() {
     siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
       return false;
     kill(-pid_, SIGKILL);  // what the starter left in its process group
     waitpid(pid_, nullptr, 0);

@@ -20,15 +20,16 @@ Variables parse_env_file(std::string_view text, std::string_view path) {
     size_t equals = line.find('=');
     std::string_view name = trimmed(line.substr(0, equals));
     if (equals == std::string_view::npos || name.empty()) {
-      throw std::invalid_argument(
-          fmt::format("environment file '{}', line {}: must be NAME=VALUE, got '{}'", path, number, line));
+      throw std::invalid_argument(fmt::format(
+          "environment file '{}', line {}: must be NAME=VALUE, got '{}'", path, number, line));
     }
     variables[std::string(name)] = trimmed(line.substr(equals + 1));
   }
   return variables;
 }
 
-Variables read_env_files(const std::string& name, const std::string& home, const std::string& folder) {
+Variables read_env_files(const std::string& name, const std::string& home,
+                         const std::string& folder) {
   namespace fs = std::filesystem;
   Variables all;
   for (const std::string& place : {home, folder}) {

@@ -25,8 +25,8 @@ size_t overlap(std::string_view text, std::string_view head) {
 std::string report_record(std::string_view token, const RankFailure& failure) {
   std::string text = failure.text.substr(0, kMostBytes / 2);
   std::replace(text.begin(), text.end(), kEnd, ' ');
-  return fmt::format("\x1e{} {} {} {} {} {}{}", token, failure.rank, failure.code, failure.by_signal ? 1 : 0,
-                     failure.because_of, text, kEnd);
+  return fmt::format("\x1e{} {} {} {} {} {}{}", token, failure.rank, failure.code,
+                     failure.by_signal ? 1 : 0, failure.because_of, text, kEnd);
 }
 
 std::string ReportReader::feed(std::string_view bytes) {

@@ -9,8 +9,9 @@
 
 namespace ds {
 
-// How an agent tells the launcher of a failure: as a record within its standard error, which mpirun and srun
-// carry from any host. The token is the launcher's secret, so that no output of a rank is taken for a record.
+// How an agent tells the launcher of a failure: as a record within its standard error, which mpirun
+// and srun carry from any host. The token is the launcher's secret, so that no output of a rank is
+// taken for a record.
 std::string report_record(std::string_view token, const RankFailure& failure);
 
 // Takes records out of a stream of bytes.
@@ -18,13 +19,15 @@ class ReportReader {
  public:
   explicit ReportReader(std::string token) : head_('\x1e' + std::move(token) + ' ') {}
 
-  // The bytes of the stream that can be passed on now, without records; the beginning of a record waits.
+  // The bytes of the stream that can be passed on now, without records; the beginning of a record
+  // waits.
   std::string feed(std::string_view bytes);
   // What still waits at the end of the stream.
   std::string rest() { return std::move(waiting_); }
 
   const std::optional<RankFailure>& first() const { return blame_.first(); }
-  // The first rank that returned kStoppedCode, of an agent whose ranks have all ended without a failure.
+  // The first rank that returned kStoppedCode, of an agent whose ranks have all ended without a
+  // failure.
   const std::optional<RankFailure>& stopped() const { return stopped_; }
 
  private:

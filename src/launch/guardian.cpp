@@ -35,7 +35,8 @@ std::string environment_of(const std::string& process) {
   return text;
 }
 
-// Kills it if it has the mark. The descriptor is taken first, so that no other process of that number is hit.
+// Kills it if it has the mark. The descriptor is taken first, so that no other process of that
+// number is hit.
 bool kill_marked(const std::string& process, const std::string& mark) {
   pid_t pid = std::atoi(process.c_str());
   if (pid <= 0 || pid == getpid()) return false;
@@ -56,8 +57,8 @@ bool kill_all_marked(const std::string& mark) {
   return any;
 }
 
-// A process that is about to run another program has no environment to read: two looks in a row must find
-// none.
+// A process that is about to run another program has no environment to read: two looks in a row
+// must find none.
 [[noreturn]] void guard(int control, const LauncherPipe& pipe, std::chrono::seconds patience) {
   setsid();  // no terminal or group signal ends it
   prctl(PR_SET_NAME, "libds-guard");

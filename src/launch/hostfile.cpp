@@ -26,7 +26,8 @@ std::vector<int> first_slots(int count) {
 }
 
 Hosts::iterator find(Hosts& hosts, std::string_view name) {
-  return std::find_if(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
+  return std::find_if(hosts.begin(), hosts.end(),
+                      [&](const Host& host) { return host.name == name; });
 }
 
 // One entry of a file; `where` begins the message.
@@ -56,7 +57,8 @@ struct Choice {
 Choice parse_choice(std::string_view text, const Hosts& hosts, std::string_view option) {
   std::vector<std::string_view> parts = split(text, ':');
   if (parts.size() > 2) refuse("{}: must be HOST or HOST:SLOT,..., got '{}'", option, text);
-  auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == parts[0]; });
+  auto host =
+      std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == parts[0]; });
   if (host == hosts.end()) refuse("{}: host '{}' is not in the hostfile", option, parts[0]);
   Choice choice{static_cast<size_t>(host - hosts.begin()), {}};
   if (parts.size() == 1) return choice;
@@ -66,7 +68,8 @@ Choice parse_choice(std::string_view text, const Hosts& hosts, std::string_view 
     if (code != std::errc{} || end != word.data() + word.size())
       refuse("{}: a slot of host '{}' must be a number, got '{}'", option, host->name, word);
     if (std::find(host->slots.begin(), host->slots.end(), slot) == host->slots.end())
-      refuse("{}: host '{}' has no slot {}, it has {} slots", option, host->name, slot, host->slots.size());
+      refuse("{}: host '{}' has no slot {}, it has {} slots", option, host->name, slot,
+             host->slots.size());
     choice.slots.push_back(slot);
   }
   return choice;
@@ -143,8 +146,9 @@ Hosts trim_hosts(const Hosts& hosts, int host_count, int ranks_per_host) {
 }
 
 int rank_count(const Hosts& hosts) {
-  return std::accumulate(hosts.begin(), hosts.end(), 0,
-                         [](int sum, const Host& host) { return sum + static_cast<int>(host.slots.size()); });
+  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) {
+    return sum + static_cast<int>(host.slots.size());
+  });
 }
 
 }  // namespace ds

@@ -24,17 +24,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kLookMs = 200;
-constexpr std::chrono::milliseconds kCertainMs{1000};  // after the first failure all that it caused have come
+constexpr std::chrono::milliseconds kCertainMs{
+    1000};  // after the first failure all that it caused have come
 
-// A rank's log, emptied unless it goes on; -1 without a path. Only a regular file with one name is taken; a
-// pipe that stands there does not make the launcher wait.
+// A rank's log, emptied unless it goes on; -1 without a path. Only a regular file with one name is
+// taken; a pipe that stands there does not make the launcher wait.
 int open_log(const std::string& path, bool append) {
   if (path.empty()) return -1;
-  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   struct stat status {};
   bool good = fd >= 0 && fstat(fd, &status) == 0;
   int code = good && (!S_ISREG(status.st_mode) || status.st_nlink > 1) ? EINVAL : errno;
-  good = good && code != EINVAL && (append || ftruncate(fd, 0) == 0) && fcntl(fd, F_SETFL, O_APPEND) == 0;
+  good = good && code != EINVAL && (append || ftruncate(fd, 0) == 0) &&
+         fcntl(fd, F_SETFL, O_APPEND) == 0;
   if (good) return fd;
   if (fd >= 0) close(fd);
   if (code == EINVAL)
@@ -42,8 +45,8 @@ int open_log(const std::string& path, bool append) {
   throw std::system_error(code, std::generic_category(), fmt::format("log '{}'", path));
 }
 
-// How many processes of this machine the kernel has ended for want of memory, of the machine or of a control
-// group.
+// How many processes of this machine the kernel has ended for want of memory, of the machine or of
+// a control group.
 int64_t memory_kills() {
   const std::string text = "\n" + read_small_file("/proc/vmstat", "counters").value_or("");
   constexpr std::string_view kName = "\noom_kill ";
@@ -153,7 +156,8 @@ bool Job::hears_nothing() {
   constexpr std::chrono::milliseconds kLongestStep{1000};
   const Clock::time_point now = Clock::now();
   if (looked_ != Clock::time_point{})
-    silent_ += std::min(kLongestStep, std::chrono::duration_cast<std::chrono::milliseconds>(now - looked_));
+    silent_ += std::min(kLongestStep,
+                        std::chrono::duration_cast<std::chrono::milliseconds>(now - looked_));
   looked_ = now;
   return silent_.count() > options_.silence_ms;
 }
@@ -202,23 +206,25 @@ void Job::collect(size_t index) {
   const int cause = cause_of(lost_, place.rank);
   std::string after = cause < 0 ? "" : fmt::format(" after it lost rank {}", cause);
   std::string log = log_of(place.rank);
-  const bool no_memory = !exited && info.si_status == SIGKILL && memory_kills() > memory_kills_before_;
+  const bool no_memory =
+      !exited && info.si_status == SIGKILL && memory_kills() > memory_kills_before_;
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
-        fmt::format(
-            "rank {}{} {} {}{}{}{}", place.rank, on_host(place),
-            exited ? "exited with code" : "was killed by signal", info.si_status, after,
-            no_memory ? "; the kernel has ended a process for want of memory, of the machine or of a control "
-                        "group (libds env shows both limits)"
-                      : "",
-            log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
+        fmt::format("rank {}{} {} {}{}{}{}", place.rank, on_host(place),
+                    exited ? "exited with code" : "was killed by signal", info.si_status, after,
+                    no_memory ? "; the kernel has ended a process for want of memory, of the "
+                                "machine or of a control "
+                                "group (libds env shows both limits)"
+                              : "",
+                    log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
         cause});
 }
 
-// Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too, end soon.
-// Others would wait for it without end.
+// Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too,
+// end soon. Others would wait for it without end.
 void Job::doubt_stop() {
   if (running_ == 0 || failed() || ending_) return;
-  std::string on = stopped_ ? on_host(places_[static_cast<size_t>(stopped_->rank - places_[0].rank)]) : "";
+  std::string on =
+      stopped_ ? on_host(places_[static_cast<size_t>(stopped_->rank - places_[0].rank)]) : "";
   std::optional<RankFailure> failure = doubt_.next(stopped_, interrupts_ > 0, on);
   if (!failure) return;
   fail(*failure);
@@ -231,7 +237,9 @@ void Job::hear_ranks() {
   }
 }
 
-bool Job::certain() const { return running_ == 0 || pressure_ > 0 || Clock::now() - failed_ >= kCertainMs; }
+bool Job::certain() const {
+  return running_ == 0 || pressure_ > 0 || Clock::now() - failed_ >= kCertainMs;
+}
 
 // What fails once the others are pressed, or once a rank was named, is no cause.
 void Job::fail(RankFailure failure) {
@@ -241,7 +249,8 @@ void Job::fail(RankFailure failure) {
 
 // After a failure: patience, SIGTERM, SIGKILL.
 void Job::press() {
-  auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - failed_).count();
+  auto waited =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - failed_).count();
   if (waited >= options_.grace_ms && pressure_ == 0) {
     ++pressure_;
     stop(SIGTERM);

@@ -21,28 +21,33 @@ namespace ds {
 
 // How the ranks of a job on this host end.
 struct JobOptions {
-  int64_t grace_ms = 6000;   // after the first failure the other ranks have this long to end by themselves,
-  int64_t term_ms = 2000;    // then, after SIGTERM, this long before SIGKILL
-  int64_t doubt_ms = 10000;  // after a rank that was stopped unasked, the others have this long to follow
+  int64_t grace_ms =
+      6000;  // after the first failure the other ranks have this long to end by themselves,
+  int64_t term_ms = 2000;  // then, after SIGTERM, this long before SIGKILL
+  int64_t doubt_ms =
+      10000;  // after a rank that was stopped unasked, the others have this long to follow
   Binding binding = Binding::none;
-  std::string log_dir;  // rank N writes into rank_N.log of this folder; "": where this process writes
-  bool append = false;  // The logs are those of a job that is started again, and keep what they have.
-  // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2 for a
-  // hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is reported.
+  std::string
+      log_dir;  // rank N writes into rank_N.log of this folder; "": where this process writes
+  bool append =
+      false;  // The logs are those of a job that is started again, and keep what they have.
+  // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2
+  // for a hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is
+  // reported.
   bool part = false;
-  // Where the launcher of the larger job gives orders, a letter each; its end is that of the launcher. -1: by
-  // signals.
+  // Where the launcher of the larger job gives orders, a letter each; its end is that of the
+  // launcher. -1: by signals.
   int orders = -1;
-  // An order of any kind comes at least this often, or the launcher cannot be reached any more, as if it had
-  // ended. Time in which this process itself stood still does not count.
+  // An order of any kind comes at least this often, or the launcher cannot be reached any more, as
+  // if it had ended. Time in which this process itself stood still does not count.
   int64_t silence_ms = 30000;
-  // The daemon of mpirun that started this process; 0 without one. When it cannot reach the launcher any
-  // more, the job ends as if the launcher had ended, and the daemon gets SIGTERM.
+  // The daemon of mpirun that started this process; 0 without one. When it cannot reach the
+  // launcher any more, the job ends as if the launcher had ended, and the daemon gets SIGTERM.
   pid_t daemon = 0;
 };
 
-// Orders. interrupt: as a first Ctrl-C, the second time as a second one. hangup: as a closed terminal. end: a
-// rank elsewhere has failed. alive: none.
+// Orders. interrupt: as a first Ctrl-C, the second time as a second one. hangup: as a closed
+// terminal. end: a rank elsewhere has failed. alive: none.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
 // Runs a command once per place and waits for all.
@@ -53,10 +58,10 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Returns what to say of the rank that failed first; code 0: none; stopped() when ranks were stopped and
-  // none has failed. `on_failure` is told of it as soon as it is certain, which is at most a
-  // second after the first failure; a part of a larger job, whose launcher compares more of them, is told at
-  // once and again when another rank turns out to have failed first.
+  // Returns what to say of the rank that failed first; code 0: none; stopped() when ranks were
+  // stopped and none has failed. `on_failure` is told of it as soon as it is certain, which is at
+  // most a second after the first failure; a part of a larger job, whose launcher compares more of
+  // them, is told at once and again when another rank turns out to have failed first.
   template <typename OnFailure>
   RankFailure run(OnFailure on_failure) {
     start_all();

@@ -42,7 +42,8 @@ void require_free_port(int port) {
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::address_in_use) throw;
     throw std::invalid_argument(fmt::format(
-        "--master-port: port {} is taken on this host; name another, or none for a free one", port));
+        "--master-port: port {} is taken on this host; name another, or none for a free one",
+        port));
   }
 }
 

@@ -7,8 +7,9 @@
 
 namespace ds {
 
-// What is done about a job over hosts of which a rank has failed: for a second, records of what caused it may
-// come; then agents are told to end, and are waited for; those that are left are killed.
+// What is done about a job over hosts of which a rank has failed: for a second, records of what
+// caused it may come; then agents are told to end, and are waited for; those that are left are
+// killed.
 class Pressure {
  public:
   enum class Act { none, end, kill };
@@ -18,8 +19,8 @@ class Pressure {
     if (!since_) since_ = Clock::now();
   }
 
-  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become of their
-  // hosts.
+  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become
+  // of their hosts.
   void insist() {
     since_ = Clock::now() - kPatience;
     limit_ = kPatience + kShort;
@@ -43,15 +44,16 @@ class Pressure {
   int acts_ = 0;
 };
 
-// A rank ended as one that was stopped, and nobody asked for it: for a while (ten seconds between hosts) the
-// others may end likewise. Then the first that ended has failed, and the others are ended.
+// A rank ended as one that was stopped, and nobody asked for it: for a while (ten seconds between
+// hosts) the others may end likewise. Then the first that ended has failed, and the others are
+// ended.
 class StopDoubt {
  public:
   static constexpr std::chrono::milliseconds kPatience{10000};
   explicit StopDoubt(std::chrono::milliseconds patience = kPatience) : patience_(patience) {}
 
-  // asked: a stop was passed on; on: " on host 'X'" for the text, or nothing. Returns the failure once it is
-  // one.
+  // asked: a stop was passed on; on: " on host 'X'" for the text, or nothing. Returns the failure
+  // once it is one.
   std::optional<RankFailure> next(const std::optional<RankFailure>& stopped, bool asked,
                                   const std::string& on = "") {
     if (!stopped || asked) return std::nullopt;

@@ -26,7 +26,8 @@ void close_all_but(std::vector<int> kept) {
   close_range(first, ~0U, 0);
 }
 
-[[noreturn]] void beat(const std::vector<int>& orders, std::chrono::milliseconds every, pid_t launcher) {
+[[noreturn]] void beat(const std::vector<int>& orders, std::chrono::milliseconds every,
+                       pid_t launcher) {
   setsid();  // no terminal stops it
   prctl(PR_SET_NAME, "libds-pulse");
   prctl(PR_SET_PDEATHSIG, SIGKILL);

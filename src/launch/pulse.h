@@ -6,9 +6,9 @@
 
 namespace ds {
 
-// A process that tells the agents of a job over ssh every few seconds that their launcher is there: neither a
-// link that is cut nor a host that is gone ends the connection of an agent by itself. It goes on while a
-// terminal has stopped the launcher, and ends with it.
+// A process that tells the agents of a job over ssh every few seconds that their launcher is there:
+// neither a link that is cut nor a host that is gone ends the connection of an agent by itself. It
+// goes on while a terminal has stopped the launcher, and ends with it.
 class Pulse {
  public:
   // orders: the launcher's end of each agent's. Throws std::system_error.

@@ -39,9 +39,10 @@ std::vector<std::string> environment_with(const std::vector<std::string>& own) {
   return all;
 }
 
-// In the child, after fork: only calls that are safe there. Returns errno when the program cannot run.
-int become(char* const* words, char* const* environment, const StartOptions& options, const cpu_set_t* cpus,
-           pid_t parent) {
+// In the child, after fork: only calls that are safe there. Returns errno when the program cannot
+// run.
+int become(char* const* words, char* const* environment, const StartOptions& options,
+           const cpu_set_t* cpus, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(1);  // the parent died before prctl
@@ -62,8 +63,8 @@ int become(char* const* words, char* const* environment, const StartOptions& opt
 
 }  // namespace
 
-Started start_process(const std::vector<std::string>& command, const std::vector<std::string>& variables,
-                      const StartOptions& options) {
+Started start_process(const std::vector<std::string>& command,
+                      const std::vector<std::string>& variables, const StartOptions& options) {
   std::vector<std::string> environment = environment_with(variables);
   std::vector<char*> words = pointers(command), names = pointers(environment);
   int report[2];  // closed by a successful exec, else carries errno
@@ -74,7 +75,8 @@ Started start_process(const std::vector<std::string>& command, const std::vector
   pid_t parent = getpid();
   pid_t pid = fork();
   if (pid == 0) {
-    int error = become(words.data(), names.data(), options, options.cpus.empty() ? nullptr : &cpus, parent);
+    int error =
+        become(words.data(), names.data(), options, options.cpus.empty() ? nullptr : &cpus, parent);
     (void)!write(report[1], &error, sizeof error);
     _exit(127);
   }
@@ -115,6 +117,8 @@ std::string fresh_secret() {
   return text;
 }
 
-std::string fresh_url() { return fmt::format("shm://launch-{}-{}", getpid(), fresh_secret().substr(0, 16)); }
+std::string fresh_url() {
+  return fmt::format("shm://launch-{}-{}", getpid(), fresh_secret().substr(0, 16));
+}
 
 }  // namespace ds

@@ -37,11 +37,11 @@ struct StartOptions {
   std::vector<int> cpus{};             // those that it may use; empty: as this process
 };
 
-// Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in place of
-// those of the same names: leader of its own process group. Returns when the program is
+// Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in
+// place of those of the same names: leader of its own process group. Returns when the program is
 // running. Throws std::system_error.
-Started start_process(const std::vector<std::string>& command, const std::vector<std::string>& variables,
-                      const StartOptions& options);
+Started start_process(const std::vector<std::string>& command,
+                      const std::vector<std::string>& variables, const StartOptions& options);
 
 // NAME=VALUE of a place.
 std::vector<std::string> variables_of(const RankPlace& place);
@@ -49,9 +49,9 @@ std::vector<std::string> variables_of(const RankPlace& place);
 // shm://launch-<pid>-<random>
 std::string fresh_url();
 
-// 32 random bytes in hexadecimal: the key by which the ranks of one job that connect over a network know each
-// other, or the token of a launcher's records. It goes on in environments or over an ssh connection, never on
-// a command line. Throws std::system_error.
+// 32 random bytes in hexadecimal: the key by which the ranks of one job that connect over a network
+// know each other, or the token of a launcher's records. It goes on in environments or over an ssh
+// connection, never on a command line. Throws std::system_error.
 std::string fresh_secret();
 
 }  // namespace ds

@@ -16,7 +16,8 @@
 namespace ds {
 namespace {
 
-// The kernel waits 0.2 s or more before it first sends bytes again, and twice as long each further time.
+// The kernel waits 0.2 s or more before it first sends bytes again, and twice as long each further
+// time.
 constexpr int kMostRepeats = 7;
 
 // The inodes of a process's sockets, in digits.
@@ -34,8 +35,8 @@ std::set<std::string> sockets_of(pid_t process) {
   return found;
 }
 
-// A line of /proc/net/tcp: number, both ends, state, queues, timer, repeats (hexadecimal), user, time-out,
-// inode. Timer 1 is that of bytes that have not arrived.
+// A line of /proc/net/tcp: number, both ends, state, queues, timer, repeats (hexadecimal), user,
+// time-out, inode. Timer 1 is that of bytes that have not arrived.
 bool repeats_itself(std::string_view line, const std::set<std::string>& sockets) {
   const std::vector<std::string> words = words_of(line);
   if (words.size() < 10) return false;

@@ -72,8 +72,12 @@ class Alike {
 class Restarts {
  public:
   Restarts(const RestartOptions& options, Attempts& attempts)
-      : options_(options), attempts_(attempts), made_(options.made), wait_ms_(options.first_wait_ms) {
-    if (options_.most > 0 && options_.name.empty()) options_.name = "launch-" + fresh_secret().substr(0, 8);
+      : options_(options),
+        attempts_(attempts),
+        made_(options.made),
+        wait_ms_(options.first_wait_ms) {
+    if (options_.most > 0 && options_.name.empty())
+      options_.name = "launch-" + fresh_secret().substr(0, 8);
   }
 
   int run() {
@@ -91,7 +95,8 @@ class Restarts {
     judged_ = final_ = false;
     began_ = Clock::now();
     Variables more;
-    if (options_.most > 0) more = {{"DS_RESTART", std::to_string(made_)}, {"DS_RUN", options_.name}};
+    if (options_.most > 0)
+      more = {{"DS_RESTART", std::to_string(made_)}, {"DS_RUN", options_.name}};
     auto on_failure = [&](const RankFailure& failure) { judge(failure); };
     if (made_ == options_.made) return attempts_.run(made_, more, on_failure);
     try {
@@ -101,7 +106,8 @@ class Restarts {
     }
   }
 
-  // Decides whether a restart may follow, and says so when none does. The first call after a start counts.
+  // Decides whether a restart may follow, and says so when none does. The first call after a start
+  // counts.
   void judge(const RankFailure& failure) {
     if (std::exchange(judged_, true)) return;
     const int64_t lived_ms = milliseconds_since(began_);
@@ -125,18 +131,19 @@ class Restarts {
 
   std::string none_left() const { return fmt::format("all {} are made", options_.most); }
 
-  // Says what comes after the failure and returns true when the job is to be started again. Another look for
-  // hosts counts as a restart.
+  // Says what comes after the failure and returns true when the job is to be started again. Another
+  // look for hosts counts as a restart.
   bool wait_for_ranks(std::string text) {
     RanksLeft left = look();
     for (;;) {
       if (!left.without.empty()) text += (text.empty() ? "" : "; ") + left.without;
       const bool enough = left.ranks >= options_.least_ranks;
       if (!enough && !may_look_again(left, text)) return false;
-      const int64_t wait_ms = std::exchange(wait_ms_, std::min(2 * wait_ms_, options_.longest_wait_ms));
-      const std::string next = enough
-                                   ? fmt::format("restart {} on {}", count(++made_), ranks_text(left.ranks))
-                                   : fmt::format("another look for restart {}", count(++made_));
+      const int64_t wait_ms =
+          std::exchange(wait_ms_, std::min(2 * wait_ms_, options_.longest_wait_ms));
+      const std::string next =
+          enough ? fmt::format("restart {} on {}", count(++made_), ranks_text(left.ranks))
+                 : fmt::format("another look for restart {}", count(++made_));
       say(fmt::format("{}; {} in {}", text, next, seconds_text(wait_ms)));
       if (!pause(wait_ms)) return say("stopped before restart " + count(made_)), false;
       if (enough) return true;
@@ -159,7 +166,8 @@ class Restarts {
   bool may_look_again(const RanksLeft& left, std::string& text) {
     text += fmt::format("; {} {} left, {} are needed (--min-ranks)", ranks_text(left.ranks),
                         left.ranks == 1 ? "is" : "are", options_.least_ranks);
-    const std::string end = made_ < options_.most ? attempts_.hand_over() : "no restart: " + none_left();
+    const std::string end =
+        made_ < options_.most ? attempts_.hand_over() : "no restart: " + none_left();
     if (!end.empty()) say(text + "; " + end);
     return end.empty();
   }

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// SIGCHLD and the given signals wait to be fetched by next(), for the life of this object; a process with one
-// thread.
+// SIGCHLD and the given signals wait to be fetched by next(), for the life of this object; a
+// process with one thread.
 class Signals {
  public:
   explicit Signals(std::initializer_list<int> numbers);

@@ -69,8 +69,9 @@ std::map<std::string, std::string> states_of(const std::string& list) {
 std::string_view without_domain(std::string_view name) { return name.substr(0, name.find('.')); }
 
 bool has(const Words& names, std::string_view host) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return without_domain(name) == without_domain(host); });
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return without_domain(name) == without_domain(host);
+  });
 }
 
 // The hosts that the job had and has no more: it loses those that fail.
@@ -103,8 +104,9 @@ std::vector<int> parse_tasks_per_node(const std::string& text) {
       if (part == ")") part = {};
     }
     if (count < 0 || count > kMaxSlots || times < 1 || times > kMaxSlots || !part.empty()) {
-      throw std::invalid_argument(fmt::format(
-          "SLURM_TASKS_PER_NODE must be like 2(x3),1 with numbers up to {}, got '{}'", kMaxSlots, text));
+      throw std::invalid_argument(
+          fmt::format("SLURM_TASKS_PER_NODE must be like 2(x3),1 with numbers up to {}, got '{}'",
+                      kMaxSlots, text));
     }
     tasks.insert(tasks.end(), static_cast<size_t>(times), count);
   }
@@ -112,15 +114,18 @@ std::vector<int> parse_tasks_per_node(const std::string& text) {
 }
 
 Hosts slurm_hosts() {
-  if (!in_slurm_job()) throw std::invalid_argument("there is no job of Slurm: SLURM_JOB_ID is not set");
+  if (!in_slurm_job())
+    throw std::invalid_argument("there is no job of Slurm: SLURM_JOB_ID is not set");
   const Words names = names_of(variable("SLURM_JOB_NODELIST"));
-  const bool counted = !variable("SLURM_NTASKS").empty() || !variable("SLURM_NTASKS_PER_NODE").empty();
-  const std::vector<int> tasks =
-      counted ? parse_tasks_per_node(variable("SLURM_TASKS_PER_NODE")) : std::vector<int>(names.size(), 1);
+  const bool counted =
+      !variable("SLURM_NTASKS").empty() || !variable("SLURM_NTASKS_PER_NODE").empty();
+  const std::vector<int> tasks = counted ? parse_tasks_per_node(variable("SLURM_TASKS_PER_NODE"))
+                                         : std::vector<int>(names.size(), 1);
   if (tasks.size() != names.size()) {
-    throw std::invalid_argument(fmt::format("SLURM_TASKS_PER_NODE='{}' is for {} hosts, the job has {} ({})",
-                                            variable("SLURM_TASKS_PER_NODE"), tasks.size(), names.size(),
-                                            variable("SLURM_JOB_NODELIST")));
+    throw std::invalid_argument(
+        fmt::format("SLURM_TASKS_PER_NODE='{}' is for {} hosts, the job has {} ({})",
+                    variable("SLURM_TASKS_PER_NODE"), tasks.size(), names.size(),
+                    variable("SLURM_JOB_NODELIST")));
   }
   Hosts hosts;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -132,14 +137,16 @@ Hosts slurm_hosts() {
 
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts) {
   std::string list;
-  for (const std::string& host : hosts) fmt::format_to(std::back_inserter(list), "{},", without_domain(host));
+  for (const std::string& host : hosts)
+    fmt::format_to(std::back_inserter(list), "{},", without_domain(host));
   const std::map<std::string, std::string> states = states_of(list);
   const Words lost = lost_hosts();
   std::vector<std::string> troubles;
   for (const std::string& host : hosts) {
     const auto state = states.find(std::string(without_domain(host)));
     std::string trouble;
-    if (has(lost, host)) trouble = fmt::format("job {} of Slurm has lost host '{}'", slurm_job(), host);
+    if (has(lost, host))
+      trouble = fmt::format("job {} of Slurm has lost host '{}'", slurm_job(), host);
     if (state != states.end() && is_down(state->second))
       trouble = fmt::format("host '{}' is {} in Slurm", host, state->second);
     troubles.push_back(trouble);

@@ -54,7 +54,8 @@ Capture start_check(const std::string& host, const std::string& script, const Ss
 // What a host's answer to a check says against it, or "".
 std::string trouble_of(const std::string& host, const Capture& check) {
   std::string output = last_line(check.text);
-  if (check.code == kProgramMissing) return fmt::format("host '{}' has no program '{}'", host, output);
+  if (check.code == kProgramMissing)
+    return fmt::format("host '{}' has no program '{}'", host, output);
   if (check.code == 0) return "";
   return fmt::format("host '{}' cannot be logged in to by ssh: {}", host,
                      output.empty() ? fmt::format("code {}", check.code) : output);
@@ -84,14 +85,16 @@ bool is_this_host(const std::string& name) {
 }
 
 std::vector<std::string> host_troubles(const std::vector<std::string>& hosts,
-                                       const std::vector<std::string>& programs, const SshOptions& options) {
+                                       const std::vector<std::string>& programs,
+                                       const SshOptions& options) {
   std::string script;
   for (const std::string& program : programs) {
-    script += fmt::format("command -v {0} >/dev/null || {{ echo {0}; exit {1}; }}; ", shell_word(program),
-                          kProgramMissing);
+    script += fmt::format("command -v {0} >/dev/null || {{ echo {0}; exit {1}; }}; ",
+                          shell_word(program), kProgramMissing);
   }
   std::vector<Capture> checks;
-  for (const std::string& host : hosts) checks.push_back(start_check(host, script + "exit 0", options));
+  for (const std::string& host : hosts)
+    checks.push_back(start_check(host, script + "exit 0", options));
   std::vector<std::string> troubles;
   for (size_t i = 0; i < hosts.size(); ++i) {
     checks[i].finish();

@@ -32,7 +32,9 @@ namespace {
 
 constexpr int kPollMs = 50;
 
-[[noreturn]] void no_job(const char* call) { throw std::system_error(errno, std::generic_category(), call); }
+[[noreturn]] void no_job(const char* call) {
+  throw std::system_error(errno, std::generic_category(), call);
+}
 
 // The agent of one host.
 struct Agent {
@@ -49,7 +51,8 @@ struct Agent {
     }
   }
 
-  void start(const std::vector<std::string>& words, const Variables& variables, const Signals& signals);
+  void start(const std::vector<std::string>& words, const Variables& variables,
+             const Signals& signals);
   void send(std::string_view text) const;
   bool relay();  // passes what is there on; false: nothing
   void collect();
@@ -61,7 +64,8 @@ struct Agent {
   int code = 0;
 };
 
-void Agent::start(const std::vector<std::string>& words, const Variables& variables, const Signals& signals) {
+void Agent::start(const std::vector<std::string>& words, const Variables& variables,
+                  const Signals& signals) {
   int in[2], out[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0) no_job("socketpair");
   orders = in[0];
@@ -71,11 +75,13 @@ void Agent::start(const std::vector<std::string>& words, const Variables& variab
   }
   errors = out[0];
   fcntl(errors, F_SETFL, O_NONBLOCK);
-  Started started = start_process(words, {}, {.mask = signals.mask(), .input = in[1], .errors = out[1]});
+  Started started =
+      start_process(words, {}, {.mask = signals.mask(), .input = in[1], .errors = out[1]});
   close(in[1]);
   close(out[1]);
   if (started.error != 0) {
-    throw std::invalid_argument(fmt::format("host '{}' needs {}, which cannot be run: {}", name, words[0],
+    throw std::invalid_argument(fmt::format("host '{}' needs {}, which cannot be run: {}", name,
+                                            words[0],
                                             std::generic_category().message(started.error)));
   }
   pid = started.pid;
@@ -229,8 +235,8 @@ class SshJob {
 
 }  // namespace
 
-JobEnd run_over_ssh(const ClusterOptions& options, const Variables& variables, const std::string& token,
-                    const std::vector<std::string>& command) {
+JobEnd run_over_ssh(const ClusterOptions& options, const Variables& variables,
+                    const std::string& token, const std::vector<std::string>& command) {
   SshJob job;
   job.start(options, variables, token, command);
   return job.run();

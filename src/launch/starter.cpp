@@ -16,7 +16,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
 
 // "a b"
 std::string joined(const Words& words) {
@@ -33,8 +35,8 @@ Words mpirun_words(const ClusterOptions& options, const Words& names, const Word
   append(words, {"--mca", "plm_rsh_args", joined(ssh_words(options.ssh))});
   // After a failure: SIGCONT, this many seconds, SIGTERM, as many again, SIGKILL.
   append(words, {"--mca", "odls_base_sigkill_timeout", "2"});
-  // mpirun and its daemons know within half a minute that the way between them is cut, instead of ten
-  // minutes.
+  // mpirun and its daemons know within half a minute that the way between them is cut, instead of
+  // ten minutes.
   append(words, {"--mca", "oob_tcp_keepalive_time", "10"});
   append(words, {"--mca", "oob_tcp_keepalive_intvl", "5"});
   append(words, {"--mca", "oob_tcp_keepalive_probes", "4"});
@@ -77,8 +79,9 @@ Words srun_words(const ClusterOptions& options) {
 
 // "--world ..." and what follows.
 Words agent_words(const ClusterOptions& options) {
-  Words words = {options.program, "agent",        "--world",       world_text(options.hosts),
-                 "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
+  Words words = {
+      options.program, "agent",        "--world",       world_text(options.hosts),
+      "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
   if (!options.log_dir.empty()) append(words, {"--log-dir", options.log_dir});
   if (options.binding != Binding::none) append(words, {"--bind", binding_name(options.binding)});
   return words;
@@ -87,7 +90,8 @@ Words agent_words(const ClusterOptions& options) {
 }  // namespace
 
 bool forwarded(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON", "UCX", "NCCL", "OMP_"};
+  constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON",
+                                                           "UCX", "NCCL",   "OMP_"};
   constexpr std::array<std::string_view, 2> kNames = {"PATH", "LD_LIBRARY_PATH"};
   // These belong to this process alone.
   for (std::string_view own : {"DS_COMM_URL", "DS_LAUNCHER_PIPE", "DS_CPU_RANK", "DS_CPU_RANKS"}) {
@@ -116,7 +120,8 @@ Words ssh_agent_words(const ClusterOptions& options, size_t host, const std::str
 
 Words starter_words(const ClusterOptions& options, const Words& names, const Words& command) {
   if (std::find(command.begin(), command.end(), ":") != command.end())
-    throw std::invalid_argument("command: a word ':' cannot be handed to mpirun; put it into a script");
+    throw std::invalid_argument(
+        "command: a word ':' cannot be handed to mpirun; put it into a script");
   Words agent = agent_words(options);
   append(agent, command);
   if (options.starter == Starter::mpirun) return mpirun_words(options, names, agent);

@@ -31,14 +31,16 @@ struct ClusterOptions {
 // Whether the ranks on other hosts get this variable of the launcher.
 bool forwarded(std::string_view name);
 
-// What runs over ssh on one host, "ssh" and all; on this host, what ssh would run. `url`: what carries the
-// data.
-std::vector<std::string> ssh_agent_words(const ClusterOptions& options, size_t host, const std::string& url,
+// What runs over ssh on one host, "ssh" and all; on this host, what ssh would run. `url`: what
+// carries the data.
+std::vector<std::string> ssh_agent_words(const ClusterOptions& options, size_t host,
+                                         const std::string& url,
                                          const std::vector<std::string>& command);
 
-// The command line of mpirun or srun. `names`: the variables that mpirun takes from its own environment.
-// Throws std::invalid_argument for what the starter cannot do.
-std::vector<std::string> starter_words(const ClusterOptions& options, const std::vector<std::string>& names,
+// The command line of mpirun or srun. `names`: the variables that mpirun takes from its own
+// environment. Throws std::invalid_argument for what the starter cannot do.
+std::vector<std::string> starter_words(const ClusterOptions& options,
+                                       const std::vector<std::string>& names,
                                        const std::vector<std::string>& command);
 
 }  // namespace ds

@@ -44,8 +44,8 @@ std::optional<std::string> read_small_file(const std::string& path, std::string_
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
   struct stat status;
-  bool small =
-      fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= int64_t{kMostSmall};
+  bool small = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+               status.st_size <= int64_t{kMostSmall};
   if (fd >= 0 && !small) {
     close(fd);
     throw std::runtime_error(
@@ -60,7 +60,8 @@ std::optional<std::string> read_small_file(const std::string& path, std::string_
   }
   int error = errno;
   if (fd >= 0) close(fd);
-  if (got < 0) throw std::system_error(error, std::generic_category(), fmt::format("{} '{}'", role, path));
+  if (got < 0)
+    throw std::system_error(error, std::generic_category(), fmt::format("{} '{}'", role, path));
   return text;
 }
 

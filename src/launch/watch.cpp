@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kVariable = "DS_LAUNCHER_PIPE";
 
-// "descriptor:inode" of a socket; "" of anything else. The inode tells it from what got its number later.
+// "descriptor:inode" of a socket; "" of anything else. The inode tells it from what got its number
+// later.
 std::string identity(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return "";
@@ -49,7 +50,9 @@ LauncherPipe::~LauncherPipe() {
   close(ends_[1]);
 }
 
-std::string LauncherPipe::variable() const { return fmt::format("{}={}", kVariable, identity(ends_[0])); }
+std::string LauncherPipe::variable() const {
+  return fmt::format("{}={}", kVariable, identity(ends_[0]));
+}
 
 std::vector<std::pair<int, int>> LauncherPipe::taken() const {
   std::vector<std::pair<int, int>> pairs;

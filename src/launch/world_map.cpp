@@ -39,7 +39,8 @@ std::string ascii_json(std::string_view text) {
     } else if (c < 0x10000) {
       out += fmt::format("\\u{:04x}", c);
     } else {
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
+      out +=
+          fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
     }
   }
   return out + '"';
@@ -51,7 +52,8 @@ std::string base64(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); i += 3) {
     size_t count = std::min<size_t>(3, bytes.size() - i);
     uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < count ? static_cast<uint8_t>(bytes[i + j]) : 0u);
+    for (size_t j = 0; j < 3; ++j)
+      group = group << 8 | (j < count ? static_cast<uint8_t>(bytes[i + j]) : 0u);
     for (size_t j = 0; j < 4; ++j) out += j <= count ? kLetters[group >> (18 - 6 * j) & 63] : '=';
   }
   return out;
@@ -63,7 +65,8 @@ std::string encode_world_map(const Hosts& hosts) {
   std::string json = "{";
   for (const Host& host : hosts) {
     json += (json.size() > 1 ? ", " : "") + ascii_json(host.name) + ": [";
-    for (size_t i = 0; i < host.slots.size(); ++i) json += fmt::format("{}{}", i ? ", " : "", host.slots[i]);
+    for (size_t i = 0; i < host.slots.size(); ++i)
+      json += fmt::format("{}{}", i ? ", " : "", host.slots[i]);
     json += ']';
   }
   return base64(json + '}');

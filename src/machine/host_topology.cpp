@@ -36,7 +36,8 @@ class Hwloc {
   Hwloc() {
     constexpr unsigned kInterface = HWLOC_API_VERSION >> 16;
     if (absent_.empty() && version() >> 16 != kInterface)
-      absent_ = fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, kInterface);
+      absent_ =
+          fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, kInterface);
   }
 
   const std::string& absent() const { return absent_; }
@@ -61,7 +62,8 @@ class Reader {
   Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
 
   HostTopology read() {
-    own_ = hwloc_.is_this_system(topology_) != 0 && sched_getaffinity(0, sizeof usable_, &usable_) == 0;
+    own_ = hwloc_.is_this_system(topology_) != 0 &&
+           sched_getaffinity(0, sizeof usable_, &usable_) == 0;
     for (hwloc_obj_t node : objects(HWLOC_OBJ_NUMANODE)) {
       out_.nodes.push_back({static_cast<int>(node->os_index),
                             static_cast<int64_t>(node->attr->numanode.local_memory), cpus(node)});
@@ -87,7 +89,8 @@ class Reader {
 
   std::vector<int> cpus(hwloc_obj_t object) const {
     std::vector<int> found;
-    for (int cpu = hwloc_.next(object->cpuset, -1); cpu >= 0; cpu = hwloc_.next(object->cpuset, cpu))
+    for (int cpu = hwloc_.next(object->cpuset, -1); cpu >= 0;
+         cpu = hwloc_.next(object->cpuset, cpu))
       if (!own_ || (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &usable_))) found.push_back(cpu);
     return found;
   }
@@ -111,15 +114,17 @@ class Reader {
     const auto& at = device->attr->pcidev;
     unsigned kind = at.class_id >> 8;
     if (kind == kDisplay || kind == kAccelerator) {
-      std::string name =
-          device->name ? device->name : fmt::format("GPU {:04x}:{:04x}", at.vendor_id, at.device_id);
+      std::string name = device->name
+                             ? device->name
+                             : fmt::format("GPU {:04x}:{:04x}", at.vendor_id, at.device_id);
       out_.gpus.push_back({std::move(name), address(device), nodes_of(device)});
     } else if (kind == kNetwork) {
       std::vector<std::string> names;
       for (hwloc_obj_t part = device->io_first_child; part; part = part->next_sibling)
         if (part->type == HWLOC_OBJ_OS_DEVICE && part->name) names.emplace_back(part->name);
       if (names.empty()) names.push_back(fmt::format("{:04x}:{:04x}", at.vendor_id, at.device_id));
-      out_.networks.push_back({fmt::format("{}", fmt::join(names, ", ")), address(device), nodes_of(device)});
+      out_.networks.push_back(
+          {fmt::format("{}", fmt::join(names, ", ")), address(device), nodes_of(device)});
     }
   }
 
@@ -127,7 +132,8 @@ class Reader {
   void read_links() {
     unsigned count = 1;
     hwloc_distances_s* matrix = nullptr;
-    if (hwloc_.distances(topology_, "NVLinkBandwidth", &count, &matrix, 0) != 0 || count == 0) return;
+    if (hwloc_.distances(topology_, "NVLinkBandwidth", &count, &matrix, 0) != 0 || count == 0)
+      return;
     auto pci = [](hwloc_obj_t object) {
       while (object && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
       return object ? address(object) : std::string("?");
@@ -135,7 +141,8 @@ class Reader {
     for (unsigned i = 0; i < matrix->nbobjs; ++i) {
       for (unsigned j = i + 1; j < matrix->nbobjs; ++j) {
         auto bandwidth = static_cast<int64_t>(matrix->values[i * matrix->nbobjs + j]);
-        if (bandwidth > 0) out_.links.push_back({pci(matrix->objs[i]), pci(matrix->objs[j]), bandwidth});
+        if (bandwidth > 0)
+          out_.links.push_back({pci(matrix->objs[i]), pci(matrix->objs[j]), bandwidth});
       }
     }
     hwloc_.release(topology_, matrix);

@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// What lies near what on this machine. CPUs are numbered as by sched_setaffinity, memory nodes as by the
-// system.
+// What lies near what on this machine. CPUs are numbered as by sched_setaffinity, memory nodes as
+// by the system.
 struct HostTopology {
   struct Core {
     std::vector<int> cpus;
@@ -35,9 +35,10 @@ struct HostTopology {
   std::vector<Link> links;
 };
 
-// Asks hwloc, which is opened at run time (libhwloc.so.15). Takes some milliseconds; looking for devices
-// loads hwloc's plugins and may take tens. CPUs that this process may not use are left out. HWLOC_SYNTHETIC
-// and HWLOC_XMLFILE, hwloc's own variables, put another machine in the place of this one.
+// Asks hwloc, which is opened at run time (libhwloc.so.15). Takes some milliseconds; looking for
+// devices loads hwloc's plugins and may take tens. CPUs that this process may not use are left out.
+// HWLOC_SYNTHETIC and HWLOC_XMLFILE, hwloc's own variables, put another machine in the place of
+// this one.
 HostTopology host_topology(bool devices);
 
 }  // namespace ds

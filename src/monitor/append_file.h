@@ -7,10 +7,10 @@
 
 namespace ds {
 
-// A file of a monitor, which grows at its end. Training does not depend on it, so nothing throws once it is
-// open: bytes that the file system refuses wait for the next append and then take their place, so that the
-// file has everything once and in order when, say, a full disk has room again. The first refusal is a
-// warning.
+// A file of a monitor, which grows at its end. Training does not depend on it, so nothing throws
+// once it is open: bytes that the file system refuses wait for the next append and then take their
+// place, so that the file has everything once and in order when, say, a full disk has room again.
+// The first refusal is a warning.
 class AppendFile {
  public:
   // Goes on behind the first `begin` bytes of the file; what is there behind them is dropped.

@@ -72,8 +72,8 @@ std::string y_labels(const LineChart& chart, const Frame& frame) {
     widest = std::max(widest, text.size());
     html += fmt::format(R"(<span style="top:{:.1f}px">{}</span>)", frame.y(tick), text);
   }
-  return fmt::format(R"(<div class="ys" aria-hidden="true" style="width:{}ch">)", widest + 1) + html +
-         "</div>";
+  return fmt::format(R"(<div class="ys" aria-hidden="true" style="width:{}ch">)", widest + 1) +
+         html + "</div>";
 }
 
 // Labels near a side are aligned with it, so that none sticks out.
@@ -95,7 +95,8 @@ std::string legend(const LineChart& chart) {
   std::string html;
   for (const Series& series : chart.series) {
     if (series.faint || series.name.empty()) continue;
-    html += fmt::format(R"(<span><i class="c{}"></i>{}</span>)", series.colour, html_text(series.name));
+    html +=
+        fmt::format(R"(<span><i class="c{}"></i>{}</span>)", series.colour, html_text(series.name));
   }
   return html.empty() ? html : "<div class=\"legend\">" + html + "</div>";
 }
@@ -111,8 +112,8 @@ std::string level_lines(const LineChart& chart, const Frame& frame) {
 
 constexpr double kTextLine = 22;  // pixels of a line of text
 
-// Whether a curve crosses where the name of a level at y would stand at the right side. A name takes up to
-// 0.45 of the width of a phone.
+// Whether a curve crosses where the name of a level at y would stand at the right side. A name
+// takes up to 0.45 of the width of a phone.
 bool crossed_at_right(const LineChart& chart, const Frame& frame, double y) {
   for (const Series& series : chart.series) {
     for (const auto& point : series.points) {
@@ -124,8 +125,8 @@ bool crossed_at_right(const LineChart& chart, const Frame& frame, double y) {
   return false;
 }
 
-// Names of levels stand on their lines: at the right, or at the left where a curve is in the way; below the
-// line where the level above is too near.
+// Names of levels stand on their lines: at the right, or at the left where a curve is in the way;
+// below the line where the level above is too near.
 std::string level_names(const LineChart& chart, const Frame& frame) {
   std::vector<std::pair<double, std::string>> names;
   for (const auto& [name, value] : chart.levels) {
@@ -138,8 +139,8 @@ std::string level_names(const LineChart& chart, const Frame& frame) {
   for (const auto& [y, name] : names) {
     bool below = y - last < kTextLine;
     bool left = crossed_at_right(chart, frame, below ? y + kTextLine : y);
-    html += fmt::format(R"(<span class="name{}{}" style="top:{:.1f}px">{}</span>)", left ? " left" : "",
-                        below ? " below" : "", y, name);
+    html += fmt::format(R"(<span class="name{}{}" style="top:{:.1f}px">{}</span>)",
+                        left ? " left" : "", below ? " below" : "", y, name);
     last = below ? y + kTextLine : y;
   }
   return html;
@@ -171,8 +172,8 @@ std::string hover_data(const LineChart& chart, const Frame& frame) {
     for (const auto& [x, y] : thin_points(s.points, 200)) {
       if (std::isfinite(y)) points += fmt::format("{}[{},{:.6g}]", points.empty() ? "" : ",", x, y);
     }
-    series += fmt::format(R"({}{{"n":{},"c":{},"p":[{}]}})", series.empty() ? "" : ",", Json(s.name).dump(),
-                          s.colour, points);
+    series += fmt::format(R"({}{{"n":{},"c":{},"p":[{}]}})", series.empty() ? "" : ",",
+                          Json(s.name).dump(), s.colour, points);
   }
   return fmt::format(R"({{"x0":{},"x1":{},"u":{},"s":[{}]}})", frame.x0, frame.x1,
                      static_cast<int>(chart.unit), series);
@@ -182,14 +183,14 @@ std::string lines(const LineChart& chart, const Frame& frame) {
   std::string svg;
   for (const Series& series : chart.series) {
     auto points = thin_points(series.points, static_cast<size_t>(kWidth));
-    svg += fmt::format(R"(<path class="line c{}{}" d="{}"/>)", series.colour, series.faint ? " faint" : "",
-                       path_data(points, frame));
+    svg += fmt::format(R"(<path class="line c{}{}" d="{}"/>)", series.colour,
+                       series.faint ? " faint" : "", path_data(points, frame));
     if (!series.dots && series.points.size() > 1) continue;
     for (const auto& [x, y] : points) {
       if (!std::isfinite(y)) continue;
       // A line without length: round whatever the page stretches the plot to.
-      svg += fmt::format(R"(<path class="dot c{}" d="M{:.1f} {:.1f}h0"/>)", series.colour, frame.x(x),
-                         frame.y(y));
+      svg += fmt::format(R"(<path class="dot c{}" d="M{:.1f} {:.1f}h0"/>)", series.colour,
+                         frame.x(x), frame.y(y));
     }
   }
   return svg;
@@ -221,8 +222,8 @@ std::vector<double> axis_ticks(double low, double high, int wanted) {
   return ticks;
 }
 
-std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<double, double>>& points,
-                                                   size_t buckets) {
+std::vector<std::pair<double, double>> thin_points(
+    const std::vector<std::pair<double, double>>& points, size_t buckets) {
   if (points.size() <= 2 * buckets || buckets == 0) return points;
   std::vector<std::pair<double, double>> kept;
   size_t begin = 0;
@@ -230,7 +231,8 @@ std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<d
     size_t end = points.size() * b / buckets;
     size_t low = begin, high = begin;
     for (size_t i = begin; i < end; ++i) {
-      if (!(points[i].second >= points[low].second)) low = i;  // also onto a value that is not a number
+      if (!(points[i].second >= points[low].second))
+        low = i;  // also onto a value that is not a number
       if (points[i].second > points[high].second || !std::isfinite(points[high].second)) high = i;
     }
     kept.push_back(points[std::min(low, high)]);
@@ -240,8 +242,8 @@ std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<d
   return kept;
 }
 
-std::vector<std::pair<double, double>> smooth_points(const std::vector<std::pair<double, double>>& points,
-                                                     double span) {
+std::vector<std::pair<double, double>> smooth_points(
+    const std::vector<std::pair<double, double>>& points, double span) {
   auto out = points;
   double mean = 0, seen = 0;
   for (auto& [x, y] : out) {
@@ -272,11 +274,14 @@ std::string line_chart(const LineChart& chart) {
   xs.widen();
   ys.widen();
   double margin = (ys.high - ys.low) * 0.05;
-  Frame frame{static_cast<double>(chart.height), xs.low, xs.high, ys.low - margin, ys.high + margin};
+  Frame frame{static_cast<double>(chart.height), xs.low, xs.high, ys.low - margin,
+              ys.high + margin};
   if (chart.from_zero && ys.low == 0) frame.y0 = 0;
   std::string words = html_text(description(chart, span));
-  std::string out = "<figure><figcaption><h2>" + html_text(chart.title) + "</h2><p class=\"span\">" + span;
-  out += (chart.note.empty() ? "" : "; " + html_text(chart.note)) + "</p></figcaption>" + legend(chart);
+  std::string out =
+      "<figure><figcaption><h2>" + html_text(chart.title) + "</h2><p class=\"span\">" + span;
+  out += (chart.note.empty() ? "" : "; " + html_text(chart.note)) + "</p></figcaption>" +
+         legend(chart);
   out += "<div class=\"plot\">" + y_labels(chart, frame) + "<div class=\"area\">";
   out += fmt::format(
       R"(<svg viewBox="0 0 {} {}" height="{}" preserveAspectRatio="none" role="img" aria-label="{}" data-chart="{}">)",

@@ -43,8 +43,8 @@ std::string raw(T value) {
   return bytes;
 }
 
-// Protocol buffer encoding: a field is its key (number * 8 + wire type), then a varint, 8 bytes, a length
-// with bytes, or 4 bytes.
+// Protocol buffer encoding: a field is its key (number * 8 + wire type), then a varint, 8 bytes, a
+// length with bytes, or 4 bytes.
 std::string varint(uint64_t value) {
   std::string bytes;
   while (value >= 0x80) {
@@ -73,8 +73,9 @@ std::string host_name() {
   return name.data();
 }
 
-// The second in the name of a new file. TensorBoard reads the files of a folder in the order of their names,
-// so it is later than those of all files that are there, whatever the clock of this host says.
+// The second in the name of a new file. TensorBoard reads the files of a folder in the order of
+// their names, so it is later than those of all files that are there, whatever the clock of this
+// host says.
 int64_t second_of_new(const std::string& folder) {
   auto second = static_cast<int64_t>(wall_seconds());
   for (const std::string& name : list_folder(folder)) {
@@ -92,8 +93,8 @@ int64_t second_of_new(const std::string& folder) {
 File create_event_file(const std::string& folder) {
   const int64_t second = second_of_new(folder);
   for (int attempt = 0; attempt < 1000; ++attempt) {
-    std::string path = fmt::format("{}/{}{:0{}}.{}.{}.{}", folder, kPrefix, second, kDigits, host_name(),
-                                   ::getpid(), attempt);
+    std::string path = fmt::format("{}/{}{:0{}}.{}.{}.{}", folder, kPrefix, second, kDigits,
+                                   host_name(), ::getpid(), attempt);
     try {
       return File(path, File::Mode::create);
     } catch (const Error&) {

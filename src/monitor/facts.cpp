@@ -51,17 +51,19 @@ std::string loss_tile(const RunSummary& summary) {
     std::string levels;
     for (const auto& [name, value] : summary.baselines) {
       if (!std::isfinite(value)) continue;
-      levels += fmt::format("; {} {:.3f}", baseline_text(name), std::isfinite(unit) ? value * unit : value);
+      levels += fmt::format("; {} {:.3f}", baseline_text(name),
+                            std::isfinite(unit) ? value * unit : value);
     }
     std::string tiles = tile("Held-out loss", fmt::format("{:.4f}", loss),
                              "nats per token" + (std::isfinite(unit) ? "" : levels));
     if (!std::isfinite(unit)) return tiles;
-    std::string of =
-        summary.seen_heldout.empty() ? "of held-out text" : "of held-out text, " + summary.seen_heldout;
+    std::string of = summary.seen_heldout.empty() ? "of held-out text"
+                                                  : "of held-out text, " + summary.seen_heldout;
     return tiles + tile("Bits per byte", fmt::format("{:.3f}", loss * unit), of + levels);
   }
   if (summary.steps.empty() || !std::isfinite(summary.steps.back().loss)) return "";
-  return tile("Training loss", fmt::format("{:.4f}", summary.steps.back().loss), "nats per token, last step");
+  return tile("Training loss", fmt::format("{:.4f}", summary.steps.back().loss),
+              "nats per token, last step");
 }
 
 std::string pace_tiles(const RunSummary& summary) {
@@ -69,19 +71,21 @@ std::string pace_tiles(const RunSummary& summary) {
   if (pace.seconds.empty() || !(pace.time > 0)) return "";
   double each = pace.tokens / static_cast<double>(pace.seconds.size());
   return tile("Tokens seen", count_text(pace.tokens),
-              fmt::format("{} of {} tokens", counted(static_cast<int64_t>(pace.seconds.size()), "step"),
+              fmt::format("{} of {} tokens",
+                          counted(static_cast<int64_t>(pace.seconds.size()), "step"),
                           grouped(std::llround(each)))) +
          tile("Training time", time_text(pace.time),
               fmt::format("median step {}; without evaluation and saves",
                           time_text(pace.seconds[pace.seconds.size() / 2]))) +
-         tile("Tokens per second", count_text(pace.tokens / pace.time), "of all ranks, mean over the run");
+         tile("Tokens per second", count_text(pace.tokens / pace.time),
+              "of all ranks, mean over the run");
 }
 
 std::string memory_tile(const RunSummary& summary) {
   TierBytes peak = peak_bytes(summary);
   if (peak.device + peak.host == 0) return "";
-  std::string detail =
-      fmt::format("of one rank: device {}, host {}", bytes_text(peak.device), bytes_text(peak.host));
+  std::string detail = fmt::format("of one rank: device {}, host {}", bytes_text(peak.device),
+                                   bytes_text(peak.host));
   if (summary.overhead > 0) detail += ", overhead " + bytes_text(summary.overhead);
   return tile("Peak memory", bytes_text(peak.device + peak.host + summary.overhead), detail);
 }
@@ -123,13 +127,14 @@ TierBytes peak_bytes(const RunSummary& summary) {
 std::string fact_tiles(const RunSummary& summary) {
   std::string html = loss_tile(summary);
   if (summary.parameters > 0) {
-    html +=
-        tile("Parameters", count_text(static_cast<double>(summary.parameters)), grouped(summary.parameters));
+    html += tile("Parameters", count_text(static_cast<double>(summary.parameters)),
+                 grouped(summary.parameters));
   }
   html += pace_tiles(summary) + skipped_tile(summary) + memory_tile(summary) + saves_tile(summary) +
           machine_tile(summary);
   if (!summary.end.empty()) {
-    html += tile("Steps", summary.steps.empty() ? "0" : grouped(summary.steps.back().step), summary.end);
+    html += tile("Steps", summary.steps.empty() ? "0" : grouped(summary.steps.back().step),
+                 summary.end);
   }
   return html.empty() ? html : "<dl class=\"facts\">" + html + "</dl>\n";
 }

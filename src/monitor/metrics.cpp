@@ -20,7 +20,8 @@ namespace ds {
 namespace {
 
 constexpr std::string_view header =
-    "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,loss_"
+    "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_"
+    "bytes,loss_"
     "scale,save_seconds";
 // Runs of older versions lack the last column or both; they are added where such a run goes on.
 constexpr size_t columns = 12, fewest_columns = 10;
@@ -34,7 +35,9 @@ std::string line_of(const StepRecord& r) {
                      r.save_seconds == 0 ? "" : fmt::format("{}", r.save_seconds));
 }
 
-std::string line_of(const EvalRecord& r) { return fmt::format("{},,{},,,,,,,,,\n", r.step, r.loss); }
+std::string line_of(const EvalRecord& r) {
+  return fmt::format("{},,{},,,,,,,,,\n", r.step, r.loss);
+}
 
 template <typename T>
 T number(std::string_view field, const std::string& path, size_t line) {
@@ -62,13 +65,19 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
     at = comma + 1;
   }
   if (count != width) {
-    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, width, count);
+    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, width,
+          count);
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
   if (field[1].empty()) return {{}, EvalRecord{integer(0), real(2)}};
-  StepRecord step{
-      integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}};
+  StepRecord step{integer(0),
+                  real(1),
+                  real(3),
+                  real(4),
+                  real(5),
+                  real(6),
+                  {integer(7), integer(8), integer(9)}};
   if (!field[10].empty()) step.loss_scale = real(10);
   if (!field[11].empty()) step.save_seconds = real(11);
   return {step, {}};
@@ -106,8 +115,8 @@ struct Salvage {
     if (row.step) metrics.steps.push_back(*row.step);
     if (row.eval) metrics.evals.push_back(*row.eval);
     text += line;
-    for (auto have = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1; have < columns;
-         ++have)
+    for (auto have = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
+         have < columns; ++have)
       text += ',';
     text += '\n';
   }
@@ -148,9 +157,11 @@ void set_aside(const std::string& path, const std::string& reason) {
   std::string name = path + ".damaged";
   for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
   if (std::rename(path.c_str(), name.c_str()) != 0) {
-    raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name, std::generic_category().message(errno));
+    raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name,
+          std::generic_category().message(errno));
   }
-  log_line(LogLevel::warning, fmt::format("{}; the file is now '{}', its good lines are kept", reason, name));
+  log_line(LogLevel::warning,
+           fmt::format("{}; the file is now '{}', its good lines are kept", reason, name));
 }
 
 }  // namespace

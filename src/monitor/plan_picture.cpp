@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20, kRight = 18;  // kOnly: a column alone
+constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20,
+              kRight = 18;  // kOnly: a column alone
 constexpr int kTop = 74, kLane = 16, kAreaHeight = 110, kAreaGap = 26, kAxis = 20;
 constexpr double kSmallest = 0.4;    // pixels of a block
 constexpr double kWorthARow = 0.02;  // of the largest tier; smaller ones are a number only
@@ -30,16 +31,17 @@ const char* colour_of(const std::string& phase) {
   return found == phase_colours().end() ? "#777777" : found->second;
 }
 
-// The colours of the picture, which are those of light pages, and what a dark page has in their place.
+// The colours of the picture, which are those of light pages, and what a dark page has in their
+// place.
 struct Colour {
   const char* light;
   const char* dark;
 };
-constexpr Colour kColours[] = {{"#ffffff", "#1a2028"}, {"#f3f4f7", "#272f3a"}, {"#111111", "#f0f3f7"},
-                               {"#333333", "#d5dae2"}, {"#555555", "#b8c0cc"}, {"#777777", "#a3adba"},
-                               {"#999999", "#8a93a3"}, {"#3b6fb6", "#6ea1f5"}, {"#c8553d", "#e8826b"},
-                               {"#5b8c5a", "#7fb87d"}, {"#8a93a3", "#7d8797"}, {"#cfd6e2", "#4a5565"},
-                               {"#c0392b", "#ff8370"}};
+constexpr Colour kColours[] = {
+    {"#ffffff", "#1a2028"}, {"#f3f4f7", "#272f3a"}, {"#111111", "#f0f3f7"}, {"#333333", "#d5dae2"},
+    {"#555555", "#b8c0cc"}, {"#777777", "#a3adba"}, {"#999999", "#8a93a3"}, {"#3b6fb6", "#6ea1f5"},
+    {"#c8553d", "#e8826b"}, {"#5b8c5a", "#7fb87d"}, {"#8a93a3", "#7d8797"}, {"#cfd6e2", "#4a5565"},
+    {"#c0392b", "#ff8370"}};
 
 std::string dark_colours() {
   std::string rules;
@@ -53,8 +55,9 @@ std::string dark_colours() {
 
 std::string label(double x, double y, const std::string& anchor, int size, const std::string& text,
                   const char* colour = "#333333") {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}" fill="{}">{}</text>)", x,
-                     y, anchor, size, colour, html_text(text));
+  return fmt::format(
+      R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}" fill="{}">{}</text>)", x, y,
+      anchor, size, colour, html_text(text));
 }
 
 void add_name(std::vector<std::string>& names, const std::string& name) {
@@ -117,19 +120,20 @@ class Picture {
   void legend() {
     double x = kLeft;
     for (const char* phase : {"forward", "backward", "update"}) {
-      out_ +=
-          fmt::format(R"(<rect x="{:.0f}" y="14" width="11" height="11" fill="{}"/>)", x, colour_of(phase));
+      out_ += fmt::format(R"(<rect x="{:.0f}" y="14" width="11" height="11" fill="{}"/>)", x,
+                          colour_of(phase));
       out_ += label(x + 16, 24, "start", 12, phase);
       x += 86;
     }
-    for (auto [fill, name] : {std::pair{"#8a93a3", "always held"}, {"#cfd6e2", "held for a while"}}) {
+    for (auto [fill, name] :
+         {std::pair{"#8a93a3", "always held"}, {"#cfd6e2", "held for a while"}}) {
       out_ += fmt::format(R"(<rect x="{:.0f}" y="14" width="11" height="11" fill="{}"/>)", x, fill);
       out_ += label(x + 16, 24, "start", 12, name);
       x += 116;
     }
     out_ += fmt::format(
-        R"(<line x1="{0:.0f}" y1="19.5" x2="{1:.0f}" y2="19.5" stroke="#c0392b" stroke-dasharray="4 3"/>)", x,
-        x + 16);
+        R"(<line x1="{0:.0f}" y1="19.5" x2="{1:.0f}" y2="19.5" stroke="#c0392b" stroke-dasharray="4 3"/>)",
+        x, x + 16);
     out_ += label(x + 21, 24, "start", 12, "bytes taken");
   }
 
@@ -148,8 +152,8 @@ class Picture {
   }
 
   void lane(size_t c, size_t q) {
-    out_ += fmt::format(R"(<rect x="{:.1f}" y="{}" width="{}" height="{}" fill="#f3f4f7"/>)", x_of(c, 0),
-                        lane_top(q) + 1, column_width_, kLane - 3);
+    out_ += fmt::format(R"(<rect x="{:.1f}" y="{}" width="{}" height="{}" fill="#f3f4f7"/>)",
+                        x_of(c, 0), lane_top(q) + 1, column_width_, kLane - 3);
     for (const PlanColumn::Lane& row : columns_[c].lanes) {
       if (row.queue == queues_[q]) blocks(c, lane_top(q) + 1, row.blocks);
     }
@@ -159,14 +163,17 @@ class Picture {
     for (size_t i = 0; i < all.size();) {
       double begin = x_of(c, all[i].begin), end = x_of(c, all[i].end);
       size_t next = i + 1;
-      while (next < all.size() && all[next].phase == all[i].phase && x_of(c, all[next].begin) - end < kNear) {
+      while (next < all.size() && all[next].phase == all[i].phase &&
+             x_of(c, all[next].begin) - end < kNear) {
         end = x_of(c, all[next++].end);
       }
-      std::string name =
-          next - i > 1 ? fmt::format("{} operations, first {}", next - i, all[i].name) : all[i].name;
+      std::string name = next - i > 1
+                             ? fmt::format("{} operations, first {}", next - i, all[i].name)
+                             : all[i].name;
       out_ += fmt::format(
-          R"(<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}"><title>{}</title></rect>)", begin,
-          y, std::max(end - begin, kSmallest), kLane - 3, colour_of(all[i].phase), html_text(name));
+          R"(<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}"><title>{}</title></rect>)",
+          begin, y, std::max(end - begin, kSmallest), kLane - 3, colour_of(all[i].phase),
+          html_text(name));
       i = next;
     }
   }
@@ -187,8 +194,9 @@ class Picture {
       double end = x_of(c, columns_[c].seconds);
       out_ += fmt::format(R"(<path d="{}L{:.1f} {:.1f}Z" fill="#cfd6e2"/>)", path, end, floor);
       double held = y_of(t, one.persistent), taken = y_of(t, one.arena);
-      out_ += fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="#8a93a3"/>)",
-                          left, held, end - left, floor - held);
+      out_ += fmt::format(
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="#8a93a3"/>)", left,
+          held, end - left, floor - held);
       out_ += fmt::format(
           R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="#c0392b" stroke-dasharray="4 3"/>)",
           left, taken, right, taken);
@@ -201,8 +209,9 @@ class Picture {
     double unit = long_step ? 1 : 1e-3;
     for (double tick : axis_ticks(0, seconds_ / unit, 4)) {
       double x = x_of(c, tick * unit);
-      out_ += fmt::format(R"(<line x1="{0:.1f}" y1="{1:.0f}" x2="{0:.1f}" y2="{2:.0f}" stroke="#999999"/>)",
-                          x, y, y + 4);
+      out_ += fmt::format(
+          R"(<line x1="{0:.1f}" y1="{1:.0f}" x2="{0:.1f}" y2="{2:.0f}" stroke="#999999"/>)", x, y,
+          y + 4);
       out_ += label(x, y + 15, "middle", 10,
                     fmt::format("{:g}{}", tick,
                                 tick > 0    ? ""

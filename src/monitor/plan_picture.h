@@ -28,8 +28,9 @@ struct PlanColumn {
   std::vector<Area> areas;  // a row of the picture each
 };
 
-// An SVG document: queues over time above bytes over time, the columns side by side with the same scales. It
-// has its own colours and background, for light and for dark pages, and needs no style sheet.
+// An SVG document: queues over time above bytes over time, the columns side by side with the same
+// scales. It has its own colours and background, for light and for dark pages, and needs no style
+// sheet.
 std::string plan_picture(const std::vector<PlanColumn>& columns, const std::string& note);
 
 }  // namespace ds

@@ -40,7 +40,8 @@ std::string memory_text(const TierBytes& now, const TierBytes& plan) {
   std::string text;
   auto add = [&](const char* tier, int64_t used, int64_t planned) {
     if (used == 0 && planned == 0) return;
-    text += fmt::format("{}{} {}/{}", text.empty() ? "" : "  ", tier, bytes_text(used), bytes_text(planned));
+    text += fmt::format("{}{} {}/{}", text.empty() ? "" : "  ", tier, bytes_text(used),
+                        bytes_text(planned));
   };
   add("device", now.device, plan.device);
   add("host", now.host, plan.host);
@@ -74,10 +75,10 @@ size_t columns_of(std::string_view text) {
 
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options) {
-  std::string text =
-      fmt::format("step {}  {}  lr {:.3e}  norm {:.3f}{}  {} tokens/s  ETA {}", step_text(record, options),
-                  loss_text(record, heldout), record.lr, record.grad_norm, scale_text(record),
-                  count_text(record.tokens_per_second), duration_text(remaining));
+  std::string text = fmt::format("step {}  {}  lr {:.3e}  norm {:.3f}{}  {} tokens/s  ETA {}",
+                                 step_text(record, options), loss_text(record, heldout), record.lr,
+                                 record.grad_norm, scale_text(record),
+                                 count_text(record.tokens_per_second), duration_text(remaining));
   std::string memory = memory_text(record.bytes, options.plan);
   return memory.empty() ? text : text + "  " + memory;
 }
@@ -130,7 +131,8 @@ void Progress::draw(const StepRecord& record) {
   if (options_.bar) {
     bar_ = progress_bar(record, heldout_, remaining_seconds(), options_);
     out_("\r\x1b[2K" + bar_);
-  } else if (record.step % options_.print_every == 0 || record.step == options_.steps || seen_ == 1) {
+  } else if (record.step % options_.print_every == 0 || record.step == options_.steps ||
+             seen_ == 1) {
     // Memory is part of a line when it has changed since the last one.
     bool same = seen_ > 1 && record.bytes == shown_;
     shown_ = record.bytes;

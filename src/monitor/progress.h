@@ -17,7 +17,8 @@ struct ProgressOptions {
   TierBytes plan;           // 0: the tier is not shown
 };
 
-// What a person sees of a run. Not thread-safe; `out` gets text with its line ends and control sequences.
+// What a person sees of a run. Not thread-safe; `out` gets text with its line ends and control
+// sequences.
 class Progress {
  public:
   Progress(const ProgressOptions& options, std::function<void(std::string_view)> out);
@@ -26,7 +27,8 @@ class Progress {
   void message(std::string_view line);  // a line above the bar
   void finish();                        // leaves the last state on its own line
 
-  // Expected seconds until the last step; NaN before the first. From a moving average over about 20 steps.
+  // Expected seconds until the last step; NaN before the first. From a moving average over about 20
+  // steps.
   double remaining_seconds() const;
 
  private:
@@ -43,7 +45,8 @@ class Progress {
 // "step  120/400  loss 2.3456  ..." without line end; heldout NaN: left out.
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options);
-// The same with a bar, at most options.columns wide: parts drop from the right where there is no room.
+// The same with a bar, at most options.columns wide: parts drop from the right where there is no
+// room.
 std::string progress_bar(const StepRecord& record, double heldout, double remaining,
                          const ProgressOptions& options);
 

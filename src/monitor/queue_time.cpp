@@ -69,7 +69,8 @@ std::vector<const Trace::Span*> steps_of(const std::vector<Trace::Span>& spans) 
 constexpr double kWidth = 1000;
 
 // Blocks of one lane within `window`; neighbours closer than a third of a unit become one.
-std::string blocks(std::vector<const Trace::Span*> spans, const Interval& window, double scale, int colour) {
+std::string blocks(std::vector<const Trace::Span*> spans, const Interval& window, double scale,
+                   int colour) {
   std::sort(spans.begin(), spans.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
   std::string svg;
   for (size_t i = 0; i < spans.size();) {
@@ -104,7 +105,8 @@ std::string lane(int rank, const std::string& queue, const std::vector<const Tra
   return bar_row(name, svg + blocks(spans, window, scale, queue_colour(queue)) + "</svg>", busy);
 }
 
-std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interval& window, double scale) {
+std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interval& window,
+                  double scale) {
   PerQueue<std::vector<const Trace::Span*>> queues;
   for (const Trace::Span& span : spans) {
     if (span.track == kStepTrack) continue;
@@ -119,8 +121,8 @@ std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interva
 }  // namespace
 
 int queue_colour(const std::string& queue) {
-  static const auto& colours = *new std::map<std::string, int>{{"comp", 1}, {"comm", 2}, {"copy", 3},
-                                                               {"host", 4}, {"read", 5}, {"write", 6}};
+  static const auto& colours = *new std::map<std::string, int>{
+      {"comp", 1}, {"comm", 2}, {"copy", 3}, {"host", 4}, {"read", 5}, {"write", 6}};
   auto found = colours.find(queue);
   return found == colours.end() ? 5 : found->second;
 }
@@ -144,7 +146,8 @@ std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   std::vector<QueueTime> times;
   for (const auto& [rank, spans] : ranks) {
     Intervals steps;
-    for (const Trace::Span* step : steps_of(spans)) steps.emplace_back(step->begin_ns, step->end_ns);
+    for (const Trace::Span* step : steps_of(spans))
+      steps.emplace_back(step->begin_ns, step->end_ns);
     steps = unite(std::move(steps));
     if (steps.empty()) continue;
     PerQueue<Intervals> busy;
@@ -163,8 +166,8 @@ std::vector<QueueTime> queue_times(const RankSpans& ranks) {
     others = unite(std::move(others));
     for (const auto& [queue, intervals] : busy) {
       times.push_back({rank, queue, seconds(intervals),
-                       seconds(common(intervals, queue == "comp" ? others : compute)), seconds(steps),
-                       bytes[queue]});
+                       seconds(common(intervals, queue == "comp" ? others : compute)),
+                       seconds(steps), bytes[queue]});
     }
   }
   return times;
@@ -182,7 +185,8 @@ TimelineChart timeline(const RankSpans& ranks, size_t max_ranks) {
   }
   if (windows.empty()) return out;
   double scale = kWidth / (out.seconds * 1e9);
-  for (const auto& [r, window] : windows) out.html += lanes(ranks[r].first, ranks[r].second, window, scale);
+  for (const auto& [r, window] : windows)
+    out.html += lanes(ranks[r].first, ranks[r].second, window, scale);
   return out;
 }
 

@@ -7,17 +7,19 @@
 
 namespace ds {
 
-// What one queue of one rank did in the recorded steps. Spans of a queue that overlap each other count once;
-// what lies between steps (an evaluation, say) does not count.
+// What one queue of one rank did in the recorded steps. Spans of a queue that overlap each other
+// count once; what lies between steps (an evaluation, say) does not count.
 struct QueueTime {
   int rank = 0;
   std::string queue;
-  double busy = 0;    // seconds
-  double hidden = 0;  // of busy: while the rank's "comp" queue was busy, too ("comp": while any other was)
+  double busy = 0;  // seconds
+  double hidden =
+      0;  // of busy: while the rank's "comp" queue was busy, too ("comp": while any other was)
   double steps = 0;   // seconds of all recorded steps of the rank
   int64_t bytes = 0;  // of all spans
 };
-// In order of rank, "comp" first, then by name. Ranks without a recorded step (kStepTrack) have none.
+// In order of rank, "comp" first, then by name. Ranks without a recorded step (kStepTrack) have
+// none.
 std::vector<QueueTime> queue_times(const RankSpans& ranks);
 
 // "step 5 to step 10": the recorded steps of the first rank; "" without any.

@@ -60,8 +60,8 @@ struct SampleRecord {
   std::string text;
 };
 
-// Spans of the ranks' queues (core/base/trace.h). Besides the queues a rank has the track kStepTrack: one
-// span per recorded step, named "step N". Clocks of different ranks need not agree.
+// Spans of the ranks' queues (core/base/trace.h). Besides the queues a rank has the track
+// kStepTrack: one span per recorded step, named "step N". Clocks of different ranks need not agree.
 inline constexpr const char* kStepTrack = "step";
 using RankSpans = std::vector<std::pair<int, std::vector<Trace::Span>>>;
 
@@ -71,24 +71,29 @@ struct RunSummary {
   std::string end;         // "finished", "stopped by its caller", ...
   int64_t first_step = 1;  // of this process; earlier steps are of the run that it resumed
   int64_t skipped = 0;     // steps of this process that updated nothing: NaN or infinity
-  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // behind the last step; NaN: there is none
-  int64_t saves = 0;                                             // checkpoints of this process
-  double save_seconds = 0;                                       // in which steps waited for them
+  double loss_scale =
+      std::numeric_limits<double>::quiet_NaN();  // behind the last step; NaN: there is none
+  int64_t saves = 0;                             // checkpoints of this process
+  double save_seconds = 0;                       // in which steps waited for them
   bool saves_started = false;  // written by a thread while steps went on, but for the last
   int64_t parameters = 0;      // elements; 0: not known
   int ranks = 0, threads = 0;  // threads: that compute, of one rank
   std::string processor;       // of rank 0
   int64_t overhead = 0;        // bytes of rank 0 outside the memory plan
-  std::vector<std::pair<std::string, std::string>> facts;  // name and value of what else there is to know
+  std::vector<std::pair<std::string, std::string>>
+      facts;  // name and value of what else there is to know
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
-  std::vector<std::pair<std::string, double>> baselines;          // name and loss, e.g. {"bigram", 2.86}
-  double bits_a_byte = std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
-  std::string seen_heldout;  // "64 of the 700 held-out samples": of which the last evaluation is; "": of all
+  std::vector<std::pair<std::string, double>> baselines;  // name and loss, e.g. {"bigram", 2.86}
+  double bits_a_byte =
+      std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
+  std::string seen_heldout;  // "64 of the 700 held-out samples": of which the last evaluation is;
+                             // "": of all
   TierBytes plan;            // what the memory plan says for one rank
-  TierBytes budget{-1, -1, -1};                      // what the configuration allows it; -1: no limit
-  std::vector<CommRecord> comm;                      // of one rank, over the run
-  std::vector<std::vector<std::string>> comm_times;  // rows of one rank's communication log, first names
+  TierBytes budget{-1, -1, -1};  // what the configuration allows it; -1: no limit
+  std::vector<CommRecord> comm;  // of one rank, over the run
+  std::vector<std::vector<std::string>>
+      comm_times;  // rows of one rank's communication log, first names
   RankSpans spans;
   Json config;                           // Config::effective(), or any object
   std::string numerics_key;              // one line

@@ -41,7 +41,9 @@ std::string card(const std::string& content, bool wide = false) {
   return fmt::format("<section class=\"card{}\">{}</section>\n", wide ? " wide" : "", content);
 }
 
-std::string note(const std::string& text) { return "<p class=\"note\">" + html_text(text) + "</p>"; }
+std::string note(const std::string& text) {
+  return "<p class=\"note\">" + html_text(text) + "</p>";
+}
 
 // A heading and what the part below it covers.
 std::string heading(const std::string& title, const std::string& span) {
@@ -63,8 +65,9 @@ std::string process_text(const RunSummary& summary) {
 
 // What is wider than the page scrolls in a box of its own, which can be reached by keyboard.
 std::string table(const std::string& name, const std::string& rows) {
-  return fmt::format("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>\n",
-                     html_text(name)) +
+  return fmt::format(
+             "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>\n",
+             html_text(name)) +
          rows + "</table></div>";
 }
 
@@ -83,14 +86,18 @@ std::string loss_chart(const RunSummary& summary) {
     chart.series.push_back({"training", 1, train, false, false});
   }
   Points heldout;
-  for (const EvalRecord& r : summary.evals) heldout.emplace_back(static_cast<double>(r.step), r.loss);
+  for (const EvalRecord& r : summary.evals)
+    heldout.emplace_back(static_cast<double>(r.step), r.loss);
   if (!heldout.empty()) chart.series.push_back({"held-out text", 2, heldout, false, true});
   chart.levels = summary.baselines;
   std::string html = line_chart(chart);
   if (html.empty()) return html;
-  std::string words = train.size() > kSmoothFrom ? "Thin line: the training loss of each step. " : "";
+  std::string words =
+      train.size() > kSmoothFrom ? "Thin line: the training loss of each step. " : "";
   if (!summary.baselines.empty()) {
-    words += "Dashed: the held-out loss of models that only count the bytes or tokens of the training text";
+    words +=
+        "Dashed: the held-out loss of models that only count the bytes or tokens of the training "
+        "text";
     bool gzip = std::any_of(summary.baselines.begin(), summary.baselines.end(),
                             [](const auto& one) { return one.first == "gzip"; });
     words += gzip ? ", and what gzip -9 makes of the held-out text." : ".";
@@ -98,8 +105,8 @@ std::string loss_chart(const RunSummary& summary) {
   return words.empty() ? html : html + note(words);
 }
 
-std::string step_chart(const RunSummary& summary, const std::string& title, const std::string& words,
-                       double StepRecord::*value, Unit unit, int colour) {
+std::string step_chart(const RunSummary& summary, const std::string& title,
+                       const std::string& words, double StepRecord::*value, Unit unit, int colour) {
   LineChart chart;
   chart.title = title;
   chart.note = words;
@@ -132,13 +139,15 @@ std::string memory_card(const RunSummary& summary) {
     };
     std::vector<Bar> bars{bar("plan", tier.plan, false), bar("measured peak", tier.peak, true)};
     if (tier.budget >= 0) bars.push_back(bar("budget", tier.budget, false));
-    html += fmt::format("<div><h3>{}</h3>", tier.name) + bar_list(bars, static_cast<double>(most)) + "</div>";
+    html += fmt::format("<div><h3>{}</h3>", tier.name) + bar_list(bars, static_cast<double>(most)) +
+            "</div>";
   }
   if (html.empty()) return "";
-  return heading("Memory against plan", "rank 0, " + steps_text(summary)) + "<div class=\"groups\">" + html +
-         "</div>" +
+  return heading("Memory against plan", "rank 0, " + steps_text(summary)) +
+         "<div class=\"groups\">" + html + "</div>" +
          note(
-             "The plan is what the compiler laid out before the first step; the peak is the most that was "
+             "The plan is what the compiler laid out before the first step; the peak is the most "
+             "that was "
              "allocated after any step. All bars have one scale.");
 }
 
@@ -149,10 +158,11 @@ std::string communication_card(const RunSummary& summary) {
     if (r.calls == 0) continue;
     auto bytes = static_cast<double>(r.bytes);
     most = std::max(most, bytes);
-    bars.push_back({r.operation, bytes, bytes,
-                    fmt::format("{}, {} {}", bytes_text(r.bytes), count_text(static_cast<double>(r.calls)),
-                                r.calls == 1 ? "call" : "calls"),
-                    2});
+    bars.push_back(
+        {r.operation, bytes, bytes,
+         fmt::format("{}, {} {}", bytes_text(r.bytes), count_text(static_cast<double>(r.calls)),
+                     r.calls == 1 ? "call" : "calls"),
+         2});
   }
   if (bars.empty()) return "";
   return heading("Communication", process_text(summary)) + bar_list(bars, most) +
@@ -165,12 +175,14 @@ std::string comm_log_card(const RunSummary& summary) {
   for (const std::vector<std::string>& line : summary.comm_times) {
     const char* cell = rows.empty() ? "th" : "td";
     rows += "<tr>";
-    for (const std::string& text : line) rows += fmt::format("<{0}>{1}</{0}>", cell, html_text(text));
+    for (const std::string& text : line)
+      rows += fmt::format("<{0}>{1}</{0}>", cell, html_text(text));
     rows += "</tr>\n";
   }
   return heading("Communication log", process_text(summary)) + table("Communication log", rows) +
          note(
-             "Waited: longer than the rank that returned soonest, call by call. Slowest: the rank that the "
+             "Waited: longer than the rank that returned soonest, call by call. Slowest: the rank "
+             "that the "
              "others waited for.");
 }
 
@@ -192,8 +204,9 @@ std::string share_text(double part, double whole) {
 }
 
 std::string queue_card(const RunSummary& summary) {
-  RankSpans shown(summary.spans.begin(),
-                  summary.spans.begin() + static_cast<int64_t>(std::min(summary.spans.size(), kShownRanks)));
+  RankSpans shown(
+      summary.spans.begin(),
+      summary.spans.begin() + static_cast<int64_t>(std::min(summary.spans.size(), kShownRanks)));
   std::vector<QueueTime> times = queue_times(shown);
   if (times.empty()) return "";
   std::string html;
@@ -203,16 +216,17 @@ std::string queue_card(const RunSummary& summary) {
     for (const QueueTime& t : times) {
       if (t.rank != rank) continue;
       steps = t.steps;
-      bars.push_back(
-          {queue_name_text(t.queue), t.busy, t.hidden,
-           fmt::format("{} busy, {} overlapped", share_text(t.busy, t.steps), share_text(t.hidden, t.busy)),
-           queue_colour(t.queue)});
+      bars.push_back({queue_name_text(t.queue), t.busy, t.hidden,
+                      fmt::format("{} busy, {} overlapped", share_text(t.busy, t.steps),
+                                  share_text(t.hidden, t.busy)),
+                      queue_colour(t.queue)});
     }
     html += fmt::format("<h3>rank {}</h3>", rank) + bar_list(bars, steps);
   }
   return heading("Time per queue", recorded_steps(shown) + ", " + ranks_text(summary.spans)) +
          note(
-             "Overlap is the part of a queue's busy time, in full colour, in which its rank computes as well "
+             "Overlap is the part of a queue's busy time, in full colour, in which its rank "
+             "computes as well "
              "(compute: in which any other queue works), so that it costs no time of its own.") +
          html + note("The whole width is the time of these steps.");
 }
@@ -220,7 +234,8 @@ std::string queue_card(const RunSummary& summary) {
 std::string timeline_card(const RunSummary& summary) {
   TimelineChart lanes = timeline(summary.spans, kShownRanks);
   if (lanes.html.empty()) return "";
-  return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) + lanes.html +
+  return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) +
+         lanes.html +
          note("The whole width is " + time_text(lanes.seconds) +
               ". At the right: how long the queue was busy. "
               "trace.json has all recorded steps of all ranks.");
@@ -231,7 +246,8 @@ struct ConfigRows {
 };
 
 // Rows of nested objects by key path. origins: key path -> where the value came from, or null.
-void config_rows(const Json& value, const std::string& path, const Json* origins, ConfigRows& rows) {
+void config_rows(const Json& value, const std::string& path, const Json* origins,
+                 ConfigRows& rows) {
   if (value.is_object()) {
     for (const auto& [name, item] : value.object()) {
       config_rows(item, path.empty() ? name : path + "." + name, origins, rows);
@@ -240,9 +256,9 @@ void config_rows(const Json& value, const std::string& path, const Json* origins
   }
   const Json* origin = origins ? origins->find(path) : nullptr;
   std::string from = origin && origin->is_string() ? html_text(origin->string()) : "";
-  (from == "default" ? rows.defaults : rows.given) +=
-      fmt::format("<tr><td><code>{}</code></td><td class=\"long\"><code>{}</code></td><td>{}</td></tr>\n",
-                  html_text(path), html_text(value.dump()), from);
+  (from == "default" ? rows.defaults : rows.given) += fmt::format(
+      "<tr><td><code>{}</code></td><td class=\"long\"><code>{}</code></td><td>{}</td></tr>\n",
+      html_text(path), html_text(value.dump()), from);
 }
 
 std::string config_card(const RunSummary& summary) {
@@ -266,10 +282,11 @@ std::string samples_card(const RunSummary& summary) {
   for (const SampleRecord& sample : summary.samples) {
     if (sample.text.empty()) continue;
     if (html.empty() && !sample.prompt.empty()) {
-      html = note("It continues this beginning of the held-out text:") + "<pre>" + html_text(sample.prompt) +
-             "</pre>";
+      html = note("It continues this beginning of the held-out text:") + "<pre>" +
+             html_text(sample.prompt) + "</pre>";
     }
-    html += fmt::format("<h3>{}</h3><pre>{}</pre>", after_step(sample.step), html_text(sample.text));
+    html +=
+        fmt::format("<h3>{}</h3><pre>{}</pre>", after_step(sample.step), html_text(sample.text));
   }
   return html.empty() ? html : "<h2>What the model writes</h2>" + html;
 }
@@ -277,11 +294,13 @@ std::string samples_card(const RunSummary& summary) {
 std::string plan_card(const RunSummary& summary) {
   if (summary.plan_columns.empty()) return "";
   std::string picture = plan_picture(summary.plan_columns, "");
-  constexpr std::string_view kNamespace = " xmlns=\"http://www.w3.org/2000/svg\"";  // implied in a page
-  if (size_t at = picture.find(kNamespace); at != picture.npos) picture.erase(at, kNamespace.size());
+  constexpr std::string_view kNamespace =
+      " xmlns=\"http://www.w3.org/2000/svg\"";  // implied in a page
+  if (size_t at = picture.find(kNamespace); at != picture.npos)
+    picture.erase(at, kNamespace.size());
   return heading("The compiled step", "one step of one rank, as planned before it ran") +
-         "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"The compiled step\">" + picture +
-         "</div>" + (summary.plan_note.empty() ? "" : note(summary.plan_note));
+         "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"The compiled step\">" +
+         picture + "</div>" + (summary.plan_note.empty() ? "" : note(summary.plan_note));
 }
 
 std::string about_card(const RunSummary& summary) {
@@ -289,7 +308,8 @@ std::string about_card(const RunSummary& summary) {
   if (!summary.numerics_key.empty()) facts.emplace_back("numerics", summary.numerics_key);
   std::string html;
   for (const auto& [name, value] : facts) {
-    if (!value.empty()) html += fmt::format("<dt>{}</dt><dd>{}</dd>", html_text(name), html_text(value));
+    if (!value.empty())
+      html += fmt::format("<dt>{}</dt><dd>{}</dd>", html_text(name), html_text(value));
   }
   return html.empty() ? html : "<h2>About this run</h2><dl class=\"about\">" + html + "</dl>";
 }
@@ -298,23 +318,26 @@ std::string about_card(const RunSummary& summary) {
 constexpr const char* kHead =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+    "'unsafe-inline'; "
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
 
 }  // namespace
 
 std::string report_html(const RunSummary& summary) {
   std::string title = html_text(summary.title);
-  std::string html = std::string(kHead) + "<title>" + title + " - libds</title>\n<style>" + report_style;
+  std::string html =
+      std::string(kHead) + "<title>" + title + " - libds</title>\n<style>" + report_style;
   html += "</style></head>\n<body><main>\n<h1>" + title + "</h1>\n" + fact_tiles(summary);
-  html += "<div class=\"cards\">\n" + card(loss_chart(summary), true) + card(samples_card(summary), true);
-  html += card(
-      step_chart(summary, "Tokens per second", "all ranks", &StepRecord::tokens_per_second, Unit::count, 3));
+  html += "<div class=\"cards\">\n" + card(loss_chart(summary), true) +
+          card(samples_card(summary), true);
+  html += card(step_chart(summary, "Tokens per second", "all ranks", &StepRecord::tokens_per_second,
+                          Unit::count, 3));
   html += card(step_chart(summary, "Learning rate", "", &StepRecord::lr, Unit::number, 4));
-  html +=
-      card(step_chart(summary, "Gradient norm", "before clipping", &StepRecord::grad_norm, Unit::number, 6));
-  html +=
-      card(memory_card(summary), true) + card(queue_card(summary), true) + card(timeline_card(summary), true);
+  html += card(step_chart(summary, "Gradient norm", "before clipping", &StepRecord::grad_norm,
+                          Unit::number, 6));
+  html += card(memory_card(summary), true) + card(queue_card(summary), true) +
+          card(timeline_card(summary), true);
   html += card(plan_card(summary), true);
   html += card(communication_card(summary), true) + card(comm_log_card(summary), true) +
           card(about_card(summary), true);

@@ -18,9 +18,10 @@ namespace {
 
 constexpr int64_t kMostLines = int64_t{4} << 30;
 
-// Bytes at the beginning of a file that stay: its header and the whole lines behind it whose number, which
-// follows `before`, is at most `most`. 0 where the header is another.
-int64_t kept_bytes(std::string_view text, std::string_view header, std::string_view before, int64_t most) {
+// Bytes at the beginning of a file that stay: its header and the whole lines behind it whose
+// number, which follows `before`, is at most `most`. 0 where the header is another.
+int64_t kept_bytes(std::string_view text, std::string_view header, std::string_view before,
+                   int64_t most) {
   if (!text.starts_with(header)) return 0;
   size_t kept = header.size();
   for (size_t end = text.find('\n', kept); end != text.npos; end = text.find('\n', kept)) {
@@ -28,7 +29,8 @@ int64_t kept_bytes(std::string_view text, std::string_view header, std::string_v
     if (!line.starts_with(before)) break;
     line.remove_prefix(before.size());
     int64_t number = 0;
-    if (std::from_chars(line.data(), line.data() + line.size(), number).ec != std::errc() || number > most)
+    if (std::from_chars(line.data(), line.data() + line.size(), number).ec != std::errc() ||
+        number > most)
       break;
     kept = end + 1;
   }
@@ -54,7 +56,8 @@ std::string make_monitor_folder(const std::string& output_path, const std::strin
 
 ScalarFiles::ScalarFiles(std::string folder, int64_t kept_samples)
     : folder_(std::move(folder)), kept_samples_(kept_samples) {
-  for (const char* event : {"Train/Samples/train_loss", "Train/Samples/lr", "Train/Samples/grad_norm"})
+  for (const char* event :
+       {"Train/Samples/train_loss", "Train/Samples/lr", "Train/Samples/grad_norm"})
     open(event);
 }
 
@@ -88,7 +91,9 @@ void ScalarFiles::write(const SkippedRecord& r) {
   if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.samples, r.loss_scale);
 }
 
-void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.samples, r.loss); }
+void ScalarFiles::write(const EvalRecord& r) {
+  scalar("Eval/Samples/eval_loss", r.samples, r.loss);
+}
 
 void ScalarFiles::sync() {
   for (auto& [event, file] : files_) file.sync();

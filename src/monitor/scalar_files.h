@@ -10,12 +10,13 @@
 
 namespace ds {
 
-// The CSV files of DeepSpeed's csv_monitor: one for each event, named after it ("Train_Samples_lr.csv"), with
-// a header line and lines "samples,value". Samples are those of all steps so far.
+// The CSV files of DeepSpeed's csv_monitor: one for each event, named after it
+// ("Train_Samples_lr.csv"), with a header line and lines "samples,value". Samples are those of all
+// steps so far.
 class ScalarFiles {
  public:
-  // Goes on in the files of `folder`, which is made, behind the lines up to and with `kept_samples`. Throws
-  // DS_ERROR_IO.
+  // Goes on in the files of `folder`, which is made, behind the lines up to and with
+  // `kept_samples`. Throws DS_ERROR_IO.
   ScalarFiles(std::string folder, int64_t kept_samples);
   void write(const StepRecord& record);
   void write(const SkippedRecord& record);
@@ -30,7 +31,8 @@ class ScalarFiles {
   std::map<std::string, AppendFile, std::less<>> files_;
 };
 
-// metrics.jsonl: a JSON object a line, of a step or of an evaluation; numbers that do not exist are null.
+// metrics.jsonl: a JSON object a line, of a step or of an evaluation; numbers that do not exist are
+// null.
 class MetricsJsonl {
  public:
   // As ScalarFiles, by steps.
@@ -44,7 +46,8 @@ class MetricsJsonl {
   AppendFile file_;
 };
 
-// Makes output_path/job_name, the folder of a monitor, with the folders around it; throws DS_ERROR_IO.
+// Makes output_path/job_name, the folder of a monitor, with the folders around it; throws
+// DS_ERROR_IO.
 std::string make_monitor_folder(const std::string& output_path, const std::string& job_name);
 
 }  // namespace ds

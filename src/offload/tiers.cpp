@@ -1,29 +1,35 @@
-// Problem. State lives in a home tier: on the device, in host memory, in a file. A kernel reaches only the
-// memory of its queue, and a file nobody reaches. ZeRO has named state where it lives, so the way from there
-// to each use, and back, has to be put in; and no byte should be moved that is already where it is wanted.
+// Problem. State lives in a home tier: on the device, in host memory, in a file. A kernel reaches
+// only the memory of its queue, and a file nobody reaches. ZeRO has named state where it lives, so
+// the way from there to each use, and back, has to be put in; and no byte should be moved that is
+// already where it is wanted.
 //
-// Invariant. Behind this pass every operand lies in the memory of its instruction's queue, but those of loads
-// and saves. A home has the last value at the end of the program: what is written elsewhere is stored or
-// saved behind the write, or, if the buffer stays in its host slot, behind the last one. A buffer has at most
-// one such slot, and all of them together have at most resident_bytes.
+// Invariant. Behind this pass every operand lies in the memory of its instruction's queue, but
+// those of loads and saves. A home has the last value at the end of the program: what is written
+// elsewhere is stored or saved behind the write, or, if the buffer stays in its host slot, behind
+// the last one. A buffer has at most one such slot, and all of them together have at most
+// resident_bytes.
 //
 // Algorithm. One walk over the instructions.
-//  1. An instruction that follows the state (the update, accumulation) goes to the host queue when any of its
+//  1. An instruction that follows the state (the update, accumulation) goes to the host queue when
+//  any of its
 //     operands is not at home on the device (choose_queue).
-//  2. Each operand that lies elsewhere gets a transient buffer where it is wanted: a host slot for a file
-//     (file_to_host), a copy in the other memory (copy), or one behind the other. What the instruction reads
-//     is loaded or fetched before it, what it writes is stored or saved behind it.
-//  3. A file that is written whole and used again stays in its slot while there is room (stays): later uses
-//     load nothing, and only the last write is saved (save). The instruction directly behind a write finds
-//     the bytes in its slot, too (slot_of).
-// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, sync.cpp makes them
-// wait.
+//  2. Each operand that lies elsewhere gets a transient buffer where it is wanted: a host slot for
+//  a file
+//     (file_to_host), a copy in the other memory (copy), or one behind the other. What the
+//     instruction reads is loaded or fetched before it, what it writes is stored or saved behind
+//     it.
+//  3. A file that is written whole and used again stays in its slot while there is room (stays):
+//  later uses
+//     load nothing, and only the last write is saved (save). The instruction directly behind a
+//     write finds the bytes in its slot, too (slot_of).
+// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, sync.cpp
+// makes them wait.
 //
-// Cost. Linear in the operands. Bytes per step: docs/adr/0008, which also says why saves may go on into the
-// next run.
+// Cost. Linear in the operands. Bytes per step: docs/adr/0008, which also says why saves may go on
+// into the next run.
 //
-// Source. The division of a step into sub-groups that stream through host memory is that of DeepSpeed's
-// ZeRO-Infinity; here it is a plan, made before the first step.
+// Source. The division of a step into sub-groups that stream through host memory is that of
+// DeepSpeed's ZeRO-Infinity; here it is a plan, made before the first step.
 #include "offload/tiers.h"
 
 #include <algorithm>
@@ -98,22 +104,27 @@ class TierMover {
     int64_t bytes = o.bytes(builder_.program().bound);
     int64_t unit = size_of(o.type.dtype);
     int64_t skip = o.begin % options_.file_alignment;
-    ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}",
-           in.def->name, builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
+    ensure(skip == 0 || o.access == Access::read,
+           "'{}' writes %{} at byte {}, not a multiple of {}", in.def->name,
+           builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
     BufferId held = slot_of(index, o);
     bool loaded = held.exists();
     int64_t numel = (skip + bytes) / unit;
     BufferId slot = loaded ? held
-                           : builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel,
-                                                Tier::host);
+                           : builder_.transient(builder_.buffer(o.buffer).name + ".slot",
+                                                o.type.dtype, numel, Tier::host);
     Operand used = o;
     used.buffer = slot;
     used.begin = loaded ? o.begin : skip;
-    Operand near = flat(builder_.buffer(slot), slot, (used.begin - skip) / unit, numel, Access::write);
-    Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
-    if (o.access != Access::write && !loaded) splice_.before(index, transfer(Op::load, in, file, near));
+    Operand near =
+        flat(builder_.buffer(slot), slot, (used.begin - skip) / unit, numel, Access::write);
+    Operand file =
+        flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
+    if (o.access != Access::write && !loaded)
+      splice_.before(index, transfer(Op::load, in, file, near));
     if (!loaded && stays(index, o)) resident_[o.buffer] = slot;
-    if (o.access != Access::read && whole(o) && in.when == MicroFilter()) written_ = {o.buffer, slot, index};
+    if (o.access != Access::read && whole(o) && in.when == MicroFilter())
+      written_ = {o.buffer, slot, index};
     if (o.access != Access::read) save(index, o.buffer, transfer(Op::save, in, near, file));
     return used;
   }
@@ -132,7 +143,8 @@ class TierMover {
   BufferId slot_of(InstrId index, const Operand& o) const {
     BufferId resident = resident_[o.buffer];
     if (resident.exists()) return resident;
-    bool near = written_.buffer == o.buffer && written_.index + 1 == index && o.access == Access::read;
+    bool near =
+        written_.buffer == o.buffer && written_.index + 1 == index && o.access == Access::read;
     return near ? written_.slot : BufferId();
   }
 
@@ -156,12 +168,13 @@ class TierMover {
     int64_t numel = o.type.shape.numel(builder_.program().bound);
     bool to_device = wanted == Tier::device;
     // The step's scalars are read by every update: one copy serves those that follow.
-    bool scalars = home.holds == Holds::scalars, stays = scalars && whole(o) && in.when == MicroFilter();
+    bool scalars = home.holds == Holds::scalars,
+         stays = scalars && whole(o) && in.when == MicroFilter();
     auto known = twins_.find(o.buffer);
     bool current = stays && known != twins_.end();
-    BufferId twin =
-        current ? known->second
-                : builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
+    BufferId twin = current ? known->second
+                            : builder_.transient(home.name + (to_device ? ".dev" : ".host"),
+                                                 o.type.dtype, numel, wanted);
     if (scalars) builder_.program().buffers[twin].holds = Holds::scalars;
     if (stays) twins_.insert_or_assign(o.buffer, twin);
     Operand there = o;
@@ -172,8 +185,8 @@ class TierMover {
       splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
     }
     if (o.access != Access::read) {
-      // After the instruction but before a save of the same slot: saves were queued first, so this goes in
-      // front.
+      // After the instruction but before a save of the same slot: saves were queued first, so this
+      // goes in front.
       splice_.after_front(index, transfer(to_device ? Op::store : Op::fetch, in, there, source));
     }
     return there;
@@ -197,10 +210,12 @@ class TierMover {
     BufferId buffer, slot;
     InstrId index;
   };
-  std::map<BufferId, BufferId> twins_;  // of a buffer: one in the other memory with the same contents
-  Written written_;                     // the last whole file buffer that an instruction wrote
-  int64_t taken_ = 0;                   // bytes of resident slots
-  std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;  // of resident buffers: behind which instruction
+  std::map<BufferId, BufferId>
+      twins_;          // of a buffer: one in the other memory with the same contents
+  Written written_;    // the last whole file buffer that an instruction wrote
+  int64_t taken_ = 0;  // bytes of resident slots
+  std::map<BufferId, std::pair<InstrId, Instr>>
+      last_saves_;  // of resident buffers: behind which instruction
 };
 
 }  // namespace

@@ -43,8 +43,8 @@ StepForm onebit_lamb_form(const OptimizerConfig& o, int64_t updates) {
   return updates == o.freeze_step ? StepForm::freezing : onebit_form(o, updates);
 }
 
-// Intervals of 0/1 Adam look at step numbers as DeepSpeed counts them, whose first step is a dry run: the
-// first update is step 2.
+// Intervals of 0/1 Adam look at step numbers as DeepSpeed counts them, whose first step is a dry
+// run: the first update is step 2.
 constexpr int64_t kFirstStep = 2;
 
 // Whether the variance is updated: the steps are multiples of an interval that doubles after every
@@ -129,7 +129,12 @@ const char* form_name(StepForm form) {
 
 const std::vector<Optimizer>& optimizers() {
   static const auto& rows = *new std::vector<Optimizer>{
-      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs, std::nullopt, Op::adamw_codes},
+      {{"Adam", "AdamW"},
+       Op::adamw,
+       {"exp_avg", "exp_avg_sq"},
+       adam_attrs,
+       std::nullopt,
+       Op::adamw_codes},
       {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
       {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},
       {{"Adagrad"}, Op::adagrad, {"sum"}, adagrad_attrs},
@@ -147,18 +152,18 @@ const std::vector<Optimizer>& optimizers() {
        .op = Op::adamw,
        .states = {"exp_avg", "exp_avg_sq"},
        .attrs = onebit_adam_attrs,
-       .compression =
-           Compression{Compression::Of::steps,
-                       {StepForm::gradients, StepForm::freezing, StepForm::compressed, StepForm::local},
-                       zero_one_form}},
+       .compression = Compression{Compression::Of::steps,
+                                  {StepForm::gradients, StepForm::freezing, StepForm::compressed,
+                                   StepForm::local},
+                                  zero_one_form}},
       {.types = {"OneBitLamb"},
        .op = Op::lamb,
        .states = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
        .attrs = onebit_lamb_attrs,
        .by_norms = NormRatios{Op::lamb_moments, Op::lamb_ratios, onebit_lamb_ratio_attrs},
-       .compression =
-           Compression{
-               Compression::Of::momenta, {StepForm::freezing, StepForm::compressed}, onebit_lamb_form}},
+       .compression = Compression{Compression::Of::momenta,
+                                  {StepForm::freezing, StepForm::compressed},
+                                  onebit_lamb_form}},
       // Momentum is a mean of gradients, as Adam's first state is.
       {.types = {"Muon"},
        .op = Op::adamw,

@@ -43,13 +43,14 @@ class Rewriter {
   void check_logits() const {
     if (from_.outputs.size() < 2) {
       raise(DS_ERROR_UNSUPPORTED,
-            "graph '{}' must have logits as output 1 to continue text, it has {} outputs", from_.name,
-            from_.outputs.size());
+            "graph '{}' must have logits as output 1 to continue text, it has {} outputs",
+            from_.name, from_.outputs.size());
     }
     const TensorType& type = from_.type(from_.outputs[1].value);
     if (type.shape.rank() != 2 || !type.shape[0].symbolic) {
-      raise(DS_ERROR_UNSUPPORTED, "output 1 of graph '{}' must be logits [n,V] to continue text, got {}",
-            from_.name, type.text());
+      raise(DS_ERROR_UNSUPPORTED,
+            "output 1 of graph '{}' must be logits [n,V] to continue text, got {}", from_.name,
+            type.text());
     }
   }
 
@@ -68,8 +69,8 @@ class Rewriter {
     }
   }
 
-  // The value of which only the last row is wanted: before everything that works on single rows up to the
-  // logits.
+  // The value of which only the last row is wanted: before everything that works on single rows up
+  // to the logits.
   ValueId begin_of_head() const {
     ValueId value = from_.outputs[1].value;
     while (true) {
@@ -99,13 +100,15 @@ class Rewriter {
     for (size_t k = 0; k < inputs_of(node); ++k) in.push_back(of_[node.in[k]]);
     ValueId first;
     if (row.decode) {
-      DecodeContext context{to_, from_, node, std::move(in), options_.positions, positions_, length_of_text_};
+      DecodeContext context{to_,        from_,          node, std::move(in), options_.positions,
+                            positions_, length_of_text_};
       first = row.decode(context);
     } else if (row.rows != Rows::mixed) {
       first = to_.add(node.op, in, node.attrs, name(node.out[0]));
     } else {
-      raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with value %{}: operation '{}' mixes rows",
-            name(node.out[0]), node.op);
+      raise(DS_ERROR_UNSUPPORTED,
+            "text cannot be continued with value %{}: operation '{}' mixes rows", name(node.out[0]),
+            node.op);
     }
     for (size_t k = 0; k < node.out.size(); ++k) of_[node.out[k]] = first + static_cast<int32_t>(k);
   }
@@ -120,7 +123,9 @@ class Rewriter {
     return length_;
   }
 
-  void last_row(ValueId value) { of_[value] = to_.add("last_row", {of_[value]}, {}, name(value) + ".last"); }
+  void last_row(ValueId value) {
+    of_[value] = to_.add("last_row", {of_[value]}, {}, name(value) + ".last");
+  }
 
   const Graph& from_;
   const DecodeOptions& options_;

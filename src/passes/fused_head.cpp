@@ -22,7 +22,8 @@ bool is_frozen(const Graph& graph, ValueId weight) {
 
 int fuse_head(Graph& graph, int64_t fewest_words, bool kept) {
   IdVector<ValueId, int> readers = count_readers(graph);
-  for (const GraphOutput& out : graph.outputs) --readers[out.value];  // an output does not keep the pair
+  for (const GraphOutput& out : graph.outputs)
+    --readers[out.value];  // an output does not keep the pair
   int replaced = 0;
   for (NodeId i : graph.nodes.ids()) {
     const Node& loss = graph.nodes[i];
@@ -31,7 +32,8 @@ int fuse_head(Graph& graph, int64_t fewest_words, bool kept) {
     NodeId producer = graph.values[loss.in[0]].producer;
     if (!producer.exists()) continue;
     const Node& head = graph.nodes[producer];
-    bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
+    bool plain =
+        op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
     if (kept && is_frozen(graph, head.in[1])) continue;
     Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, loss.attrs};

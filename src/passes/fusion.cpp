@@ -17,7 +17,8 @@ void fuse(Graph& graph) {
       const Node& maker = graph.nodes[value.producer];
       const auto& activation = op(maker.op).activation;
       if (!activation || graph.type(node.in[side]).shape.rank() != 2) continue;
-      node = {gated, {maker.in[0], node.in[1 - side]}, node.out, {{"act", activation(maker.attrs)}}};
+      node = {
+          gated, {maker.in[0], node.in[1 - side]}, node.out, {{"act", activation(maker.attrs)}}};
       break;
     }
   }

@@ -1,20 +1,21 @@
 // Transfers run under compute.
 //
-// Problem: the compiler writes each transfer directly before the instruction that needs its result, so
-// compute would stand still for all of them.
+// Problem: the compiler writes each transfer directly before the instruction that needs its result,
+// so compute would stand still for all of them.
 //
-// Invariant: a start (a gather of parameters, a fetch to the device, a load from a file) may come earlier as
-// long as it stays behind what writes its source, in the order of its kind, and within the limits of memory.
-// Nothing else moves, so the result of every instruction is what it was.
+// Invariant: a start (a gather of parameters, a fetch to the device, a load from a file) may come
+// earlier as long as it stays behind what writes its source, in the order of its kind, and within
+// the limits of memory. Nothing else moves, so the result of every instruction is what it was.
 //
-// Algorithm: one walk in issue order. Each start gets an anchor, the old instruction that it comes before:
-// that of an earlier consumer of the same kind, as many consumers ahead as the kind allows, but not before
-// its source is written. A gather passes reductions, for which nobody waits as urgently; what it gathers
-// counts as live from its new place on, and it moves only as far as max_live_elements allows.
+// Algorithm: one walk in issue order. Each start gets an anchor, the old instruction that it comes
+// before: that of an earlier consumer of the same kind, as many consumers ahead as the kind allows,
+// but not before its source is written. A gather passes reductions, for which nobody waits as
+// urgently; what it gathers counts as live from its new place on, and it moves only as far as
+// max_live_elements allows.
 //
-// Cost: linear in the instructions, but for a few consumers looked back at, and for the instructions that a
-// gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et al., "ZeRO-Infinity", 2021),
-// here at compile time.
+// Cost: linear in the instructions, but for a few consumers looked back at, and for the
+// instructions that a gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et
+// al., "ZeRO-Infinity", 2021), here at compile time.
 #include "passes/hoist.h"
 
 #include <algorithm>
@@ -37,12 +38,14 @@ constexpr InstrId kNever(std::numeric_limits<int32_t>::max());
 // What may start before its consumer. gather: of parameters, and the encoding of what is gathered.
 enum class Start { none = -1, gather = 0, fetch, load };
 constexpr size_t kStarts = 3;
-// Consumers that a start may run ahead of its own. Gathers, and loads for the host queue, go further than one
-// only while what the consumers between wait for fits in their room (HoistOptions).
+// Consumers that a start may run ahead of its own. Gathers, and loads for the host queue, go
+// further than one only while what the consumers between wait for fits in their room
+// (HoistOptions).
 constexpr size_t kGathersAhead = 4, kFetchesAhead = 1, kLoadsAhead = 2;
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
-// A new place for every instruction: it comes directly before old instruction `anchor`, starts before others.
+// A new place for every instruction: it comes directly before old instruction `anchor`, starts
+// before others.
 class Hoister {
  public:
   Hoister(Program& program, const HoistOptions& options)
@@ -75,14 +78,15 @@ class Hoister {
   }
 
   Start start_of(const Instr& in) const {
-    if (!in.def->starts_early || buffer(in.operands[1]).residency != Residency::transient) return Start::none;
+    if (!in.def->starts_early || buffer(in.operands[1]).residency != Residency::transient)
+      return Start::none;
     if (in.def->kind == Kind::copy) return Start::fetch;
     if (in.def->kind == Kind::file) return Start::load;
     return in.bucket.exists() ? Start::gather : Start::none;
   }
 
-  // The caller may edit gradients before the update, which renews their norms. So copies of either are made
-  // within it.
+  // The caller may edit gradients before the update, which renews their norms. So copies of either
+  // are made within it.
   bool begins_update(InstrId i) const {
     auto in_update = [&](InstrId at) {
       SegmentId segment = program_.instrs[at].segment;
@@ -97,7 +101,8 @@ class Hoister {
   void find_consumers() {
     for (InstrId i : program_.instrs.ids()) {
       bool start = start_of(program_.instrs[i]) != Start::none;
-      if (start_of(program_.instrs[i]) == Start::gather) gathered_[program_.instrs[i].operands[1].buffer] = 1;
+      if (start_of(program_.instrs[i]) == Start::gather)
+        gathered_[program_.instrs[i].operands[1].buffer] = 1;
       for (size_t k = 0; k < program_.instrs[i].operands.size(); ++k) {
         if (start && k == 1) continue;
         InstrId& use = first_use_[program_.instrs[i].operands[k].buffer];
@@ -122,11 +127,13 @@ class Hoister {
 
   // What a start takes of its room: a gather elements, a load bytes.
   int64_t amount(const Instr& in, Start kind) const {
-    return kind == Start::gather ? buffer(in.operands[1]).numel : in.operands[1].bytes(program_.bound);
+    return kind == Start::gather ? buffer(in.operands[1]).numel
+                                 : in.operands[1].bytes(program_.bound);
   }
 
-  // Earliest anchor that keeps data dependences and the order of the queue; gathers pass reductions. Kernels,
-  // of which only those that make codes move, have no other order than their data's.
+  // Earliest anchor that keeps data dependences and the order of the queue; gathers pass
+  // reductions. Kernels, of which only those that make codes move, have no other order than their
+  // data's.
   InstrId earliest(InstrId i) {
     const Instr& in = program_.instrs[i];
     InstrId bound = in.queue == Queue::compute ? InstrId(0) : queue_bound_[in.queue];
@@ -139,8 +146,8 @@ class Hoister {
   // Instructions so far that wrote bytes of the operand, which instruction i reads.
   const std::vector<InstrId>& writers(InstrId i, const Operand& o) {
     found_.clear();
-    writers_[o.buffer].access(o.begin, o.begin + o.bytes(program_.bound), false, i, program_.instrs[i].queue,
-                              found_);
+    writers_[o.buffer].access(o.begin, o.begin + o.bytes(program_.bound), false, i,
+                              program_.instrs[i].queue, found_);
     return found_;
   }
   // The first anchor behind an instruction that has its place.
@@ -160,16 +167,18 @@ class Hoister {
   }
 
   InstrId wanted_anchor(InstrId i, Start kind, const std::vector<InstrId>& seen) const {
-    if (kind == Start::gather) return within_room(kind, kGathersAhead, options_.prefetch_elements, seen);
+    if (kind == Start::gather)
+      return within_room(kind, kGathersAhead, options_.prefetch_elements, seen);
     if (kind == Start::load && program_.instrs[seen.back()].queue == Queue::host)
       return within_room(kind, kUnlimited, options_.load_bytes, seen);
     size_t ahead = kind == Start::load ? kLoadsAhead : kFetchesAhead;
     return seen.size() > ahead ? look_back(seen[seen.size() - 1 - ahead]) : i;
   }
 
-  // Before the earliest consumer, at most `most` ahead, for which what it, the last consumer and all between
-  // wait for fits in the room; but at least one ahead.
-  InstrId within_room(Start kind, size_t most, int64_t room, const std::vector<InstrId>& seen) const {
+  // Before the earliest consumer, at most `most` ahead, for which what it, the last consumer and
+  // all between wait for fits in the room; but at least one ahead.
+  InstrId within_room(Start kind, size_t most, int64_t room,
+                      const std::vector<InstrId>& seen) const {
     const IdVector<InstrId, int64_t>& brought = brought_[static_cast<size_t>(kind)];
     size_t k = seen.size() - 1;
     int64_t sum = brought[seen[k]];
@@ -183,8 +192,8 @@ class Hoister {
   // Before an earlier consumer; when that is itself a start that moved, before its new place.
   InstrId look_back(InstrId consumer) const { return anchor_[consumer]; }
 
-  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it lives from
-  // there.
+  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it
+  // lives from there.
   InstrId within_limits(InstrId i, InstrId wanted, int64_t numel) {
     if (numel > options_.prefetch_elements) return i;
     InstrId at = i;
@@ -198,7 +207,8 @@ class Hoister {
     for (const Operand& o : in.operands) {
       if (o.access == Access::read) continue;
       found_.clear();
-      writers_[o.buffer].access(o.begin, o.begin + o.bytes(program_.bound), true, i, in.queue, found_);
+      writers_[o.buffer].access(o.begin, o.begin + o.bytes(program_.bound), true, i, in.queue,
+                                found_);
     }
     queue_bound_[in.queue] = after(i);
     if (start_of(in) == Start::gather && in.queue == Queue::comm) gather_bound_ = after(i);
@@ -216,8 +226,8 @@ class Hoister {
     for (InstrId i : order) out.push_back(std::move(program_.instrs[i]));
     for (Segment& s : program_.segments) s.end = InstrId(0);
     program_.instrs = std::move(out);
-    // A segment ends behind its last instruction that did not move; what moved ahead belongs to where it
-    // runs.
+    // A segment ends behind its last instruction that did not move; what moved ahead belongs to
+    // where it runs.
     IdVector<SegmentId, InstrId> ends(program_.segments.size(), InstrId(0));
     for (InstrId at : order.ids()) {
       if (anchor_[order[at]] != order[at]) continue;

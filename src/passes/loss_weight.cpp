@@ -16,7 +16,9 @@ namespace ds {
 namespace {
 
 // Operations that keep a mean over targets one, but for a factor.
-bool passes_on(const Node& node) { return node.op == "add" || node.op == "scale" || node.op == "cast"; }
+bool passes_on(const Node& node) {
+  return node.op == "add" || node.op == "scale" || node.op == "cast";
+}
 
 // The targets of a node that is a mean over them; none of another one.
 ValueId targets_of(const Node& node) {
@@ -26,11 +28,11 @@ ValueId targets_of(const Node& node) {
 }
 
 [[noreturn]] void refuse(const Graph& graph, const std::string& got) {
-  raise(
-      DS_ERROR_CONFIG,
-      "{}: \"tokens\" needs a loss that is the mean of cross_entropy over targets, perhaps with other terms "
-      "added; output 0 '{}' of graph '{}' {}",
-      KeyName("loss_average"), graph.outputs.at(0).name, graph.name, got);
+  raise(DS_ERROR_CONFIG,
+        "{}: \"tokens\" needs a loss that is the mean of cross_entropy over targets, perhaps with "
+        "other terms "
+        "added; output 0 '{}' of graph '{}' {}",
+        KeyName("loss_average"), graph.outputs.at(0).name, graph.name, got);
 }
 
 }  // namespace
@@ -62,8 +64,8 @@ void weigh_by_targets(Graph& graph) {
     }
   }
   if (!targets.exists()) refuse(graph, fmt::format("is made by {}", fmt::join(others, ", ")));
-  graph.loss_weight =
-      graph.add("count_targets", {targets}, {}, unique_name(graph, graph.outputs[0].name + ".targets"));
+  graph.loss_weight = graph.add("count_targets", {targets}, {},
+                                unique_name(graph, graph.outputs[0].name + ".targets"));
 }
 
 int64_t loss_unit(const Graph& graph) {
@@ -77,9 +79,10 @@ ValueId weighted_loss(Graph& graph) {
   if (!graph.loss_weight.exists()) return loss;
   const std::string name = graph.values[graph.loss_weight].name;
   const double part = 1 / static_cast<double>(loss_unit(graph));
-  const ValueId share =
-      graph.add("scale", {graph.loss_weight}, {{"factor", part}}, unique_name(graph, name + ".share"));
-  return graph.add("mul", {loss, share}, {}, unique_name(graph, graph.values[loss].name + ".weighted"));
+  const ValueId share = graph.add("scale", {graph.loss_weight}, {{"factor", part}},
+                                  unique_name(graph, name + ".share"));
+  return graph.add("mul", {loss, share}, {},
+                   unique_name(graph, graph.values[loss].name + ".weighted"));
 }
 
 }  // namespace ds

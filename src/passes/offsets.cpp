@@ -1,27 +1,28 @@
-// Problem. A step has thousands of transient buffers, together far larger than the memory. Each lives only
-// from its first access to its last, in the order in which instructions are issued. Each needs a place in the
-// arena of its tier, and the arenas should be small.
+// Problem. A step has thousands of transient buffers, together far larger than the memory. Each
+// lives only from its first access to its last, in the order in which instructions are issued. Each
+// needs a place in the arena of its tier, and the arenas should be small.
 //
-// Invariant. Two buffers of which one is accessed between the first and the last access of the other have no
-// byte in common. That says nothing about queues which run ahead of each other: a buffer may get memory that
-// an instruction on another queue still uses. sync.cpp comes after this pass and makes waits of such
-// conflicts. Places of persistent buffers depend on the list of persistent buffers alone, so all programs of
-// an engine agree on them.
+// Invariant. Two buffers of which one is accessed between the first and the last access of the
+// other have no byte in common. That says nothing about queues which run ahead of each other: a
+// buffer may get memory that an instruction on another queue still uses. sync.cpp comes after this
+// pass and makes waits of such conflicts. Places of persistent buffers depend on the list of
+// persistent buffers alone, so all programs of an engine agree on them.
 //
-// Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer whose
-// first access this is takes the smallest free range that holds it, or extends the arena (FreeList::take);
-// behind its last access its range is free again and joins its free neighbours (FreeList::give). With
-// late_reuse a range that a copy or an instruction of the host used last stays taken until that queue is done
-// with the next one in the same memory. A buffer that is kept lives from the first instruction to the last.
-// Best fit would give it to the very next buffer of that kind, and
-// gradients that are stored, added up, updated and fetched would then go through one place, one at a time.
+// Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer
+// whose first access this is takes the smallest free range that holds it, or extends the arena
+// (FreeList::take); behind its last access its range is free again and joins its free neighbours
+// (FreeList::give). With late_reuse a range that a copy or an instruction of the host used last
+// stays taken until that queue is done with the next one in the same memory. A buffer that is kept
+// lives from the first instruction to the last. Best fit would give it to the very next buffer of
+// that kind, and gradients that are stored, added up, updated and fetched would then go through one
+// place, one at a time.
 //
-// Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live bytes
-// (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not placing all
-// buffers by size, the largest first.
+// Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live
+// bytes (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not
+// placing all buffers by size, the largest first.
 //
-// Source. Placing by size, and other strategies for the same problem: Pisarchyk and Lee, "Efficient memory
-// management for deep neural net inference" (arXiv:2001.03288).
+// Source. Placing by size, and other strategies for the same problem: Pisarchyk and Lee, "Efficient
+// memory management for deep neural net inference" (arXiv:2001.03288).
 #include "passes/offsets.h"
 
 #include <algorithm>
@@ -110,7 +111,8 @@ IdVector<BufferId, Lifetime> lifetimes(const Program& program) {
     }
   }
   for (BufferId b : program.buffers.ids()) {
-    if (program.buffers[b].kept() && out[b].first.exists()) out[b] = {InstrId(0), program.instrs.last()};
+    if (program.buffers[b].kept() && out[b].first.exists())
+      out[b] = {InstrId(0), program.instrs.last()};
   }
   return out;
 }
@@ -137,13 +139,15 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::persistent) continue;
     int64_t& size = program.arenas[static_cast<int>(buffer.tier)].persistent;
-    // Persistent places are the same in every program, so they do not depend on which files this one touches.
+    // Persistent places are the same in every program, so they do not depend on which files this
+    // one touches.
     int64_t align = buffer.tier == Tier::nvme ? options.file_alignment : options.alignment;
     buffer.offset = round_up(size, align);
     size = buffer.offset + round_up(buffer.bytes(), align);
   }
   IdVector<BufferId, Lifetime> lives = lifetimes(program);
-  IdVector<InstrId, std::vector<BufferId>> starts(program.instrs.size()), ends(program.instrs.size());
+  IdVector<InstrId, std::vector<BufferId>> starts(program.instrs.size()),
+      ends(program.instrs.size());
   for (BufferId b : program.buffers.ids()) {
     if (program.buffers[b].residency != Residency::transient || !lives[b].first.exists()) continue;
     starts[lives[b].first].push_back(b);
@@ -154,8 +158,8 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     const Buffer& buffer = program.buffers[id];
     arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
   };
-  // Of a queue and tier: the buffers that an instruction used last, whose ranges wait for those of the next
-  // one.
+  // Of a queue and tier: the buffers that an instruction used last, whose ranges wait for those of
+  // the next one.
   struct Kept {
     InstrId behind;
     std::vector<BufferId> buffers;
@@ -174,7 +178,8 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     for (BufferId id : starts[i]) {
       Buffer& buffer = program.buffers[id];
       int64_t align = unit(id);
-      buffer.offset = arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
+      buffer.offset =
+          arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
     }
     const Queue queue = program.instrs[i].queue;
     const bool late = options.late_reuse && (queue == Queue::copy || queue == Queue::host);
@@ -197,7 +202,8 @@ int64_t transient_lower_bound(const Program& program, Tier tier) {
   IdVector<InstrId, int64_t> change(program.instrs.size() + 1, 0);
   for (BufferId b : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[b];
-    if (buffer.residency != Residency::transient || buffer.tier != tier || !lives[b].first.exists()) continue;
+    if (buffer.residency != Residency::transient || buffer.tier != tier || !lives[b].first.exists())
+      continue;
     change[lives[b].first] += buffer.bytes();
     change[lives[b].last + 1] -= buffer.bytes();
   }

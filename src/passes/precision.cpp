@@ -18,13 +18,15 @@ namespace ds {
 namespace {
 
 bool floating(DType dtype) {
-  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_F64;
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 ||
+         dtype == DS_DTYPE_F64;
 }
 
 }  // namespace
 
 void set_precision(Graph& graph, DType compute) {
-  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate", graph.name);
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate",
+         graph.name);
   for (Value& value : graph.values) {
     if (!value.producer.exists() && floating(value.type.dtype)) value.type.dtype = compute;
   }
@@ -38,15 +40,17 @@ void set_precision(Graph& graph, DType compute) {
 
 namespace {
 
-// What torch.autocast makes in f32 whatever its operands are: norms, losses and softmax. The rest follows
-// its operands.
+// What torch.autocast makes in f32 whatever its operands are: norms, losses and softmax. The rest
+// follows its operands.
 bool in_f32(const Node& node) {
-  constexpr std::string_view kOps[] = {"layer_norm",   "rms_norm",  "cross_entropy", "mse",
-                                       "load_balance", "top_gates", "softmax",       "causal_softmax"};
+  constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",      "cross_entropy",
+                                       "mse",        "load_balance",  "top_gates",
+                                       "softmax",    "causal_softmax"};
   return std::find(std::begin(kOps), std::end(kOps), node.op) != std::end(kOps);
 }
 
-// Rewrites the nodes of a forward graph one by one, with casts before those whose operands have another type.
+// Rewrites the nodes of a forward graph one by one, with casts before those whose operands have
+// another type.
 class Autocast {
  public:
   Autocast(Graph& graph, DType low) : graph_(graph), low_(low) {}
@@ -105,7 +109,8 @@ class Autocast {
 }  // namespace
 
 void autocast(Graph& graph, DType low) {
-  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate", graph.name);
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate",
+         graph.name);
   Autocast(graph, low).run();
 }
 

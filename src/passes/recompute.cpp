@@ -1,23 +1,25 @@
 // Making activations again.
 //
-// Problem. The backward part reads what the forward part has made, so all of that lives in between. Some of
-// it costs less to make again than to keep.
+// Problem. The backward part reads what the forward part has made, so all of that lives in between.
+// Some of it costs less to make again than to keep.
 //
-// Invariant. A copy of a forward node has the same operation and attributes and reads the same values, or
-// copies of them that have the same bits: kernels and random numbers (Philox streams in attributes) depend on
-// nothing else. So results do not change, dropout included.
+// Invariant. A copy of a forward node has the same operation and attributes and reads the same
+// values, or copies of them that have the same bits: kernels and random numbers (Philox streams in
+// attributes) depend on nothing else. So results do not change, dropout included.
 //
-// Algorithm. A policy says which values of the forward part are made again. The backward nodes are walked in
-// order; before the first one that reads such a value, copies of the nodes that it needs are put: its maker,
-// and before it the makers of those of its operands that are made again, too. Cheap operations read only what
-// is kept, so their chains have one link. Layers are blocks of the graph: the forward nodes are numbered by
-// the layer whose parameters they or their operands have read last, and what crosses from one block to
-// another is kept. A value is then made again from the last kept ones before it, in its own block only.
+// Algorithm. A policy says which values of the forward part are made again. The backward nodes are
+// walked in order; before the first one that reads such a value, copies of the nodes that it needs
+// are put: its maker, and before it the makers of those of its operands that are made again, too.
+// Cheap operations read only what is kept, so their chains have one link. Layers are blocks of the
+// graph: the forward nodes are numbered by the layer whose parameters they or their operands have
+// read last, and what crosses from one block to another is kept. A value is then made again from
+// the last kept ones before it, in its own block only.
 //
-// Cost. Linear in nodes and operands. "cheap" adds elementwise work; "layers" adds the products of a forward
-// pass without the head, and keeps one activation a block instead of a few tens.
+// Cost. Linear in nodes and operands. "cheap" adds elementwise work; "layers" adds the products of
+// a forward pass without the head, and keeps one activation a block instead of a few tens.
 //
-// Source. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (arXiv 1604.06174).
+// Source. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (arXiv
+// 1604.06174).
 #include "passes/recompute.h"
 
 #include <algorithm>
@@ -39,7 +41,10 @@ namespace {
 class Recomputer {
  public:
   Recomputer(Graph& graph, IdVector<ValueId, char> again)
-      : graph_(graph), begin_(graph.backward_begin), again_(std::move(again)), copies_(graph.values.size()) {}
+      : graph_(graph),
+        begin_(graph.backward_begin),
+        again_(std::move(again)),
+        copies_(graph.values.size()) {}
 
   void run() {
     nodes_.assign(graph_.nodes.begin(), graph_.nodes.begin() + begin_.number());
@@ -55,8 +60,8 @@ class Recomputer {
   }
 
  private:
-  // What the backward part reads in place of a value. A chain of makers may be as long as the block of
-  // layers, so it is walked without recursion.
+  // What the backward part reads in place of a value. A chain of makers may be as long as the block
+  // of layers, so it is walked without recursion.
   ValueId made(ValueId value) {
     if (!wanted(value)) return current(value);
     std::vector<ValueId> open{value};
@@ -78,8 +83,12 @@ class Recomputer {
     return current(value);
   }
 
-  bool wanted(ValueId value) const { return again_.has(value) && again_[value] && !copies_[value].exists(); }
-  ValueId current(ValueId value) const { return again_.has(value) && again_[value] ? copies_[value] : value; }
+  bool wanted(ValueId value) const {
+    return again_.has(value) && again_[value] && !copies_[value].exists();
+  }
+  ValueId current(ValueId value) const {
+    return again_.has(value) && again_[value] ? copies_[value] : value;
+  }
 
   void copy(const Node& maker) {
     Node node = maker;
@@ -107,7 +116,8 @@ const Node* maker_of(const Graph& graph, ValueId value) {
   return producer.exists() && producer < graph.backward_begin ? &graph.nodes[producer] : nullptr;
 }
 
-// First results of cheap operations whose operands are there in the backward part whatever is made again.
+// First results of cheap operations whose operands are there in the backward part whatever is made
+// again.
 IdVector<ValueId, char> cheap_values(const Graph& graph) {
   auto may_repeat = [&](ValueId value) {
     const Node* node = maker_of(graph, value);
@@ -123,7 +133,8 @@ IdVector<ValueId, char> cheap_values(const Graph& graph) {
   for (ValueId v : graph.values.ids()) {
     if (!may_repeat(v)) continue;
     const std::vector<ValueId>& in = maker_of(graph, v)->in;
-    again[v] = std::all_of(in.begin(), in.end(), [&](ValueId operand) { return kept[operand] != 0; });
+    again[v] =
+        std::all_of(in.begin(), in.end(), [&](ValueId operand) { return kept[operand] != 0; });
   }
   return again;
 }

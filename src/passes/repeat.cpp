@@ -1,29 +1,32 @@
 // A long accumulation costs the compiler nothing.
 //
-// Problem: a step of 65,536 micro-steps would be millions of instructions, of which nearly all are alike. But
-// a micro-step cannot be compiled by itself: a bucket of parameters may stay gathered across several of them,
-// and the first gather of one is prefetched under the last kernels of the one before.
+// Problem: a step of 65,536 micro-steps would be millions of instructions, of which nearly all are
+// alike. But a micro-step cannot be compiled by itself: a bucket of parameters may stay gathered
+// across several of them, and the first gather of one is prefetched under the last kernels of the
+// one before.
 //
-// So the compiler writes out a few micro-steps: the first ones, some in the middle, the last. All passes that
-// order instructions see these as if the step had no more. Then this pass looks for one micro-step in the
-// middle that the next one only repeats: the same instructions on the same buffers, or on buffers that take
-// the place of its own. That one is repeated for all micro-steps that were not written out.
+// So the compiler writes out a few micro-steps: the first ones, some in the middle, the last. All
+// passes that order instructions see these as if the step had no more. Then this pass looks for one
+// micro-step in the middle that the next one only repeats: the same instructions on the same
+// buffers, or on buffers that take the place of its own. That one is repeated for all micro-steps
+// that were not written out.
 //
-// Invariant: let f map the buffers of the stretch to those of its repetition. The stretch may be repeated
-// when each round finds what it reads where the round before left it. Of each transient buffer b in the
-// stretch one of these holds:
+// Invariant: let f map the buffers of the stretch to those of its repetition. The stretch may be
+// repeated when each round finds what it reads where the round before left it. Of each transient
+// buffer b in the stretch one of these holds:
 //   f(b) = b                      it stays over all rounds, like parameters that are gathered once;
 //   b lives within the stretch    each round makes it anew;
-//   b was written before          by the micro-step before, for this one, as f(b) is written here for the
-//   next
-//     and is no longer used       (a prefetch). Then both become one buffer: its contents are used up before
-//     when f(b) is written        they are written again.
-// The memory of such a joined buffer is kept over the whole stretch: a gather or two more than when every
-// micro-step is written out. What is behind the stretch is moved on by the micro-steps that it stands for.
+//   b was written before          by the micro-step before, for this one, as f(b) is written here
+//   for the next
+//     and is no longer used       (a prefetch). Then both become one buffer: its contents are used
+//     up before when f(b) is written        they are written again.
+// The memory of such a joined buffer is kept over the whole stretch: a gather or two more than when
+// every micro-step is written out. What is behind the stretch is moved on by the micro-steps that
+// it stands for.
 //
-// Cost: linear in the instructions that were written out. Sources: software pipelining with a kernel, a
-// prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole micro-steps that exist
-// anyway.
+// Cost: linear in the instructions that were written out. Sources: software pipelining with a
+// kernel, a prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole
+// micro-steps that exist anyway.
 #include "passes/repeat.h"
 
 #include <cstdint>
@@ -56,7 +59,8 @@ class Folder {
   // Repeats a stretch of `micros` micro-steps that the next ones repeat, if there is one.
   bool repeat(int32_t micros) {
     if (missing_ % micros != 0) return false;
-    // The last micro-step is no repetition of any. From the middle outwards: what the ends bring is far.
+    // The last micro-step is no repetition of any. From the middle outwards: what the ends bring is
+    // far.
     int32_t most = static_cast<int32_t>(begins_.size()) - 1 - 2 * micros, middle = (most + 1) / 2;
     for (int32_t k = 0; k <= most; ++k) {
       int32_t m = k % 2 == 0 ? middle + k / 2 : middle - (k + 1) / 2;
@@ -86,10 +90,10 @@ class Folder {
   }
 
   bool alike(const Instr& a, const Instr& b, int32_t micros) {
-    bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs && a.custom == b.custom &&
-                a.group == b.group && a.bucket == b.bucket && comes_later(a.event, b.event) &&
-                a.runs == b.runs && a.when == b.when && b.micro == a.micro + micros &&
-                a.operands.size() == b.operands.size();
+    bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs &&
+                a.custom == b.custom && a.group == b.group && a.bucket == b.bucket &&
+                comes_later(a.event, b.event) && a.runs == b.runs && a.when == b.when &&
+                b.micro == a.micro + micros && a.operands.size() == b.operands.size();
     for (size_t k = 0; same && k < a.operands.size(); ++k) {
       const Operand &x = a.operands[k], &y = b.operands[k];
       same = x.type == y.type && x.access == y.access && x.stride == y.stride &&
@@ -122,7 +126,8 @@ class Folder {
     bool made_before = first_[b] < begin_, used_behind = last_[b] >= end_;
     // What the stretch leaves must be what a round before left for it.
     if (used_behind) return !made_before && before_[b].exists();
-    if (made_before) return first_[next] >= begin_ && first_[next] < end_ && last_[b] < first_[next];
+    if (made_before)
+      return first_[next] >= begin_ && first_[next] < end_ && last_[b] < first_[next];
     return first_[next] >= end_;
   }
 
@@ -143,7 +148,8 @@ class Folder {
     program_.repeat = {begin_, end_, 1 + missing_ / micros, micros};
     for (InstrId i : program_.instrs.ids()) {
       Instr& in = program_.instrs[i];
-      bool behind = i >= end_ && in.micro > MicroId(0);  // what belongs to no micro-step has number 0
+      bool behind =
+          i >= end_ && in.micro > MicroId(0);  // what belongs to no micro-step has number 0
       if (behind) in.micro = in.micro + missing_;
       for (Operand& o : in.operands) {
         if (behind) o.begin += missing_ * o.stride;

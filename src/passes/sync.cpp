@@ -1,26 +1,27 @@
-// Problem. Queues run at the same time. Two instructions that touch the same bytes, of which one writes, must
-// nevertheless run in the order in which they were issued: because one makes what the other reads, or because
-// their buffers were given the same memory (offsets.cpp). Nobody writes waits by hand, so they are derived
-// here, and there should be few of them.
+// Problem. Queues run at the same time. Two instructions that touch the same bytes, of which one
+// writes, must nevertheless run in the order in which they were issued: because one makes what the
+// other reads, or because their buffers were given the same memory (offsets.cpp). Nobody writes
+// waits by hand, so they are derived here, and there should be few of them.
 //
-// Invariant. Of two conflicting accesses of the same physical bytes the later one starts when the earlier one
-// has finished: both are on one queue, or a chain of waits and queues leads from one to the other. This also
-// holds for saves of the program's previous run, which may go on while a run begins (docs/adr/0008).
+// Invariant. Of two conflicting accesses of the same physical bytes the later one starts when the
+// earlier one has finished: both are on one queue, or a chain of waits and queues leads from one to
+// the other. This also holds for saves of the program's previous run, which may go on while a run
+// begins (docs/adr/0008).
 //
-// Algorithm. Instructions are entered in issue order. HazardMap says which earlier accesses of the same bytes
-// conflict: for each stretch of bytes it keeps the last write and the reads since. OrderTracker keeps for
-// each instruction a vector clock: how many instructions of each queue have finished before it starts. A
-// conflict becomes a wait only if the clock does not cover it yet; the latest conflict is looked at first,
-// because what that one has waited for often covers the others. Two runs are entered, so that conflicts of
-// the second with the first are found, too.
+// Algorithm. Instructions are entered in issue order. HazardMap says which earlier accesses of the
+// same bytes conflict: for each stretch of bytes it keeps the last write and the reads since.
+// OrderTracker keeps for each instruction a vector clock: how many instructions of each queue have
+// finished before it starts. A conflict becomes a wait only if the clock does not cover it yet; the
+// latest conflict is looked at first, because what that one has waited for often covers the others.
+// Two runs are entered, so that conflicts of the second with the first are found, too.
 //
-// Cost. For each operand the stretches that it covers, for each wait one join of clocks with an entry for
-// each queue. Repeated instructions are entered in three rounds, however many they have
+// Cost. For each operand the stretches that it covers, for each wait one join of clocks with an
+// entry for each queue. Repeated instructions are entered in three rounds, however many they have
 // (core/program/repeat.h).
 //
-// Source. The last write and the reads since, compared with vector clocks, is how race detectors work:
-// Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (CACM, November 2010). Here
-// the order is not observed but made.
+// Source. The last write and the reads since, compared with vector clocks, is how race detectors
+// work: Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (CACM,
+// November 2010). Here the order is not observed but made.
 #include "passes/sync.h"
 
 #include <algorithm>

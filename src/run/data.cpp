@@ -32,9 +32,11 @@ void check_vocabulary(const TokenText& text, int64_t vocabulary, const Config& c
   if (vocabulary >= text.vocab() || (text.largest() >= 0 && text.largest() < vocabulary)) return;
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < text.size(); at += static_cast<int64_t>(block.size())) {
-    auto count = static_cast<size_t>(std::min(text.size() - at, static_cast<int64_t>(block.size())));
+    auto count =
+        static_cast<size_t>(std::min(text.size() - at, static_cast<int64_t>(block.size())));
     text.copy(at, std::span(block).first(count));
-    int32_t largest = *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
+    int32_t largest =
+        *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
     if (largest < vocabulary) continue;
     raise(DS_ERROR_CONFIG, "{}: {} is too small for the text, which has token {}; {} needs {}",
           KeyName("model.vocab"), vocabulary, largest, config.data.tokenizer, text.vocab());
@@ -50,20 +52,23 @@ int32_t mask_token(const Config& config, const Tokenizer& tokenizer) {
 }
 
 // The tokenizer that data.tokenizer names; null for one that is to be learned.
-std::unique_ptr<const Tokenizer> chosen_tokenizer(const Config& config, int64_t vocabulary, TextUse use) {
+std::unique_ptr<const Tokenizer> chosen_tokenizer(const Config& config, int64_t vocabulary,
+                                                  TextUse use) {
   if (config.data.tokenizer != kLearnTokenizer) {
     auto tokenizer = open_tokenizer(config.data.tokenizer);
     if (use == TextUse::masked) mask_token(config, *tokenizer);
     return tokenizer;
   }
   if (use == TextUse::masked) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" learns no mask token, which a model that predicts masked tokens needs",
+    raise(DS_ERROR_CONFIG,
+          "{}: \"{}\" learns no mask token, which a model that predicts masked tokens needs",
           KeyName("data.tokenizer"), kLearnTokenizer);
   }
   if (vocabulary < kLeastLearned) {
-    raise(DS_ERROR_CONFIG,
-          "{}: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
-          KeyName("model.vocab"), kLearnTokenizer, kLeastLearned, vocabulary);
+    raise(
+        DS_ERROR_CONFIG,
+        "{}: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
+        KeyName("model.vocab"), kLearnTokenizer, kLeastLearned, vocabulary);
   }
   return nullptr;
 }
@@ -108,7 +113,9 @@ Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t voc
 Packing packing_of(const Config& config) {
   if (config.dynamic_batching.enabled) return Packing::none;
   const std::string& packing = config.data.packing;
-  return packing == "isolated" ? Packing::isolated : packing == "joined" ? Packing::joined : Packing::none;
+  return packing == "isolated" ? Packing::isolated
+         : packing == "joined" ? Packing::joined
+                               : Packing::none;
 }
 
 }  // namespace
@@ -138,9 +145,10 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
   if (batch_) return;
   std::string tokenizer = run_tokenizer(folder, config.data.tokenizer);
   tokenizer_ = open_tokenizer(tokenizer);
-  dataset_ = config.data.format == "tokens"
-                 ? open_token_files(config.data.paths, config.data.heldout, tokenizer_hash(tokenizer))
-                 : open_dataset(folder);
+  dataset_ =
+      config.data.format == "tokens"
+          ? open_token_files(config.data.paths, config.data.heldout, tokenizer_hash(tokenizer))
+          : open_dataset(folder);
   hash_ = dataset_.corpus_hash;
   for (const TokenText* text : {&dataset_.train, &dataset_.heldout}) {
     check_vocabulary(*text, vocabulary, config);
@@ -174,7 +182,8 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
   if (packing_ == Packing::isolated) {
     std::optional<int32_t> last = tokenizer_->end_of_text();
     if (!last) {
-      raise(DS_ERROR_CONFIG, "{}: \"isolated\" needs a token that ends a text, tokenizer '{}' names none",
+      raise(DS_ERROR_CONFIG,
+            "{}: \"isolated\" needs a token that ends a text, tokenizer '{}' names none",
             KeyName("data.packing"), tokenizer_->name());
     }
     separator_ = *last;
@@ -227,23 +236,25 @@ void RunData::open_dynamic(const DynamicBatchingConfig& dynamic) {
   for (int64_t row = 0; row < train_documents_->epoch_samples(); ++row) {
     lengths.push_back(train_documents_->length(row));
   }
-  dynamic_.emplace(lengths, DynamicBatchOptions{dynamic.max_tokens, dynamic.min_batch, dynamic.max_batch,
-                                                dynamic.order, dynamic.seed});
+  dynamic_.emplace(lengths, DynamicBatchOptions{dynamic.max_tokens, dynamic.min_batch,
+                                                dynamic.max_batch, dynamic.order, dynamic.seed});
   lr_scaling_ = dynamic.lr_scaling;
   if (dynamic_->groups() >= batch_samples_) return;
-  raise(
-      DS_ERROR_CONFIG,
-      "{}: {} samples fill no step of {} groups of at most {} tokens and at least min_batch_size {} samples",
-      KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(), batch_samples_,
-      dynamic.max_tokens, dynamic.min_batch);
+  raise(DS_ERROR_CONFIG,
+        "{}: {} samples fill no step of {} groups of at most {} tokens and at least min_batch_size "
+        "{} samples",
+        KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(),
+        batch_samples_, dynamic.max_tokens, dynamic.min_batch);
 }
 
-// A step's micro-batches are as long as the longest of all ranks, so that products, and with them bits, do
-// not depend on how many ranks there are. What is left is padding: documents of one token without a target.
+// A step's micro-batches are as long as the longest of all ranks, so that products, and with them
+// bits, do not depend on how many ranks there are. What is left is padding: documents of one token
+// without a target.
 int64_t RunData::tokens_of(int64_t step) const {
   if (!dynamic_)
-    return micro_batch_ *
-           (curriculum_.enabled && shortens() ? curriculum_difficulty(curriculum_, step) : sequence_);
+    return micro_batch_ * (curriculum_.enabled && shortens()
+                               ? curriculum_difficulty(curriculum_, step)
+                               : sequence_);
   int64_t most = 0, first = first_sample();
   for (int64_t leaf = first; leaf < first + batch_samples_; leaf += micro_batch_) {
     int64_t sum = 0;
@@ -271,7 +282,8 @@ int64_t RunData::real_tokens(int64_t step) const {
 
 double RunData::lr_factor() const {
   if (!dynamic_) return 1;
-  return ds::lr_factor(lr_scaling_, dynamic_->documents(first_sample(), batch_samples_), batch_samples_);
+  return ds::lr_factor(lr_scaling_, dynamic_->documents(first_sample(), batch_samples_),
+                       batch_samples_);
 }
 
 void RunData::fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const {
@@ -300,8 +312,8 @@ void RunData::shorten(int64_t length, const BatchRows& rows) const {
 
 void RunData::cut_targets(int64_t length, const BatchRows& rows) const {
   for (int64_t row = 0; row < micro_batch_; ++row) {
-    const BatchRows rest =
-        rows.part(static_cast<size_t>(row * sequence_ + length), static_cast<size_t>(sequence_ - length));
+    const BatchRows rest = rows.part(static_cast<size_t>(row * sequence_ + length),
+                                     static_cast<size_t>(sequence_ - length));
     std::fill(rest.targets.begin(), rest.targets.end(), kNoTarget);
     std::fill(rest.counted.begin(), rest.counted.end(), 0);
   }
@@ -350,9 +362,10 @@ std::string RunData::rows() const {
                        dataset_.train.documents(), dynamic_->groups() / batch_samples_,
                        dynamic_->left_out(batch_samples_));
   }
-  return fmt::format("{} documents in {} samples of {} tokens; {} documents have no target within a sample",
-                     dataset_.train.documents(), train_documents_->epoch_samples(), sequence_,
-                     train_documents_->left_out());
+  return fmt::format(
+      "{} documents in {} samples of {} tokens; {} documents have no target within a sample",
+      dataset_.train.documents(), train_documents_->epoch_samples(), sequence_,
+      train_documents_->left_out());
 }
 
 Json RunData::record() const {
@@ -369,8 +382,8 @@ void RunData::go_on(const CheckpointInfo& saved) {
     const Json* found = saved.client.is_object() ? saved.client.find(name) : nullptr;
     if (!found) return false;
     if (!found->is_integer() || found->integer() < 0)
-      raise(DS_ERROR_CORRUPT, "checkpoint '{}': client.{} must be a number of samples, got {}", saved.path,
-            name, found->dump());
+      raise(DS_ERROR_CORRUPT, "checkpoint '{}': client.{} must be a number of samples, got {}",
+            saved.path, name, found->dump());
     value = found->integer();
     return true;
   };
@@ -398,8 +411,10 @@ void RunData::check_record(const Json& saved, const std::string& where) const {
   for (const auto& [name, hash] : own.object()) {
     const Json* recorded = saved.find(name);
     if (!recorded || !recorded->is_string() || recorded->string() == hash.string()) continue;
-    std::string text_name = name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
-    raise(DS_ERROR_CORRUPT, "{} has hash {}, but {} says {}: a run goes on with the text that it began with",
+    std::string text_name =
+        name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
+    raise(DS_ERROR_CORRUPT,
+          "{} has hash {}, but {} says {}: a run goes on with the text that it began with",
           text_name, hash.string(), where, recorded->string());
   }
 }
@@ -444,24 +459,27 @@ static void copy_tokenizer(const std::string& name, const std::string& folder) {
   std::vector<TokenizerFile> files = tokenizer_files(name);
   if (files.empty()) return;
   make_folders(folder);
-  for (const TokenizerFile& file : files) write_file_atomic(folder + "/" + file.name, read_file(file.path));
+  for (const TokenizerFile& file : files)
+    write_file_atomic(folder + "/" + file.name, read_file(file.path));
 }
 
-static TextFacts prepare_jsonl(const Config& config, const Tokenizer& tokenizer, const std::string& folder,
-                               const volatile int32_t* stop) {
+static TextFacts prepare_jsonl(const Config& config, const Tokenizer& tokenizer,
+                               const std::string& folder, const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   ChatEncoder encoder(tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
-  TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true, data.loss_on != "all"};
+  TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true,
+                              data.loss_on != "all"};
   JsonlFacts facts = write_jsonl_documents({data.paths, data.heldout, stop}, encoder, format,
                                            folder + "/train.tokens", folder + "/heldout.tokens");
   return {describe(facts), 0, 0};
 }
 
-TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,
-                           const volatile int32_t* stop) {
+TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use,
+                           const std::string& folder, const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty())
-    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none", KeyName("data.paths"));
+    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
+          KeyName("data.paths"));
   // First what refuses a tokenizer: reading the text takes longer.
   std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(config, vocabulary, use);
   make_folders(folder);
@@ -469,7 +487,8 @@ TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use
     copy_tokenizer(data.tokenizer, folder + "/tokenizer");
     return data.format == "jsonl" ? prepare_jsonl(config, *tokenizer, folder, stop) : TextFacts();
   }
-  Corpus corpus = read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});
+  Corpus corpus =
+      read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});
   TextFacts facts{describe(corpus), static_cast<int64_t>(corpus.heldout.size()), 0};
   if (corpus.heldout.size() <= kMostCompressed) facts.gzip_bytes = gzip_bytes(corpus.heldout);
   if (!tokenizer) {
@@ -479,7 +498,8 @@ TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use
   } else {
     copy_tokenizer(data.tokenizer, folder + "/tokenizer");
   }
-  prepare_dataset(corpus, *tokenizer, folder, use, tokenizer_hash(run_tokenizer(folder, data.tokenizer)));
+  prepare_dataset(corpus, *tokenizer, folder, use,
+                  tokenizer_hash(run_tokenizer(folder, data.tokenizer)));
   return facts;
 }
 

@@ -32,14 +32,15 @@ void settle_device(Config& config, Communicator& comm) {
   std::string mine;
   agree(comm, "device", [&] { mine = why_absent(config.device, comm.local_rank()); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");
-  auto absent =
-      std::find_if(all.begin(), all.end(), [](const std::string& reason) { return !reason.empty(); });
+  auto absent = std::find_if(all.begin(), all.end(),
+                             [](const std::string& reason) { return !reason.empty(); });
   if (absent == all.end()) return;
   std::string where;
   if (all.size() > 1) where = "rank " + std::to_string(absent - all.begin()) + ": ";
   if (!config.run.device_fallback) raise(DS_ERROR_UNSUPPORTED, "{}{}", where, *absent);
   config.device = "cpu";
-  if (comm.rank() == 0) log_line(LogLevel::warning, where + *absent + "; the run goes on with the CPU");
+  if (comm.rank() == 0)
+    log_line(LogLevel::warning, where + *absent + "; the run goes on with the CPU");
 }
 
 }  // namespace ds

@@ -29,7 +29,8 @@ constexpr int64_t kMostConfig = int64_t{16} << 20;
 // All that libds reads and goes on writing in a run folder, except what it replaces by renaming.
 void require_own_run(const RunFolder& run) {
   require_own_folder(run.path + "/.");  // the folder itself may be named by a link
-  for (const char* name : {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
+  for (const char* name :
+       {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
     require_own_file(run.file(name));
   }
   for (const char* name : {"data", "data/tokenizer", "checkpoints", "flight", "model"}) {
@@ -43,8 +44,8 @@ void require_own_run(const RunFolder& run) {
   }
 }
 
-// Removes what writes that never ended have left in a folder: files NAME.*.tmp and NAME.*.part of the given
-// names, or all of them.
+// Removes what writes that never ended have left in a folder: files NAME.*.tmp and NAME.*.part of
+// the given names, or all of them.
 template <typename Names = std::span<const std::string_view>>
 void remove_unfinished(const std::string& folder, const Names& names = {}) {
   std::error_code ignored;
@@ -53,8 +54,9 @@ void remove_unfinished(const std::string& folder, const Names& names = {}) {
     fs::path kind = entry->path().extension();
     if (kind != ".tmp" && kind != ".part") continue;
     std::string name = entry->path().filename();
-    bool ours = std::any_of(std::begin(names), std::end(names),
-                            [&](const auto& one) { return name.starts_with(std::string(one) + "."); });
+    bool ours = std::any_of(std::begin(names), std::end(names), [&](const auto& one) {
+      return name.starts_with(std::string(one) + ".");
+    });
     if (ours || std::size(names) == 0) fs::remove(entry->path(), ignored);
   }
 }
@@ -80,15 +82,18 @@ RunFolder create_run_folder(const std::string& wanted) {
   require_own_run(folder);
   folder.lock = FolderLock(folder.path);
   if (name_exists(folder.file(kRunConfig))) {
-    raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
+    raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder",
+          wanted);
   }
-  // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
+  // A run that was killed before it had a configuration begins again here, perhaps in a user's own
+  // folder.
   remove_unfinished(folder.path, std::array<std::string_view, 1>{kRunConfig});
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
   for (const char* place : {"", "data/", "data/tokenizer/"}) {
     if (!exists(folder.file(place))) continue;
-    for (const std::string& name : list_folder(folder.file(place))) folder.found.push_back(place + name);
+    for (const std::string& name : list_folder(folder.file(place)))
+      folder.found.push_back(place + name);
   }
   return folder;
 }
@@ -102,7 +107,8 @@ void discard_run_folder(RunFolder& folder) noexcept {
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
   for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
     remove(name);
-  for (const char* name : {"data/tokenizer", "data"}) fs::remove(folder.file(name), ignored);  // when empty
+  for (const char* name : {"data/tokenizer", "data"})
+    fs::remove(folder.file(name), ignored);  // when empty
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     std::string name = entry->path().filename();
@@ -137,7 +143,8 @@ RunFolder open_run_folder(const std::string& path) {
   return {.path = path};
 }
 
-void write_run_config(const RunFolder& folder, const Json& document, Json effective, const Json& text) {
+void write_run_config(const RunFolder& folder, const Json& document, Json effective,
+                      const Json& text) {
   effective.set("document", document);
   effective.set("text", text);
   write_file_atomic(folder.file(kRunConfig), effective.dump(2) + "\n");

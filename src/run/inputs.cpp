@@ -8,8 +8,8 @@
 
 namespace ds {
 
-ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::vector<int32_t> mask,
-                         std::vector<int32_t> types, int64_t unit)
+ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
+                         std::vector<int32_t> mask, std::vector<int32_t> types, int64_t unit)
     : mask_(std::move(mask)), types_(std::move(types)), position_offset_(model.position_offset) {
   const Graph& graph = model.graph;
   documents_ = graph.find_value("begin").exists();
@@ -42,7 +42,8 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::
       kinds_.push_back(Kind::positions);
       if (!documents_) count_positions(count, seq);
     } else {
-      raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill", model.family, name);
+      raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill",
+            model.family, name);
     }
   }
   vocabulary_ = graph.type(graph.outputs.at(1).value).shape[1].extent;
@@ -75,7 +76,8 @@ bool ModelInputs::takes(Kind kind) const {
 bool ModelInputs::counts() const { return takes(Kind::counted); }
 
 bool ModelInputs::any_length() const {
-  return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) && !takes(Kind::positions);
+  return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) &&
+         !takes(Kind::positions);
 }
 
 std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,

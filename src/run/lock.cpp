@@ -17,7 +17,8 @@ namespace {
 bool has_name(const File& file) {
   struct stat open, named;
   if (::fstat(file.fd(), &open) != 0 || ::lstat(file.path().c_str(), &named) != 0) {
-    return errno != ENOENT && errno != ENOTDIR;  // a file system that fails to say takes nothing away
+    return errno != ENOENT &&
+           errno != ENOTDIR;  // a file system that fails to say takes nothing away
   }
   return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
@@ -48,11 +49,11 @@ FolderLock::FolderLock(const std::string& folder) {
 
 void FolderLock::check() const {
   if (!file_.open() || has_name(file_)) return;
-  raise(
-      DS_ERROR_STATE,
-      "{}: is gone or another process's: the run folder was removed, moved or replaced while this run was in "
-      "it",
-      file_.path());
+  raise(DS_ERROR_STATE,
+        "{}: is gone or another process's: the run folder was removed, moved or replaced while "
+        "this run was in "
+        "it",
+        file_.path());
 }
 
 FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {

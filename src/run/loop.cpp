@@ -69,12 +69,13 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
 
-// Where documents are told apart, rows may be of any length. Sequences begin at multiples of run.sequence,
-// and only the last one of a micro-batch may be shorter. Where there are more, the tokens behind the
-// curriculum's length are computed, and no target is among them.
+// Where documents are told apart, rows may be of any length. Sequences begin at multiples of
+// run.sequence, and only the last one of a micro-batch may be shorter. Where there are more, the
+// tokens behind the curriculum's length are computed, and no target is among them.
 int64_t Loop::tokens_of(int64_t step) const {
   bool one = config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.any_length();
-  return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step) : data_.tokens_of(step);
+  return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step)
+                                : data_.tokens_of(step);
 }
 
 BatchRows Loop::rows(size_t at, size_t count) {
@@ -106,11 +107,13 @@ Loop::Wish Loop::prepare(int64_t step) {
 }
 
 RunReport Loop::run() {
-  asks_rate_ = agree_max(engine_.runtime().comm(), options_.progress ? 1 : 0, "progress callback") > 0;
+  asks_rate_ =
+      agree_max(engine_.runtime().comm(), options_.progress ? 1 : 0, "progress callback") > 0;
   if (config_.run.sample_every > 0 && first_ == 0) sample();
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
-    wish = static_cast<Wish>(agree_max(engine_.runtime().comm(), static_cast<int>(wish), "stop flag"));
+    wish =
+        static_cast<Wish>(agree_max(engine_.runtime().comm(), static_cast<int>(wish), "stop flag"));
     bool done = step >= config_.run.steps;
     if (wish == Wish::end_by_callback || (wish == Wish::stop && !done)) {
       report_.end = wish == Wish::stop ? RunEnd::stopped : RunEnd::callback;
@@ -131,9 +134,11 @@ void Loop::sample() {
   try {
     made = run_sample(engine_, data_, options_.stop);
   } catch (const Error& error) {
-    if (error.status() != DS_ERROR_NUMERIC) throw;  // that one every rank throws: logits are the same on all
+    if (error.status() != DS_ERROR_NUMERIC)
+      throw;  // that one every rank throws: logits are the same on all
     if (log_)
-      log_->note(fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
+      log_->note(
+          fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
   }
   if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // what is kept shows steps
   if (made.text.empty()) return;
@@ -170,21 +175,24 @@ bool Loop::step() {
   }
   if (due(config_.run.sample_every, result.step) && result.step < config_.run.steps) sample();
   // The last step is saved by run(), which tries once and must succeed.
-  if (due(config_.run.save_every, result.step) && result.step < config_.run.steps) try_save(result.step);
+  if (due(config_.run.save_every, result.step) && result.step < config_.run.steps)
+    try_save(result.step);
   return true;
 }
 
-// Mean over the held-out targets, infinity if that is no number; NaN without any, or when a stop is asked for
-// meanwhile. Overwrites the batch. Groups of micro_batch rows go round the ranks, and their losses are added
-// up in f64 in the order of the groups, by how many targets each has. So the bits are the same on any number
-// of ranks.
+// Mean over the held-out targets, infinity if that is no number; NaN without any, or when a stop is
+// asked for meanwhile. Overwrites the batch. Groups of micro_batch rows go round the ranks, and
+// their losses are added up in f64 in the order of the groups, by how many targets each has. So the
+// bits are the same on any number of ranks.
 double Loop::evaluate(bool last) {
   Communicator& comm = engine_.runtime().comm();
-  const int64_t rows = heldout_rows_seen(config_, data_.heldout_rows(), last), micro = config_.micro_batch;
+  const int64_t rows = heldout_rows_seen(config_, data_.heldout_rows(), last),
+                micro = config_.micro_batch;
   const int64_t rounds = ceil_div(ceil_div(rows, micro), comm.size());
   if (rounds == 0) return kNoLoss;
   const int64_t unit = micro * config_.sequence;
-  std::vector<Part> own(static_cast<size_t>(rounds)), all(own.size() * static_cast<size_t>(comm.size()));
+  std::vector<Part> own(static_cast<size_t>(rounds)),
+      all(own.size() * static_cast<size_t>(comm.size()));
   for (int64_t round = 0; round < rounds; ++round) {
     const BatchRows batch = this->rows(0, static_cast<size_t>(unit));
     data_.fill_heldout((round * comm.size() + comm.rank()) * micro, rows, batch);
@@ -194,7 +202,8 @@ double Loop::evaluate(bool last) {
     part.loss = engine_.eval_alone(views(1, unit)).loss;
     if (round + 1 < rounds && stop_asked_of_any(comm, options_.stop)) return kNoLoss;
   }
-  comm.all_gather(own.data(), all.data(), static_cast<int64_t>(own.size() * sizeof(Part)), "held-out losses");
+  comm.all_gather(own.data(), all.data(), static_cast<int64_t>(own.size() * sizeof(Part)),
+                  "held-out losses");
   double sum = 0;
   int64_t targets = 0;
   for (int64_t group = 0; group < rounds * comm.size(); ++group) {
@@ -208,8 +217,8 @@ double Loop::evaluate(bool last) {
   return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
 }
 
-// The step's row is recorded before, and on disk before the commit: what a resumed run goes on behind is
-// there.
+// The step's row is recorded before, and on disk before the commit: what a resumed run goes on
+// behind is there.
 void Loop::save(int64_t step, bool started) {
   agree(engine_.runtime().comm(), "run folder", [&] {
     folder_.lock.check();
@@ -217,7 +226,8 @@ void Loop::save(int64_t step, bool started) {
   });
   if (log_) log_->sync();
   // What the run goes on from is known to be whole; newer ones may have been damaged.
-  std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
+  std::string spared =
+      saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
   const Keep keep{config_.run.keep, spared};
   timed_save(step, [&] {
     if (started) {
@@ -254,13 +264,14 @@ void Loop::timed_save(int64_t step, const std::function<void()>& body) {
   } catch (const Error& error) {
     count();
     raise(error.status(), "step {} is not saved: {}; {}", step, error.what(),
-          report_.checkpoint.empty() ? "there is no checkpoint"
-                                     : fmt::format("the last checkpoint is '{}'", report_.checkpoint));
+          report_.checkpoint.empty()
+              ? "there is no checkpoint"
+              : fmt::format("the last checkpoint is '{}'", report_.checkpoint));
   }
 }
 
-// Where a later save may still succeed, a file system that refuses is a warning. Every rank has the same
-// error, and none has changed any state.
+// Where a later save may still succeed, a file system that refuses is a warning. Every rank has the
+// same error, and none has changed any state.
 void Loop::tried(const std::function<void()>& body) {
   try {
     body();
@@ -296,7 +307,8 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
   }
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
-  StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};
+  StepRecord record{result.step,      result.loss, result.lr, result.grad_norm,
+                    tokens / seconds, seconds,     bytes};
   record.save_seconds = std::exchange(save_seconds_, 0);
   record.samples = data_.samples();
   if (config_.scales_loss()) record.loss_scale = result.loss_scale;
@@ -327,7 +339,8 @@ void Loop::take_rate() {
   engine_.runtime().comm().broadcast(&of_root, sizeof of_root, 0, "learning rate");
   if (of_root.given == 0) return;
   if (of_root.rate < 0 || std::isinf(of_root.rate))
-    raise(DS_ERROR_INVALID_ARGUMENT, "next_lr must be finite and at least 0, or NaN, got {}", of_root.rate);
+    raise(DS_ERROR_INVALID_ARGUMENT, "next_lr must be finite and at least 0, or NaN, got {}",
+          of_root.rate);
   engine_.set("lr", of_root.rate);
 }
 

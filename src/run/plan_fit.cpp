@@ -1,6 +1,7 @@
-// Problem: who plans wants to know whether the plan runs here, and if not, what to change. Invariant: the
-// bounds are those that an engine checks before it takes memory (compile/memory_fit.h), and what would help
-// is not a rule of thumb: each change was planned, and is named with the bytes of its plan.
+// Problem: who plans wants to know whether the plan runs here, and if not, what to change.
+// Invariant: the bounds are those that an engine checks before it takes memory
+// (compile/memory_fit.h), and what would help is not a rule of thumb: each change was planned, and
+// is named with the bytes of its plan.
 #include "run/plan_fit.h"
 
 #include <fmt/format.h>
@@ -42,32 +43,36 @@ OwnMemory own_memory(const Config& config, int rank, int local) {
   try {
     out.free = make_device(config.device, config.tf32, rank % local)->free_memory();
   } catch (const Error& error) {
-    out.unknown = fmt::format("the memory of device {} is not known here ({})", config.device, error.what());
+    out.unknown =
+        fmt::format("the memory of device {} is not known here ({})", config.device, error.what());
     if (config.memory_budget.device < 0) out.unknown += ", and memory_budget.device is not set";
   }
   return out;
 }
 
-std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks, const OwnMemory& own,
-                                   const HostMemory& has) {
+std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks,
+                                   const OwnMemory& own, const HostMemory& has) {
   const MemoryPlan memory = memory_plan(plan);
   const int local = local_ranks(config, ranks);
   std::vector<MemoryLimit> out = budget_limits(memory, config.memory_budget);
   const bool cuda = names_cuda(config.device);
-  if (own.free) out.push_back({"memory of device " + config.device, memory.total(Tier::device), *own.free});
+  if (own.free)
+    out.push_back({"memory of device " + config.device, memory.total(Tier::device), *own.free});
   out.push_back(host_limit(bytes_on_host(memory, cuda), local, has));
   return out;
 }
 
 bool all_hold(const std::vector<MemoryLimit>& limits) {
-  return std::all_of(limits.begin(), limits.end(), [](const MemoryLimit& limit) { return limit.holds(); });
+  return std::all_of(limits.begin(), limits.end(),
+                     [](const MemoryLimit& limit) { return limit.holds(); });
 }
 
 // By how much the worst bound is passed; at most 1 where all hold.
 double excess(const std::vector<MemoryLimit>& limits) {
   double most = 0;
   for (const MemoryLimit& limit : limits)
-    most = std::max(most, static_cast<double>(limit.needs) / std::max(1.0, static_cast<double>(limit.has)));
+    most = std::max(
+        most, static_cast<double>(limit.needs) / std::max(1.0, static_cast<double>(limit.has)));
   return most;
 }
 
@@ -98,7 +103,8 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
   std::vector<Change> out;
   if (made.plan.decode && !source.graph)
     out.push_back({"run.sample_tokens 0", section("run", section("sample_tokens", 0))});
-  if (c.recompute != "layers") out.push_back({R"(recompute "layers")", section("recompute", "layers")});
+  if (c.recompute != "layers")
+    out.push_back({R"(recompute "layers")", section("recompute", "layers")});
   if (c.micro_batch > 1 && !source.graph) {
     Json patch;
     patch.set("train_micro_batch_size_per_gpu", 1);
@@ -111,7 +117,8 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
     out.push_back({fmt::format("zero_optimization.{}.device \"{}\"", key, device),
                    section("zero_optimization", section(key, offload(c, device)))});
   };
-  if (names_cuda(c.device) && c.zero.optimizer_tier == Tier::device) offloaded("offload_optimizer", "cpu");
+  if (names_cuda(c.device) && c.zero.optimizer_tier == Tier::device)
+    offloaded("offload_optimizer", "cpu");
   if (c.zero.optimizer_tier != Tier::nvme) offloaded("offload_optimizer", "nvme");
   return out;
 }
@@ -142,7 +149,8 @@ Change together(const MadePlan& made, const std::vector<Change>& changes, bool f
 // Plans of changed documents, against the same machine.
 class Trials {
  public:
-  Trials(const PlanSource& source, const MadePlan& made, const OwnMemory& own, const HostMemory& has)
+  Trials(const PlanSource& source, const MadePlan& made, const OwnMemory& own,
+         const HostMemory& has)
       : source_(source), made_(made), own_(own), has_(has) {}
 
   // None: the document refuses the change.
@@ -188,8 +196,8 @@ std::string needs_text(const std::vector<MemoryLimit>& limits) {
 }
 
 // More machines, twice as many each time, until that helps no more.
-std::optional<std::string> on_machines(const Trials& trials, const PlanSource& source, const Config& config,
-                                       Change change) {
+std::optional<std::string> on_machines(const Trials& trials, const PlanSource& source,
+                                       const Config& config, Change change) {
   constexpr int kMostRanks = 4096;
   constexpr double kLess = 0.9;
   double before = 0;
@@ -199,8 +207,9 @@ std::optional<std::string> on_machines(const Trials& trials, const PlanSource& s
     if (all_hold(*limits)) {
       const int ranks = local_ranks(config, source.ranks);
       return fmt::format("it fits on {} machines of {} rank{}{}{} ({})",
-                         std::max<int64_t>(1, config.nodes) * change.machines, ranks, ranks == 1 ? "" : "s",
-                         change.name.empty() ? "" : " with ", change.name, needs_text(*limits));
+                         std::max<int64_t>(1, config.nodes) * change.machines, ranks,
+                         ranks == 1 ? "" : "s", change.name.empty() ? "" : " with ", change.name,
+                         needs_text(*limits));
     }
     const double now = excess(*limits);
     if (change.machines > 2 && now > kLess * before) return std::nullopt;
@@ -209,7 +218,8 @@ std::optional<std::string> on_machines(const Trials& trials, const PlanSource& s
   return std::nullopt;
 }
 
-std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& made, const Trials& trials) {
+std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& made,
+                                    const Trials& trials) {
   constexpr size_t kMost = 3;
   std::vector<std::string> out;
   const std::vector<Change> singles = single_changes(source, made);
@@ -253,8 +263,8 @@ MadePlan make_plan(const PlanSource& source, bool trial) {
     programs = run_programs(out.config, model);
   }
   programs.within_budget = false;
-  out.plan = compile_plan(source.graph ? *source.graph : model.graph, out.config, source.rank, source.ranks,
-                          Machine{}, !trial, programs);
+  out.plan = compile_plan(source.graph ? *source.graph : model.graph, out.config, source.rank,
+                          source.ranks, Machine{}, !trial, programs);
   return out;
 }
 
@@ -297,7 +307,8 @@ PlanFit plan_fit(const PlanSource& source, const MadePlan& made) {
   HostMemory has = host_memory();
   // As in a container: all ranks of this machine would be in the control groups of this process.
   for (GroupLimit& group : has.groups) group.ranks = local_ranks(made.config, source.ranks);
-  const OwnMemory own = own_memory(made.config, source.rank, local_ranks(made.config, source.ranks));
+  const OwnMemory own =
+      own_memory(made.config, source.rank, local_ranks(made.config, source.ranks));
   PlanFit out;
   out.unknown = own.unknown;
   out.limits = limits_of(made.config, made.plan, source.ranks, own, has);

@@ -3,7 +3,8 @@
 
 namespace ds {
 
-// The model name of this host's processor, as the kernel gives it; where it gives none, the architecture.
+// The model name of this host's processor, as the kernel gives it; where it gives none, the
+// architecture.
 std::string processor_name();
 
 }  // namespace ds

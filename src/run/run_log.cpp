@@ -24,7 +24,8 @@ bool print_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return true;
   int error = errno;
-  __fpurge(stdout);  // else the end of the process would try again, with nobody to block its signals
+  __fpurge(
+      stdout);  // else the end of the process would try again, with nobody to block its signals
   errno = error;
   return false;
 }
@@ -37,8 +38,8 @@ void dispensable(const std::function<void()>& body) {
   }
 }
 
-RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int64_t samples, int quiet,
-               const TierBytes& plan) {
+RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int64_t samples,
+               int quiet, const TierBytes& plan) {
   if (quiet < 2) {
     ProgressOptions options;
     options.steps = config.run.steps;
@@ -65,7 +66,8 @@ RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int
   if (config.jsonl_monitor.enabled)
     dispensable([&] { lines_.emplace(folder_of(config.jsonl_monitor) + "/metrics.jsonl", first); });
   if (config.tensorboard.enabled) {
-    // In a folder that is not the run's, files may be those of other runs: a new run leaves them whole.
+    // In a folder that is not the run's, files may be those of other runs: a new run leaves them
+    // whole.
     const bool goes_on = first > 0 || config.tensorboard.output_path.empty();
     dispensable([&] {
       events_.emplace(folder_of(config.tensorboard), goes_on ? std::optional(first) : std::nullopt);
@@ -75,8 +77,8 @@ RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int
 
 void RunLog::print(std::string_view text) {
   if (print_out(text) || std::exchange(deaf_, true)) return;
-  log_line(LogLevel::warning,
-           fmt::format("standard output: {}; the run goes on", std::generic_category().message(errno)));
+  log_line(LogLevel::warning, fmt::format("standard output: {}; the run goes on",
+                                          std::generic_category().message(errno)));
 }
 
 void RunLog::note(const std::string& line) {

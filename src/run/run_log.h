@@ -23,8 +23,9 @@ bool print_out(std::string_view text);
 // Runs what a run can do without: its error is a warning.
 void dispensable(const std::function<void()>& body);
 
-// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events, files of csv_monitor
-// and jsonl_monitor. Training does not depend on it: what cannot be written is a warning, once for each.
+// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events, files of
+// csv_monitor and jsonl_monitor. Training does not depend on it: what cannot be written is a
+// warning, once for each.
 class RunLog {
  public:
   // first: step the run begins at. quiet as TrainOptions::quiet.

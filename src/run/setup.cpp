@@ -32,7 +32,8 @@ void merge_patch(Json& document, const Json& patch) {
   if (!document.is_object()) document = Json::Object{};
   for (const auto& [key, value] : patch.object()) {
     if (value.is_null()) {
-      std::erase_if(document.object(), [&, &name = key](const auto& member) { return member.first == name; });
+      std::erase_if(document.object(),
+                    [&, &name = key](const auto& member) { return member.first == name; });
       continue;
     }
     Json merged;
@@ -45,7 +46,8 @@ void merge_patch(Json& document, const Json& patch) {
 void check_masking_keys(const Config& config, const HfModel& model) {
   for (const char* name : kMaskingKeys) {
     if (!model.causal || config.origins.at(name) == "default") continue;
-    raise(DS_ERROR_CONFIG, "{}: for models that predict masked tokens; family {} predicts the next one",
+    raise(DS_ERROR_CONFIG,
+          "{}: for models that predict masked tokens; family {} predicts the next one",
           KeyName(name), model.family);
   }
 }
@@ -64,7 +66,8 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
     const Json before = value_of(saved.config, path), here = value_of(now, path);
     if (before.dump() == here.dump() || before.is_null()) return;
     raise(DS_ERROR_CONFIG,
-          "{}: a resumed run goes on with the samples that come next, so it keeps their order; checkpoint "
+          "{}: a resumed run goes on with the samples that come next, so it keeps their order; "
+          "checkpoint "
           "'{}' has {}, the configuration {}",
           KeyName(path), saved.path, before.dump(), here.dump());
   };
@@ -77,12 +80,14 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
   const bool before = is_on(saved.config), here = is_on(now);
   if (before != here) {
     raise(DS_ERROR_CONFIG,
-          "{}: a resumed run goes on with the samples that come next, so it keeps their order; checkpoint "
+          "{}: a resumed run goes on with the samples that come next, so it keeps their order; "
+          "checkpoint "
           "'{}' has {}, the configuration {}",
           KeyName(dynamic + "enabled"), saved.path, before, here);
   }
   if (!here) return;
-  for (const char* key : {"max_tokens", "min_batch_size", "max_batch_size", "sequence_picking_order"})
+  for (const char* key :
+       {"max_tokens", "min_batch_size", "max_batch_size", "sequence_picking_order"})
     same(dynamic + key);
   if (config.dynamic_batching.order == "random") same("data_efficiency.seed");
 }

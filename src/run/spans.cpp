@@ -33,8 +33,8 @@ std::vector<Trace::Span> unpack(const std::string& text) {
     Fixed fixed;
     std::memcpy(&fixed, text.data() + at, sizeof fixed);
     at += sizeof fixed;
-    spans.push_back({text.substr(at, fixed.track), text.substr(at + fixed.track, fixed.name), fixed.begin_ns,
-                     fixed.end_ns, fixed.bytes});
+    spans.push_back({text.substr(at, fixed.track), text.substr(at + fixed.track, fixed.name),
+                     fixed.begin_ns, fixed.end_ns, fixed.bytes});
     at += fixed.track + fixed.name;
   }
   return spans;
@@ -45,7 +45,8 @@ std::vector<Trace::Span> unpack(const std::string& text) {
 RankSpans gather_spans(Communicator& comm, const std::vector<Trace::Span>& mine) {
   RankSpans ranks;
   std::vector<std::string> texts = gather_texts(comm, pack(mine), "trace");
-  for (size_t r = 0; r < texts.size(); ++r) ranks.emplace_back(static_cast<int>(r), unpack(texts[r]));
+  for (size_t r = 0; r < texts.size(); ++r)
+    ranks.emplace_back(static_cast<int>(r), unpack(texts[r]));
   return ranks;
 }
 

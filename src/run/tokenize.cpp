@@ -16,7 +16,8 @@
 namespace ds {
 namespace {
 
-// Each file's tokens, with what the tokenizer puts around a text, and the token that ends a text behind each.
+// Each file's tokens, with what the tokenizer puts around a text, and the token that ends a text
+// behind each.
 std::string tokenize_text(const DataConfig& data, const Tokenizer& tokenizer, TokenWriter& writer,
                           const volatile int32_t* stop) {
   constexpr int64_t kMostOfAFile = int64_t{1} << 40;
@@ -33,27 +34,30 @@ std::string tokenize_text(const DataConfig& data, const Tokenizer& tokenizer, To
     return true;
   });
   if (seen.train_files == 0) {
-    raise(DS_ERROR_CONFIG, "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
+    raise(DS_ERROR_CONFIG,
+          "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
           data.paths.front(), seen.not_text, seen.unreadable);
   }
   writer.finish(hash.hex());
-  return fmt::format("{} tokens of {} files; left out: {} duplicates, {} not text, {} unreadable; hash {}",
-                     writer.size(), seen.train_files, seen.duplicates, seen.not_text, seen.unreadable,
-                     hash.hex());
+  return fmt::format(
+      "{} tokens of {} files; left out: {} duplicates, {} not text, {} unreadable; hash {}",
+      writer.size(), seen.train_files, seen.duplicates, seen.not_text, seen.unreadable, hash.hex());
 }
 
 }  // namespace
 
-std::string tokenize_data(const Config& config, const std::string& path, const volatile int32_t* stop) {
+std::string tokenize_data(const Config& config, const std::string& path,
+                          const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty()) {
-    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none", KeyName("data.paths"));
+    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
+          KeyName("data.paths"));
   }
   if (data.format == "tokens")
     raise(DS_ERROR_CONFIG, "{}: \"tokens\" are tokens already", KeyName("data.format"));
   if (data.tokenizer == kLearnTokenizer) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" is for a run; give a tokenizer's folder", KeyName("data.tokenizer"),
-          kLearnTokenizer);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" is for a run; give a tokenizer's folder",
+          KeyName("data.tokenizer"), kLearnTokenizer);
   }
   std::unique_ptr<const Tokenizer> tokenizer = open_tokenizer(data.tokenizer);
   TokenWriter::Options format{tokenizer->vocab(), tokenizer_hash(data.tokenizer), false, false};
@@ -64,8 +68,9 @@ std::string tokenize_data(const Config& config, const std::string& path, const v
   ChatEncoder encoder(*tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
   format.documents = true;
   format.marked = data.loss_on != "all";
-  return fmt::format("{}: {}", path,
-                     describe(write_jsonl_documents({data.paths, 0, stop}, encoder, format, path, "")));
+  return fmt::format(
+      "{}: {}", path,
+      describe(write_jsonl_documents({data.paths, 0, stop}, encoder, format, path, "")));
 }
 
 }  // namespace ds

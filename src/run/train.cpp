@@ -57,8 +57,8 @@ std::string member_text(const Json& document, std::string_view name) {
   return member ? member->dump() : "nothing";
 }
 
-// The document of the run in `folder`. One that was begun when all checkpoints stayed keeps all, unless it is
-// told otherwise.
+// The document of the run in `folder`. One that was begun when all checkpoints stayed keeps all,
+// unless it is told otherwise.
 Json earlier_document(const std::string& folder) {
   RunConfigFile file = read_run_config(open_run_folder(folder));
   Json all = Json::parse(R"({"run": {"keep": 0}})");
@@ -69,7 +69,8 @@ Json earlier_document(const std::string& folder) {
 // The document of a run: what was given, laid over what the resumed run has.
 Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
   if (resume.empty()) {
-    if (config.is_null()) raise(DS_ERROR_INVALID_ARGUMENT, "config must be given without resume, got none");
+    if (config.is_null())
+      raise(DS_ERROR_INVALID_ARGUMENT, "config must be given without resume, got none");
     return config;
   }
   std::string folder = parse_run_name(resume).folder;
@@ -83,14 +84,15 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   return document;
 }
 
-// The configuration that a document means; errors of a resumed run name the file that most of it is from.
+// The configuration that a document means; errors of a resumed run name the file that most of it is
+// from.
 Config parse_document(const Json& document, int world, const std::string& resume) {
   try {
     return parse_config(document, world);
   } catch (const Error& error) {
     if (resume.empty()) throw;
-    raise(error.status(), "{}/config.json, with what was given now: {}", parse_run_name(resume).folder,
-          error.what());
+    raise(error.status(), "{}/config.json, with what was given now: {}",
+          parse_run_name(resume).folder, error.what());
   }
 }
 
@@ -102,10 +104,10 @@ std::string communicator_of(const Json& document) {
   return url->string();
 }
 
-// Makes the folder of a new run with its token files, or opens that of an earlier one; locked either way. A
-// path of "" is left when a stop was asked for meanwhile.
-RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use, const TrainOptions& options,
-                      TextFacts& text) {
+// Makes the folder of a new run with its token files, or opens that of an earlier one; locked
+// either way. A path of "" is left when a stop was asked for meanwhile.
+RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
+                      const TrainOptions& options, TextFacts& text) {
   if (!options.resume.empty()) {
     RunFolder folder = lock_run_folder(parse_run_name(options.resume).folder);
     text = TextFacts::kept(read_run_config(folder).text);
@@ -113,7 +115,8 @@ RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use, con
   }
   RunFolder folder = create_run_folder(config.run.dir);
   try {
-    if (!options.batch) text = prepare_run_data(config, vocabulary, use, folder.data(), options.stop);
+    if (!options.batch)
+      text = prepare_run_data(config, vocabulary, use, folder.data(), options.stop);
   } catch (const std::exception& error) {
     discard_run_folder(folder);
     const auto* own = dynamic_cast<const Error*>(&error);
@@ -123,8 +126,8 @@ RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use, con
   return folder;
 }
 
-// Where a resumed run finds the checkpoint that it goes on from: the one that was named, else the folder of
-// them; "" when the run was ended before it saved any.
+// Where a resumed run finds the checkpoint that it goes on from: the one that was named, else the
+// folder of them; "" when the run was ended before it saved any.
 std::string resumed_from(const RunFolder& folder, const std::string& resume) {
   RunName name = parse_run_name(resume);
   if (!name.checkpoint.empty()) return name.checkpoint;
@@ -177,8 +180,8 @@ class Run {
  private:
   RunReport train_in_folder() {
     agree(comm_, "data", [&] {
-      data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use_, comm_.rank(), comm_.size(),
-                                        folder_.data(), options_.batch);
+      data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use_, comm_.rank(),
+                                        comm_.size(), folder_.data(), options_.batch);
       if (options_.resume.empty()) return;
       data_->check_record(read_run_config(folder_).text, "'" + folder_.file("config.json") + "'");
     });
@@ -192,7 +195,8 @@ class Run {
       if (!options_.resume.empty()) clean_run_folder(folder_);
       return std::string();
     });
-    if (!loaded.empty() && engine_->control().steps() >= config_.run.steps) return nothing_left(loaded);
+    if (!loaded.empty() && engine_->control().steps() >= config_.run.steps)
+      return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
       Json text = data_->record();
       text_.keep(text);
@@ -202,8 +206,8 @@ class Run {
     });
     RunReport report = steps(loaded);
     if (report.end == RunEnd::skipped) {
-      raise(DS_ERROR_NUMERIC, "{}; run.max_skipped_steps is {}; saved after step {} in '{}'", report.failure,
-            config_.run.max_skipped_steps, report.step, report.checkpoint);
+      raise(DS_ERROR_NUMERIC, "{}; run.max_skipped_steps is {}; saved after step {} in '{}'",
+            report.failure, config_.run.max_skipped_steps, report.step, report.checkpoint);
     }
     if (report.end == RunEnd::finished) judge(report);
     return report;
@@ -213,10 +217,12 @@ class Run {
   std::vector<std::pair<std::string, double>> baselines() const {
     std::vector<std::pair<std::string, double>> out;
     const Baselines& counted = data_->baselines();
-    if (!std::isnan(counted.unigram)) out = {{"unigram", counted.unigram}, {"bigram", counted.bigram}};
+    if (!std::isnan(counted.unigram))
+      out = {{"unigram", counted.unigram}, {"bigram", counted.bigram}};
     if (text_.gzip_bytes > 0 && use_ == TextUse::next && data_->heldout_targets() > 0) {
       double bits = 8 * static_cast<double>(text_.gzip_bytes);
-      out.emplace_back("gzip", bits * std::numbers::ln2 / static_cast<double>(data_->heldout_targets()));
+      out.emplace_back("gzip",
+                       bits * std::numbers::ln2 / static_cast<double>(data_->heldout_targets()));
     }
     return out;
   }
@@ -224,12 +230,12 @@ class Run {
   // Bits a byte of the held-out text that one nat a token is; NaN: not known. Rank 0.
   double bits_a_byte() const {
     if (text_.heldout_bytes == 0 || use_ != TextUse::next) return kNoLoss;
-    return static_cast<double>(data_->heldout_targets()) / static_cast<double>(text_.heldout_bytes) /
-           std::numbers::ln2;
+    return static_cast<double>(data_->heldout_targets()) /
+           static_cast<double>(text_.heldout_bytes) / std::numbers::ln2;
   }
 
-  // "64 of the 700 held-out samples", which the model's last held-out loss is of; "" when it is of all. Rank
-  // 0.
+  // "64 of the 700 held-out samples", which the model's last held-out loss is of; "" when it is of
+  // all. Rank 0.
   std::string seen_heldout(const RunReport& report) const {
     const bool last = report.step == config_.run.steps;
     const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(config_, all, last);
@@ -247,19 +253,22 @@ class Run {
   void check_bars() const {
     for (const std::string& name : config_.run.bars) {
       if (!std::isnan(bar(name))) continue;
-      std::string limit =
-          name == "gzip" ? ", at most 64 MiB of it" : fmt::format(" and at most {} tokens", kBaselineVocab);
-      raise(DS_ERROR_CONFIG,
-            "{}: there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
-            "the next token{}",
-            KeyName("run.bars"), name, limit);
+      std::string limit = name == "gzip" ? ", at most 64 MiB of it"
+                                         : fmt::format(" and at most {} tokens", kBaselineVocab);
+      raise(
+          DS_ERROR_CONFIG,
+          "{}: there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
+          "the next token{}",
+          KeyName("run.bars"), name, limit);
     }
   }
 
-  // Raises on every rank when the finished run has not met a bar, or its model is no model any more.
+  // Raises on every rank when the finished run has not met a bar, or its model is no model any
+  // more.
   void judge(const RunReport& report) {
     if (std::isinf(report.heldout_loss)) {
-      raise(DS_ERROR_NUMERIC, "the held-out loss after step {} is not finite; the run is complete in '{}'",
+      raise(DS_ERROR_NUMERIC,
+            "the held-out loss after step {} is not finite; the run is complete in '{}'",
             report.step, folder_.path);
     }
     if (config_.run.bars.empty()) return;
@@ -267,18 +276,19 @@ class Run {
       for (const std::string& name : config_.run.bars) {
         double level = bar(name), unit = bits_a_byte();
         if (report.heldout_loss < level) continue;
-        raise(DS_ERROR_CONFIG,
-              "{}: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-              "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
-              KeyName("run.bars"), report.step, report.heldout_loss, report.heldout_loss * unit, name, level,
-              level * unit, folder_.path);
+        raise(
+            DS_ERROR_CONFIG,
+            "{}: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
+            "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
+            KeyName("run.bars"), report.step, report.heldout_loss, report.heldout_loss * unit, name,
+            level, level * unit, folder_.path);
       }
       return std::string();
     });
   }
 
-  // Loads the checkpoint that a resumed run goes on from and returns its path; else the weights that a run on
-  // a model folder begins with.
+  // Loads the checkpoint that a resumed run goes on from and returns its path; else the weights
+  // that a run on a model folder begins with.
   std::string begin() {
     std::string loaded = options_.resume.empty() ? "" : load();
     bool own = !config_.model.folder.empty() && config_.model.init == "folder";
@@ -287,8 +297,8 @@ class Run {
   }
 
   std::string load() {
-    std::string from =
-        on_root(comm_, "resumed checkpoint", [&] { return resumed_from(folder_, options_.resume); });
+    std::string from = on_root(comm_, "resumed checkpoint",
+                               [&] { return resumed_from(folder_, options_.resume); });
     if (from.empty()) return from;
     CheckpointInfo info = engine_->checkpoints().load(from);
     agree(comm_, "corpus", [&] {
@@ -344,12 +354,14 @@ class Run {
       log_->note("loss: mean over micro-batches (loss_average: \"tokens\" averages over targets)");
     }
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
-      log_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
+      log_->note(
+          "no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
     }
     log_->note(fmt::format(
-        "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}", comm_.size(),
-        threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device), bytes_text(plan.host),
-        bytes_text(plan.nvme), bytes_text(engine_->runtime().overhead().total())));
+        "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
+        comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
+        bytes_text(plan.host), bytes_text(plan.nvme),
+        bytes_text(engine_->runtime().overhead().total())));
     for (const std::string& line : engine_->plan().notes) log_->note(line);
     note_short_run();
     note_saves();
@@ -371,10 +383,10 @@ class Run {
     if (total == config_.scheduler.numbers.end()) return;
     auto end = static_cast<int64_t>(total->second[0]);
     if (end <= config_.run.steps) return;
-    log_->note(
-        fmt::format("the run ends at step {} (run.steps), before the end of its schedule at step {} "
-                    "(scheduler.params.total_num_steps)",
-                    config_.run.steps, end));
+    log_->note(fmt::format(
+        "the run ends at step {} (run.steps), before the end of its schedule at step {} "
+        "(scheduler.params.total_num_steps)",
+        config_.run.steps, end));
   }
 
   RunReport steps(const std::string& loaded) {
@@ -395,7 +407,8 @@ class Run {
       tell(report);
       if (!times.empty()) {
         log_->note("communication of rank 0\n" + comm_log_text(times));
-        dispensable([&] { write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times)); });
+        dispensable(
+            [&] { write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times)); });
       }
       dispensable([&] { write_trace(folder_.file("trace.json"), spans); });
       dispensable([&] {
@@ -430,14 +443,15 @@ class Run {
           fmt::format("held-out loss {:.4f} nats a {}token{}{}", report.heldout_loss,
                       use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
       if (!std::isnan(report.unigram_loss)) {
-        line += fmt::format(" (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, difference {:+.4f})",
-                            report.unigram_loss, report.heldout_loss / report.unigram_loss,
-                            report.bigram_loss, report.heldout_loss - report.bigram_loss);
+        line += fmt::format(
+            " (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, difference {:+.4f})",
+            report.unigram_loss, report.heldout_loss / report.unigram_loss, report.bigram_loss,
+            report.heldout_loss - report.bigram_loss);
       }
       log_->note(line);
       if (double unit = bits_a_byte(); !std::isnan(unit)) {
-        line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}", text_.heldout_bytes,
-                           report.heldout_loss * unit);
+        line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}",
+                           text_.heldout_bytes, report.heldout_loss * unit);
         for (const auto& [name, loss] : baselines()) {
           line += fmt::format(", {} {:.3f}", baseline_text(name), loss * unit);
         }
@@ -446,11 +460,13 @@ class Run {
       }
     }
     if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
-      log_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
+      log_->note(
+          fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
     }
     if (report.skipped > 0) {
-      std::string line = fmt::format("{} of {} steps were skipped for NaN or infinity in loss or gradients",
-                                     report.skipped, report.step - first_);
+      std::string line =
+          fmt::format("{} of {} steps were skipped for NaN or infinity in loss or gradients",
+                      report.skipped, report.step - first_);
       if (!std::isnan(report.loss_scale))
         line += fmt::format("; the loss scale is {} now", report.loss_scale);
       log_->note(line);
@@ -460,7 +476,8 @@ class Run {
                              time_text(report.save_seconds),
                              saves_started() ? "; a thread wrote all but the last" : ""));
     }
-    log_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
+    log_->note(
+        fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
   // first: the first step of this process.
@@ -492,7 +509,8 @@ class Run {
     out.bits_a_byte = bits_a_byte();
     out.seen_heldout = seen_heldout(report);
     out.plan = planned();
-    out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
+    out.budget = {config_.memory_budget.device, config_.memory_budget.host,
+                  config_.memory_budget.nvme};
     for (const auto& [name, count] : engine_->runtime().ledger())
       out.comm.push_back({name, count.calls, count.bytes});
     if (!times.empty()) out.comm_times = comm_log_table(times);
@@ -543,7 +561,8 @@ static bool is_begun_as(const std::string& folder, const std::string& name) {
 static std::string run_to_resume(const Config& config, Communicator& comm) {
   if (config.run.resume.empty()) return "";
   const std::string& folder = config.run.dir;
-  if (folder.empty()) raise(DS_ERROR_CONFIG, "{} needs run.dir, which is not given", KeyName("run.resume"));
+  if (folder.empty())
+    raise(DS_ERROR_CONFIG, "{} needs run.dir, which is not given", KeyName("run.resume"));
   return on_root(comm, "run.resume",
                  [&] { return is_begun_as(folder, config.run.resume) ? folder : std::string(); });
 }

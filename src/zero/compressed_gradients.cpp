@@ -1,23 +1,23 @@
-// Problem. Gradients are most of what ranks send. int8 codes take a quarter of their bytes in f32, the
-// largest elements of each tensor far less; what is lost must come back later, and all ranks must have the
-// same mean.
+// Problem. Gradients are most of what ranks send. int8 codes take a quarter of their bytes in f32,
+// the largest elements of each tensor far less; what is lost must come back later, and all ranks
+// must have the same mean.
 //
-// Invariant. What a rank sends of an element, and what its errors hold, depends on the granule or tensor of
-// the element and on the ranks alone: not on buckets, stages or tiers.
+// Invariant. What a rank sends of an element, and what its errors hold, depends on the granule or
+// tensor of the element and on the ranks alone: not on buckets, stages or tiers.
 //
-// Algorithm. Gradients of a step's micro-steps stay on their rank. Behind the last one norms and clip are
-// those of ranks' own gradients (as in docs/adr/0039). Then, for each bucket:
+// Algorithm. Gradients of a step's micro-steps stay on their rank. Behind the last one norms and
+// clip are those of ranks' own gradients (as in docs/adr/0039). Then, for each bucket:
 //  1. `own_gradient`: this rank's share of the mean: its sum, clipped, divided by all leaves.
 //  2. top_k: `pack_top` takes the largest elements of share + error; `all_gather`; `sum_top`.
-//     int8: `quantize` share + error; `all_to_all`; `dequantize_sum` makes this rank's even part of the mean;
-//     `quantize` that + error; `all_gather`; `dequantize`.
+//     int8: `quantize` share + error; `all_to_all`; `dequantize_sum` makes this rank's even part of
+//     the mean; `quantize` that + error; `all_gather`; `dequantize`.
 //  3. `mean_gradients`: updates multiply by nothing any more.
-// All shares are sent before the first sum, so that kernels run while others are on their way. Stage 1 makes
-// the whole mean, too, so that it has the bits of stage 0.
+// All shares are sent before the first sum, so that kernels run while others are on their way.
+// Stage 1 makes the whole mean, too, so that it has the bits of stage 0.
 //
-// Cost. Of n elements on W ranks a rank receives 2 (W - 1) / W of 260 / 256 bytes each with int8, and
-// 8 (W - 1) times the ratio with top_k. Errors take 4 bytes an element, with int8 4 / W more; the mean 4
-// bytes while the step updates.
+// Cost. Of n elements on W ranks a rank receives 2 (W - 1) / W of 260 / 256 bytes each with int8,
+// and 8 (W - 1) times the ratio with top_k. Errors take 4 bytes an element, with int8 4 / W more;
+// the mean 4 bytes while the step updates.
 //
 // Sources. Error feedback: Karimireddy et al. (arXiv:1901.09847). Largest elements: Lin et al.
 // (arXiv:1712.01887). docs/adr/0034.
@@ -40,7 +40,8 @@ namespace {
 
 class CompressedGradients {
  public:
-  CompressedGradients(ProgramBuilder& builder, const ZeroPlan& plan) : builder_(builder), plan_(plan) {}
+  CompressedGradients(ProgramBuilder& builder, const ZeroPlan& plan)
+      : builder_(builder), plan_(plan) {}
 
   IdVector<BucketId, StateRef> run() {
     const bool int8 = plan_.compression.type == "int8";
@@ -73,20 +74,23 @@ class CompressedGradients {
     return builder_.emit(op, std::move(operands), std::move(attrs));
   }
   StateRef transient(BucketId b, const char* name, DType dtype, int64_t count) {
-    return {builder_.transient(plan_.layout.buckets[b].name + name, dtype, count, Tier::device), 0, count};
+    return {builder_.transient(plan_.layout.buckets[b].name + name, dtype, count, Tier::device), 0,
+            count};
   }
 
   StateRef share(BucketId b) {
     StateRef own = transient(b, ".own_gradient", DS_DTYPE_F32, numel(b));
     emit(Op::own_gradient,
-         {read(all_of(builder_, plan_.buckets[b].sum())), read(all_of(builder_, plan_.scalars)), write(own)},
+         {read(all_of(builder_, plan_.buckets[b].sum())), read(all_of(builder_, plan_.scalars)),
+          write(own)},
          {{"ranks", int64_t{1}}});
     return own;
   }
 
   StateRef collect(Op op, BucketId b, const char* name, const StateRef& from, int64_t bytes) {
     StateRef to = transient(b, name, DS_DTYPE_U8, bytes);
-    emit(op, {read(from), write(to)}, {}).group = {plan_.levels(b).ranks(), plan_.levels(b).stride()};
+    emit(op, {read(from), write(to)}, {}).group = {plan_.levels(b).ranks(),
+                                                   plan_.levels(b).stride()};
     return to;
   }
 
@@ -127,8 +131,9 @@ class CompressedGradients {
 
 }  // namespace
 
-IdVector<BucketId, StateRef> emit_compressed_gradients(ProgramBuilder& builder, const ZeroPlan& plan,
-                                                       const Config& config, BufferId own_norms) {
+IdVector<BucketId, StateRef> emit_compressed_gradients(ProgramBuilder& builder,
+                                                       const ZeroPlan& plan, const Config& config,
+                                                       BufferId own_norms) {
   emit_clip_of_own(builder, plan, config, own_norms);
   return CompressedGradients(builder, plan).run();
 }

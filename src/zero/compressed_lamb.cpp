@@ -1,25 +1,33 @@
-// Problem. 1-bit LAMB goes on behind its freeze as 1-bit Adam does (zero/compressed_update.cpp), but a step
-// of LAMB needs a trust ratio of each parameter, which no longer follows from a variance that stands. And its
-// momenta go as one tensor with one scale for all parameters, whatever buckets they lie in.
+// Problem. 1-bit LAMB goes on behind its freeze as 1-bit Adam does (zero/compressed_update.cpp),
+// but a step of LAMB needs a trust ratio of each parameter, which no longer follows from a variance
+// that stands. And its momenta go as one tensor with one scale for all parameters, whatever buckets
+// they lie in.
 //
-// Invariant. As there: when a step begins, every rank has the same whole momenta. The one tensor has the
-// parameters in their order without gaps, so that its signs and scales depend on no bucket and no partition.
-// The coefficients of parameters are made on every rank from numbers of all ranks, and are equal on all.
+// Invariant. As there: when a step begins, every rank has the same whole momenta. The one tensor
+// has the parameters in their order without gaps, so that its signs and scales depend on no bucket
+// and no partition. The coefficients of parameters are made on every rank from numbers of all
+// ranks, and are equal on all.
 //
 // Algorithm.
-//  0. In the first step behind the freeze, `lamb_scales`: what makes the root mean squares of all momenta
+//  0. In the first step behind the freeze, `lamb_scales`: what makes the root mean squares of all
+//  momenta
 //     equal; the second moment that goes on begins as the one that stands.
 //  1. `momentum` with this rank's own gradient; the momenta of before are kept for 4.
-//  2. `scale_momentum` puts them into the one tensor; its mean over ranks as signs (zero/sign_exchange.h).
-//  3. `scale_momentum` takes them out again. What fills the tensor up to whole chunks is not 0 from then on:
+//  2. `scale_momentum` puts them into the one tensor; its mean over ranks as signs
+//  (zero/sign_exchange.h).
+//  3. `scale_momentum` takes them out again. What fills the tensor up to whole chunks is not 0 from
+//  then on:
 //     the next step sends what came back, as DeepSpeed does.
-//  4. `frozen_lamb_moments`: gradients as momenta tell them, the second moment from these, and norms.
+//  4. `frozen_lamb_moments`: gradients as momenta tell them, the second moment from these, and
+//  norms.
 //  5. `frozen_lamb_ratios`, on the norms of all ranks; `lamb`, with these ratios.
 //
-// Cost. The one tensor takes 4 bytes an element while a step updates, the momenta of before 4 / W at stage 1.
+// Cost. The one tensor takes 4 bytes an element while a step updates, the momenta of before 4 / W
+// at stage 1.
 //
-// Source. Li et al., "1-bit LAMB" (arXiv:2104.06069); DeepSpeed 0.19.6, runtime/fp16/onebit/lamb.py, whose
-// numbers tests/training/onebit_recorded_test.cpp replays. docs/adr/0033.
+// Source. Li et al., "1-bit LAMB" (arXiv:2104.06069); DeepSpeed 0.19.6,
+// runtime/fp16/onebit/lamb.py, whose numbers tests/training/onebit_recorded_test.cpp replays.
+// docs/adr/0033.
 #include "zero/compressed_lamb.h"
 
 #include <algorithm>
@@ -53,10 +61,10 @@ class CompressedLamb {
     std::vector<int64_t> numels;
     for_trained_buckets(plan_, [&](BucketId b) {
       const Bucket& bucket = plan_.layout.buckets[b];
-      builder_.emit(
-          Op::granule_norms,
-          {flat(momentum(b), Access::read),
-           flat(norms.slice(own_norm_first(plan_, b), bucket.numel / bucket.granule), Access::write)});
+      builder_.emit(Op::granule_norms,
+                    {flat(momentum(b), Access::read),
+                     flat(norms.slice(own_norm_first(plan_, b), bucket.numel / bucket.granule),
+                          Access::write)});
       begin_fresh(b);
     });
     for (BucketId b : plan_.buckets.ids()) {
@@ -92,9 +100,13 @@ class CompressedLamb {
   }
 
  private:
-  Operand flat(const StateRef& of, Access access) const { return flat_operand(builder_, of, access); }
+  Operand flat(const StateRef& of, Access access) const {
+    return flat_operand(builder_, of, access);
+  }
   Operand scalars() const { return flat(all_of(builder_, plan_.scalars), Access::read); }
-  StateRef momentum(BucketId b) const { return all_of(builder_, plan_.buckets[b].states[0].buffer); }
+  StateRef momentum(BucketId b) const {
+    return all_of(builder_, plan_.buckets[b].states[0].buffer);
+  }
   StateRef coefficients(int64_t kind) const {
     return plan_.joined.kind(kind, static_cast<int64_t>(plan_.layout.bucket_of.size()));
   }
@@ -112,7 +124,9 @@ class CompressedLamb {
   }
   template <typename F>
   void for_stretches(BucketId b, const F& f) const {
-    for (const Stretch& s : stretches_of(plan_, config_, b, plan_.part_first(b), plan_.part_numel(b))) f(s);
+    for (const Stretch& s :
+         stretches_of(plan_, config_, b, plan_.part_first(b), plan_.part_numel(b)))
+      f(s);
   }
 
   // The second moment that goes on, also of what is frozen now: it may be trained again.
@@ -120,9 +134,11 @@ class CompressedLamb {
     const int64_t numel = plan_.part_numel(b), most = stretch_size(plan_, config_, b);
     for (int64_t first = 0; first < numel; first += most) {
       auto part = [&](size_t state, Access access) {
-        return flat(plan_.buckets[b].states[state].slice(first, std::min(most, numel - first)), access);
+        return flat(plan_.buckets[b].states[state].slice(first, std::min(most, numel - first)),
+                    access);
       };
-      builder_.emit(Op::accumulate, {part(1, Access::read), part(2, Access::write)}, {{"beta", int64_t{0}}});
+      builder_.emit(Op::accumulate, {part(1, Access::read), part(2, Access::write)},
+                    {{"beta", int64_t{0}}});
     }
   }
 
@@ -139,8 +155,8 @@ class CompressedLamb {
     };
     copy(joined, false);
     move(padding, end);
-    SignExchange signs(builder_, plan_, "momenta", levels, {{0, joined.numel}}, plan_.joined.worker_error,
-                       plan_.joined.server_error);
+    SignExchange signs(builder_, plan_, "momenta", levels, {{0, joined.numel}},
+                       plan_.joined.worker_error, plan_.joined.server_error);
     signs.send(joined);
     signs.answer();
     signs.receive(joined);
@@ -152,7 +168,8 @@ class CompressedLamb {
   void copy(const StateRef& joined, bool back) {
     int64_t at = 0;
     for_params([&](ParamId p, const ParamPlace& place, BucketId b) {
-      StateRef apart = momentum(b).slice(place.begin, place.numel), there = joined.slice(at, place.numel);
+      StateRef apart = momentum(b).slice(place.begin, place.numel),
+               there = joined.slice(at, place.numel);
       at += place.numel;
       builder_.emit(Op::scale_momentum,
                     {flat(back ? there : apart, Access::read), scalars(),
@@ -167,13 +184,15 @@ class CompressedLamb {
     const StateRef norms = all_of(builder_, plan_.update_norms);
     int64_t granule = plan_.layout.buckets[b].granule;
     for_stretches(b, [&](const Stretch& s) {
-      auto part = [&](const StateRef& of, Access access) { return flat(of.slice(s.first, s.count), access); };
+      auto part = [&](const StateRef& of, Access access) {
+        return flat(of.slice(s.first, s.count), access);
+      };
       int64_t first = held.norm_first + s.first / granule;
-      s.limit(builder_.emit(
-          Op::frozen_lamb_moments,
-          {part(before, Access::read), part(held.states[0], Access::read), part(held.states[1], Access::read),
-           scalars(), part(held.master, Access::read), part(held.states[2], Access::update),
-           flat(norms.slice(3 * first, 3 * (s.count / granule)), s.written())}));
+      s.limit(builder_.emit(Op::frozen_lamb_moments,
+                            {part(before, Access::read), part(held.states[0], Access::read),
+                             part(held.states[1], Access::read), scalars(),
+                             part(held.master, Access::read), part(held.states[2], Access::update),
+                             flat(norms.slice(3 * first, 3 * (s.count / granule)), s.written())}));
     });
   }
 
@@ -182,7 +201,9 @@ class CompressedLamb {
     int64_t granule = plan_.layout.buckets[b].granule;
     const Optimizer& optimizer = optimizer_of(config_.optimizer);
     for_stretches(b, [&](const Stretch& s) {
-      auto part = [&](const StateRef& of, Access access) { return flat(of.slice(s.first, s.count), access); };
+      auto part = [&](const StateRef& of, Access access) {
+        return flat(of.slice(s.first, s.count), access);
+      };
       int64_t first = first_ratio(plan_, b) + s.first / granule;
       s.limit(builder_.emit(optimizer.op,
                             {part(held.states[0], Access::read), part(held.states[1], Access::read),

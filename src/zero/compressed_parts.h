@@ -19,9 +19,11 @@ void for_trained_buckets(const ZeroPlan& plan, const F& f) {
 }
 
 // The whole momentum of a bucket takes up this rank's own gradient.
-void emit_own_momentum(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, BucketId b);
+void emit_own_momentum(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                       BucketId b);
 // The update of this rank's part by moments that are given.
-void emit_frozen_adam(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, BucketId b);
+void emit_frozen_adam(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                      BucketId b);
 // Of a bucket's trained tensors, with the bucket's errors; none on a single rank.
 std::optional<SignExchange> exchange_of(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b);
 

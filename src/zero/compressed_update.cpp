@@ -1,25 +1,28 @@
-// Problem. Behind freeze_step 1-bit Adam no longer adds up gradients over ranks: every rank moves the
-// momentum by its own mean gradient, and the momenta are averaged at one bit an element. What a sign loses
-// must not be lost for good, and all ranks must have the same momentum afterwards, to the bit.
+// Problem. Behind freeze_step 1-bit Adam no longer adds up gradients over ranks: every rank moves
+// the momentum by its own mean gradient, and the momenta are averaged at one bit an element. What a
+// sign loses must not be lost for good, and all ranks must have the same momentum afterwards, to
+// the bit.
 //
-// Invariant. When a step begins, every rank has the same whole momentum. What a rank sends of a tensor, and
-// what its errors hold, depends on that tensor and on the number of ranks alone: not on buckets, on the
-// partition of the states or on who updates what. Thus stages 0 and 1 have the same bits.
+// Invariant. When a step begins, every rank has the same whole momentum. What a rank sends of a
+// tensor, and what its errors hold, depends on that tensor and on the number of ranks alone: not on
+// buckets, on the partition of the states or on who updates what. Thus stages 0 and 1 have the same
+// bits.
 //
 // Algorithm, W ranks, for each bucket and in it for each tensor (core/program/signs.h):
 //  1. `momentum`: m = b1 m + (1 - b1) g, with g the mean gradient of this rank's leaves.
 //  2. The mean of all ranks' momenta, as signs (zero/sign_exchange.h), is the new momentum.
 //  3. `frozen_adam`: the update of this rank's part, with the variance as it was when it froze.
-// The signs of all buckets are sent before the first answer, and all are received before the first update,
-// so that kernels of one bucket run while another is on its way. One rank has nobody to tell: there only 1
-// and 3 are left.
+// The signs of all buckets are sent before the first answer, and all are received before the first
+// update, so that kernels of one bucket run while another is on its way. One rank has nobody to
+// tell: there only 1 and 3 are left.
 //
-// Cost. Behind the freeze a sixteenth of the bytes of bf16 gradients and less. Errors take 4 bytes an element
-// for the worker and 4 / W for the server, the momentum 4 bytes on every rank at stage 1, too.
+// Cost. Behind the freeze a sixteenth of the bytes of bf16 gradients and less. Errors take 4 bytes
+// an element for the worker and 4 / W for the server, the momentum 4 bytes on every rank at stage
+// 1, too.
 //
-// Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6, runtime/fp16/onebit/adam.py, whose
-// numbers tests/training/onebit_recorded_test.cpp replays. docs/adr/0039. 0/1 Adam: zero/local_update.cpp.
-// 1-bit LAMB: zero/compressed_lamb.cpp.
+// Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6,
+// runtime/fp16/onebit/adam.py, whose numbers tests/training/onebit_recorded_test.cpp replays.
+// docs/adr/0039. 0/1 Adam: zero/local_update.cpp. 1-bit LAMB: zero/compressed_lamb.cpp.
 #include "zero/compressed_update.h"
 
 #include <fmt/core.h>
@@ -55,7 +58,8 @@ void emit_momenta(ProgramBuilder& builder, const ZeroPlan& plan, const Config& c
   for_trained_buckets(plan, [&](BucketId b) {
     emit_own_momentum(builder, plan, config, b);
     if (auto exchange = exchange_of(builder, plan, b)) {
-      all.push_back({*exchange, {plan.buckets[b].states[0].buffer, 0, plan.layout.buckets[b].numel}});
+      all.push_back(
+          {*exchange, {plan.buckets[b].states[0].buffer, 0, plan.layout.buckets[b].numel}});
       all.back().exchange.send(all.back().momentum);
     }
   });
@@ -108,7 +112,8 @@ std::string compression_note(const ZeroPlan& plan, const Config& config) {
       plan.joined.server_error);
   if (signs == 0) return behind + " the variance stands; one rank has nothing to compress";
   return fmt::format(
-      "{} a rank receives {} bytes of signs {} in place of gradients; it keeps {} bytes of {} and {} of "
+      "{} a rank receives {} bytes of signs {} in place of gradients; it keeps {} bytes of {} and "
+      "{} of "
       "errors",
       behind, signs, optimizer.steps_locally() ? "a synchronisation" : "a step", whole,
       optimizer.steps_locally() ? "own steps" : "whole momentum", errors);

@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// The update segment of a step of another form than StepForm::reduced: clip, what the ranks exchange,
-// optimizer, gather of what is not partitioned. own_norms: StepBuffers::own_norms.
+// The update segment of a step of another form than StepForm::reduced: clip, what the ranks
+// exchange, optimizer, gather of what is not partitioned. own_norms: StepBuffers::own_norms.
 void emit_compressed_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                             StepForm form, BufferId own_norms);
 

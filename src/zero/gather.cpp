@@ -1,20 +1,22 @@
-// Problem. A rank has its part of a bucket of parameters and needs more of it: all of it before a kernel
-// reads it (stage 3), or what it keeps of it after the update (stages 1 and 2, and hpZ, whose ranks keep
-// more than they update). The ranks that have the rest are in nested blocks (core/program/levels.h), and
-// links between blocks are slower than those inside.
+// Problem. A rank has its part of a bucket of parameters and needs more of it: all of it before a
+// kernel reads it (stage 3), or what it keeps of it after the update (stages 1 and 2, and hpZ,
+// whose ranks keep more than they update). The ranks that have the rest are in nested blocks
+// (core/program/levels.h), and links between blocks are slower than those inside.
 //
-// Invariant. Ranks that differ in the outermost level of a cut alone hold neighbouring parts of the bucket
-// (RankLevels::part_of). So one all_gather over the group of that level gives each of them a run of the
-// bucket again: its part of the cut over one level less. Nothing is ever moved within a rank.
+// Invariant. Ranks that differ in the outermost level of a cut alone hold neighbouring parts of the
+// bucket (RankLevels::part_of). So one all_gather over the group of that level gives each of them a
+// run of the bucket again: its part of the cut over one level less. Nothing is ever moved within a
+// rank.
 //
-// Algorithm. One all_gather for each level, the outermost first (gather_levels): over the slow links a rank
-// gets the least. What lies in between goes to transient buffers, or, where the part and the target are one
-// buffer on the device, to its place in there. Quantized weights are the same with codes: each rank encodes
-// its own part once, codes are gathered over all levels, and every rank decodes the whole, its own part too.
-// Hence all ranks compute with equal weights, whatever the levels.
+// Algorithm. One all_gather for each level, the outermost first (gather_levels): over the slow
+// links a rank gets the least. What lies in between goes to transient buffers, or, where the part
+// and the target are one buffer on the device, to its place in there. Quantized weights are the
+// same with codes: each rank encodes its own part once, codes are gathered over all levels, and
+// every rank decodes the whole, its own part too. Hence all ranks compute with equal weights,
+// whatever the levels.
 //
-// Cost. One collective for each level. Of a bucket cut over W ranks a rank receives (W - 1) / W in all, of
-// which (s - 1) / W come over the outermost level, if that has s blocks.
+// Cost. One collective for each level. Of a bucket cut over W ranks a rank receives (W - 1) / W in
+// all, of which (s - 1) / W come over the outermost level, if that has s blocks.
 //
 // Sources. Hierarchical partitions: ZeRO++ (arXiv:2306.10209); MiCS (arXiv:2205.00119).
 #include "zero/gather.h"
@@ -32,20 +34,22 @@
 namespace ds {
 namespace {
 
-// Gathers a bucket, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
-// a cut over `to` of them, which is all of the buffer `target`.
+// Gathers a bucket, of which this rank holds at `own` its part of a cut over `from` levels, up to
+// its part of a cut over `to` of them, which is all of the buffer `target`.
 std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  const StateRef& own, int from, BufferId target, int to) {
   std::vector<Instr> out;
   const Bucket& b = plan.layout.buckets[bucket];
   const Buffer whole = builder.buffer(target);
   bool in_place = own.buffer == target && whole.tier == Tier::device;
-  int64_t granule = whole.numel / (plan.part_numel(bucket, to) / b.granule);  // elements, or bytes of codes
+  int64_t granule =
+      whole.numel / (plan.part_numel(bucket, to) / b.granule);  // elements, or bytes of codes
   auto elements = [&](int64_t numel) { return numel / b.granule * granule; };
   StateRef have = own;
   for (int level = from; level-- > to;) {
     int64_t numel = elements(plan.part_numel(bucket, level));
-    StateRef into{target, elements(plan.part_first(bucket, level) - plan.part_first(bucket, to)), numel};
+    StateRef into{target, elements(plan.part_first(bucket, level) - plan.part_first(bucket, to)),
+                  numel};
     if (level > to && !in_place) {
       std::string name = fmt::format("{}.part{}", b.name, level);
       into = {builder.transient(name, whole.dtype, numel, Tier::device), 0, numel};
@@ -66,21 +70,22 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
                                  BufferId target) {
   StateRef own = all_of(builder, plan.buckets[bucket].param.buffer);
   int64_t bits = plan.quantization.weights;
-  if (bits == 0) return gather_levels(builder, plan, bucket, own, plan.policy(bucket).params, target, 0);
+  if (bits == 0)
+    return gather_levels(builder, plan, bucket, own, plan.policy(bucket).params, target, 0);
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t mine = code_bytes(own.numel, bits), all = code_bytes(b.numel, bits);
   BufferId codes = builder.transient(b.name + ".codes", DS_DTYPE_U8, mine, Tier::device);
   BufferId gathered = builder.transient(b.name + ".all_codes", DS_DTYPE_U8, all, Tier::device);
   std::vector<Instr> out;
   auto push = [&](Op op, const StateRef& from, const StateRef& to) {
-    out.push_back(
-        make_instr(op, {flat_operand(builder, from, Access::read), flat_operand(builder, to, Access::write)},
-                   {{"bits", bits}}));
+    out.push_back(make_instr(
+        op, {flat_operand(builder, from, Access::read), flat_operand(builder, to, Access::write)},
+        {{"bits", bits}}));
     out.back().bucket = bucket;
   };
   push(Op::quantize, own, {codes, 0, mine});
-  for (Instr& gather :
-       gather_levels(builder, plan, bucket, {codes, 0, mine}, plan.policy(bucket).params, gathered, 0))
+  for (Instr& gather : gather_levels(builder, plan, bucket, {codes, 0, mine},
+                                     plan.policy(bucket).params, gathered, 0))
     out.push_back(std::move(gather));
   push(Op::dequantize, {gathered, 0, all}, {target, 0, b.numel});
   return out;
@@ -90,13 +95,13 @@ void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b
   const BucketState& s = plan.buckets[bucket];
   int kept = s.partitioned ? plan.policy(bucket).params : 0;
   if (plan.levels(bucket).ranks() == 1) return;
-  for (Instr& in :
-       gather_levels(builder, plan, bucket, s.param, plan.policy(bucket).states, s.param.buffer, kept))
+  for (Instr& in : gather_levels(builder, plan, bucket, s.param, plan.policy(bucket).states,
+                                 s.param.buffer, kept))
     builder.emit(std::move(in));
 }
 
-void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, const StateRef& own,
-                          BufferId target) {
+void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
+                          const StateRef& own, BufferId target) {
   for (Instr& in : gather_levels(builder, plan, bucket, own, plan.policy(bucket).states, target, 0))
     builder.emit(std::move(in));
 }
@@ -105,8 +110,8 @@ void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketI
   const BucketState& s = plan.buckets[bucket];
   if (s.states.empty() || plan.levels(bucket).ranks() == 1) return;
   const StateRef& momentum = s.states[0];
-  for (Instr& in :
-       gather_levels(builder, plan, bucket, momentum, plan.policy(bucket).states, momentum.buffer, 0))
+  for (Instr& in : gather_levels(builder, plan, bucket, momentum, plan.policy(bucket).states,
+                                 momentum.buffer, 0))
     builder.emit(std::move(in));
 }
 

@@ -41,12 +41,13 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const P
 StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b) {
   const BucketState& s = plan.buckets[b];
   if (!s.own_steps.exists()) return s.master;
-  StateRef sum{
-      builder.transient(plan.layout.buckets[b].name + ".own", DS_DTYPE_F32, s.master.numel, Tier::device), 0,
-      s.master.numel};
-  builder.emit(Op::accumulate,
-               {flat_operand(builder, s.master, Access::read), flat_operand(builder, sum, Access::write)},
-               {{"beta", int64_t{0}}});
+  StateRef sum{builder.transient(plan.layout.buckets[b].name + ".own", DS_DTYPE_F32, s.master.numel,
+                                 Tier::device),
+               0, s.master.numel};
+  builder.emit(
+      Op::accumulate,
+      {flat_operand(builder, s.master, Access::read), flat_operand(builder, sum, Access::write)},
+      {{"beta", int64_t{0}}});
   builder.emit(Op::accumulate,
                {flat_operand(builder, all_of(builder, s.own_steps), Access::read),
                 flat_operand(builder, sum, Access::update)},
@@ -56,12 +57,14 @@ StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b
 
 }  // namespace
 
-void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Parameter>& params) {
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
+               const IdVector<ParamId, Parameter>& params) {
   for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     const BucketState& s = plan.buckets[b];
     int64_t part = plan.part_numel(b);
-    StateRef draft{builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device), 0, part};
+    StateRef draft{builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device), 0,
+                   part};
     builder.emit(Op::zero, {flat_operand(builder, draft, Access::write)});
     for (const ParamPlace& place : bucket.params) {
       emit_draw(builder, plan, b, place, params[place.param], draft);
@@ -77,13 +80,14 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
     };
     for (const StateRef& state : s.states) zero_all(state.buffer);
     for (const StateRef& scales : s.scales) zero_all(scales.buffer);
-    for (BufferId own : {s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error}) {
+    for (BufferId own :
+         {s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error}) {
       if (own.exists()) zero_all(own);
     }
     for (BufferId error : s.errors) zero_all(error);
   }
-  for (BufferId joined :
-       {plan.joined.worker_error, plan.joined.server_error, plan.joined.padding, plan.joined.coefficients}) {
+  for (BufferId joined : {plan.joined.worker_error, plan.joined.server_error, plan.joined.padding,
+                          plan.joined.coefficients}) {
     if (joined.exists())
       builder.emit(Op::zero, {flat_operand(builder, all_of(builder, joined), Access::write)});
   }

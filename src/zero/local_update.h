@@ -7,6 +7,7 @@
 namespace ds {
 
 // The updates of 0/1 Adam in a step of a form other than StepForm::reduced, behind the clip.
-void emit_local_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, StepForm form);
+void emit_local_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                       StepForm form);
 
 }  // namespace ds

@@ -20,17 +20,18 @@ int64_t data_rank(const ZeroPlan& plan, const ParamClass& c, int64_t number, int
   return number / apart * apart * c.levels.ranks() + number % apart + m * apart;
 }
 
-// Where the first holder of a part of a bucket has the norms of its granules, among those of all ranks. Ranks
-// that hold a copy of the part leave equal norms, which nobody reads.
+// Where the first holder of a part of a bucket has the norms of its granules, among those of all
+// ranks. Ranks that hold a copy of the part leave equal norms, which nobody reads.
 int64_t norms_of_part(const ZeroPlan& plan, BucketId bucket, int64_t group, int64_t part) {
   const ParamClass& c = plan.cls(bucket);
-  const int64_t holder = data_rank(plan, c, group, c.levels.holder(static_cast<int>(part), c.policy.states));
+  const int64_t holder =
+      data_rank(plan, c, group, c.levels.holder(static_cast<int>(part), c.policy.states));
   return holder * plan.norms_used + plan.buckets[bucket].norm_first;
 }
 
-// Where the norms of the granules of a parameter lie among those of all ranks, which no layout changes the
-// order of. What a class holds on several groups of ranks along `data` are different slices, one behind the
-// other. visit(begin, end)
+// Where the norms of the granules of a parameter lie among those of all ranks, which no layout
+// changes the order of. What a class holds on several groups of ranks along `data` are different
+// slices, one behind the other. visit(begin, end)
 template <typename Visit>
 void for_norms(const ZeroPlan& plan, ParamId p, const Visit& visit) {
   BucketId bucket = plan.layout.bucket_of[p];
@@ -64,7 +65,8 @@ std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
   if (runs == std::vector<ElementRun>{{0, count}}) {
     runs.clear();
   } else if (runs.empty() && count > 0) {
-    runs.push_back({0, 0});  // only empty parameters are trained: of what lies there nothing is added
+    runs.push_back(
+        {0, 0});  // only empty parameters are trained: of what lies there nothing is added
   }
   return runs;
 }
@@ -74,7 +76,9 @@ std::vector<ElementRun> norm_runs_by_param(const ZeroPlan& plan) {
   std::vector<ElementRun> runs;
   for (ParamId p : plan.layout.bucket_of.ids()) {
     if (plan.trained.frozen[p]) continue;
-    for_norms(plan, p, [&](int64_t begin, int64_t end) { runs.push_back({begin, end, 0, p.number()}); });
+    for_norms(plan, p, [&](int64_t begin, int64_t end) {
+      runs.push_back({begin, end, 0, p.number()});
+    });
   }
   return runs;
 }
@@ -113,7 +117,8 @@ std::vector<ElementRun> own_norm_runs(const ZeroPlan& plan) {
 Attrs clip_attrs(const Config& config) {
   Attrs attrs{{"max_norm", config.gradient_clipping}};
   // NaN and infinity are then updated with.
-  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow) attrs.set("unchecked", int64_t{1});
+  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow)
+    attrs.set("unchecked", int64_t{1});
   return attrs;
 }
 
@@ -148,13 +153,15 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
 
 namespace {
 
-// `each` norms of each granule become a ratio each; `kept`: what stands between them among the operands.
+// `each` norms of each granule become a ratio each; `kept`: what stands between them among the
+// operands.
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, Op op, int64_t each,
                      const std::vector<Operand>& kept, Attrs attrs) {
   StateRef all = gather_norms(builder, plan, plan.update_norms, each, "all_update_norms");
   int64_t granules = all.numel / each;
-  StateRef ratios{builder.transient("ratios", DS_DTYPE_F32, granules, builder.buffer(plan.update_norms).tier),
-                  0, granules};
+  StateRef ratios{
+      builder.transient("ratios", DS_DTYPE_F32, granules, builder.buffer(plan.update_norms).tier),
+      0, granules};
   std::vector<Operand> operands{flat_operand(builder, all, Access::read)};
   operands.insert(operands.end(), kept.begin(), kept.end());
   operands.push_back(flat_operand(builder, ratios, Access::write));
@@ -163,16 +170,18 @@ StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, Op op, int64
 }
 
 // Numbers of all parameters, of one kind (JoinedMomenta).
-Operand coefficients(const ProgramBuilder& builder, const ZeroPlan& plan, int64_t kind, Access access) {
-  return flat_operand(builder, plan.joined.kind(kind, static_cast<int64_t>(plan.layout.bucket_of.size())),
-                      access);
+Operand coefficients(const ProgramBuilder& builder, const ZeroPlan& plan, int64_t kind,
+                     Access access) {
+  return flat_operand(
+      builder, plan.joined.kind(kind, static_cast<int64_t>(plan.layout.bucket_of.size())), access);
 }
 
 }  // namespace
 
 int64_t first_ratio(const ZeroPlan& plan, BucketId bucket) {
   const RankLevels& levels = plan.levels(bucket);
-  const int64_t apart = levels.stride() / plan.mesh.data_group().stride, mine = plan.mesh.leaf(0, plan.rank);
+  const int64_t apart = levels.stride() / plan.mesh.data_group().stride,
+                mine = plan.mesh.leaf(0, plan.rank);
   const int64_t group = mine / (apart * levels.ranks()) * apart + mine % apart;
   return norms_of_part(plan, bucket, group, levels.part_of(plan.rank, plan.policy(bucket).states));
 }
@@ -180,17 +189,20 @@ int64_t first_ratio(const ZeroPlan& plan, BucketId bucket) {
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;
   std::vector<Operand> kept;
-  if (plan.joined.coefficients.exists()) kept.push_back(coefficients(builder, plan, 1, Access::update));
+  if (plan.joined.coefficients.exists())
+    kept.push_back(coefficients(builder, plan, 1, Access::update));
   return emit_ratios(builder, plan, by_norms.ratios, 2, kept, by_norms.attrs(config.optimizer));
 }
 
 StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   const OptimizerConfig& o = config.optimizer;
-  return emit_ratios(
-      builder, plan, Op::frozen_lamb_ratios, 3,
-      {flat_operand(builder, all_of(builder, plan.scalars), Access::read),
-       coefficients(builder, plan, 1, Access::read), coefficients(builder, plan, 2, Access::update)},
-      {{"factor_min", o.factor_min}, {"factor_max", o.factor_max}, {"factor_threshold", o.factor_threshold}});
+  return emit_ratios(builder, plan, Op::frozen_lamb_ratios, 3,
+                     {flat_operand(builder, all_of(builder, plan.scalars), Access::read),
+                      coefficients(builder, plan, 1, Access::read),
+                      coefficients(builder, plan, 2, Access::update)},
+                     {{"factor_min", o.factor_min},
+                      {"factor_max", o.factor_max},
+                      {"factor_threshold", o.factor_threshold}});
 }
 
 void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,

@@ -1,26 +1,32 @@
-// Problem. Muon's step of a matrix is the momentum made orthogonal: X is the momentum divided by its norm,
-// and five times X becomes p(X) = a X + (b X X' + c (X X')^2) X, which drives all singular values towards 1.
-// That needs the whole matrix, while ZeRO cuts a bucket at whatever granule the ranks' parts end.
+// Problem. Muon's step of a matrix is the momentum made orthogonal: X is the momentum divided by
+// its norm, and five times X becomes p(X) = a X + (b X X' + c (X X')^2) X, which drives all
+// singular values towards 1. That needs the whole matrix, while ZeRO cuts a bucket at whatever
+// granule the ranks' parts end.
 //
-// Invariant. A step's bits do not depend on the cut: the products of a matrix are made by one rank or by
-// several, always of all of it and by the same instructions, whose bits depend on shapes alone.
+// Invariant. A step's bits do not depend on the cut: the products of a matrix are made by one rank
+// or by several, always of all of it and by the same instructions, whose bits depend on shapes
+// alone.
 //
 // Algorithm. For each bucket of matrices:
-//  1. On its part each rank renews the momentum and writes what the step is made of, g + momentum ahead.
+//  1. On its part each rank renews the momentum and writes what the step is made of, g + momentum
+//  ahead.
 //  2. A gather gives every rank all of these elements of the bucket.
-//  3. A rank makes the matrices of which it updates any element: most by itself, those at its borders beside
-//     its neighbours. Short sides are multiplied: X X' where rows are fewer, X' X where columns are.
+//  3. A rank makes the matrices of which it updates any element: most by itself, those at its
+//  borders beside
+//     its neighbours. Short sides are multiplied: X X' where rows are fewer, X' X where columns
+//     are.
 //  4. What it updates of them is the step of its part.
-// The products are those of `linear`, so that they have its kernels and its place in plans. "gram" iterates
-// on R = X X' and on the product Q of the factors of X, both square, and multiplies X twice: before the third
-// iteration, to begin anew from a matrix that is nearly orthogonal, and at the end. It is the same
-// polynomial.
+// The products are those of `linear`, so that they have its kernels and its place in plans. "gram"
+// iterates on R = X X' and on the product Q of the factors of X, both square, and multiplies X
+// twice: before the third iteration, to begin anew from a matrix that is nearly orthogonal, and at
+// the end. It is the same polynomial.
 //
-// Cost. In f32, 4 bytes of each element are gathered in a step, as parameters are of which a rank keeps all;
-// of products 5 (4 m + 2 s) s^2 for m the long and s the short side, and about 22 s^3 + 8 m s^2 with "gram".
+// Cost. In f32, 4 bytes of each element are gathered in a step, as parameters are of which a rank
+// keeps all; of products 5 (4 m + 2 s) s^2 for m the long and s the short side, and about 22 s^3 +
+// 8 m s^2 with "gram".
 //
-// Sources. Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); "gram": Dao
-// (2026).
+// Sources. Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); "gram":
+// Dao (2026).
 #include "zero/matrix_update.h"
 
 #include <fmt/core.h>
@@ -49,7 +55,8 @@ class MatrixEmitter {
     int64_t first, rows, cols;
   };
 
-  MatrixEmitter(ProgramBuilder& builder, const std::string& name, const MatrixUpdate& update, DType dtype)
+  MatrixEmitter(ProgramBuilder& builder, const std::string& name, const MatrixUpdate& update,
+                DType dtype)
       : b_(builder), name_(name), u_(update), dtype_(dtype) {}
 
   // The last X in two terms, factor[0] * first + factor[1] * second.
@@ -175,9 +182,9 @@ class BucketUpdate {
     if (!covered()) b_.emit(Op::zero, {flat_operand(b_, step, Access::write)});
     for (const ParamPlace& place : plan_.trained_params(bucket_)) make_steps(place, all, step);
     for (const Stretch& s : stretches_) {
-      s.limit(
-          b_.emit(update_.step, {of(step, s, Access::read), scalars(), of(state_.master, s, Access::update),
-                                 of(state_.param, s, s.written())}));
+      s.limit(b_.emit(update_.step,
+                      {of(step, s, Access::read), scalars(), of(state_.master, s, Access::update),
+                       of(state_.param, s, s.written())}));
     }
   }
 
@@ -193,7 +200,8 @@ class BucketUpdate {
   bool covered() const {
     int64_t elements = 0;
     for (const ParamPlace& p : plan_.trained_params(bucket_))
-      elements += std::max<int64_t>(0, std::min(p.begin + p.numel, low_ + part_) - std::max(p.begin, low_));
+      elements +=
+          std::max<int64_t>(0, std::min(p.begin + p.numel, low_ + part_) - std::max(p.begin, low_));
     return elements == part_;
   }
 
@@ -204,15 +212,16 @@ class BucketUpdate {
     if (written < part_) b_.emit(Op::zero, {flat_operand(b_, ahead, Access::write)});
     for (const Stretch& s : stretches_) {
       Operand grad = gradient_of(b_, plan_, s);
-      s.limit(b_.emit(update_.momentum,
-                      {grad, scalars(), of(state_.states[0], s, Access::update), of(ahead, s, s.written())}));
+      s.limit(b_.emit(update_.momentum, {grad, scalars(), of(state_.states[0], s, Access::update),
+                                         of(ahead, s, s.written())}));
     }
     return ahead;
   }
 
   StateRef gathered(const StateRef& ahead) {
     if (part_ == of_.numel) return ahead;
-    StateRef all{b_.transient(of_.name + ".all_ahead", DS_DTYPE_F32, of_.numel, Tier::device), 0, of_.numel};
+    StateRef all{b_.transient(of_.name + ".all_ahead", DS_DTYPE_F32, of_.numel, Tier::device), 0,
+                 of_.numel};
     emit_gather_of_parts(b_, plan_, bucket_, ahead, all.buffer);
     return all;
   }
@@ -223,8 +232,10 @@ class BucketUpdate {
     const int64_t numel = rows * cols;
     const bool gram = config_.optimizer.ns_method == "gram";
     const DType dtype = gram || plan_.compute != DS_DTYPE_BF16 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
-    const double scale = std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)));
-    for (int64_t first = place.begin; numel > 0 && first < place.begin + place.numel; first += numel) {
+    const double scale =
+        std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)));
+    for (int64_t first = place.begin; numel > 0 && first < place.begin + place.numel;
+         first += numel) {
       const int64_t begin = std::max(first, low_), end = std::min(first + numel, low_ + part_);
       if (begin >= end) continue;
       MatrixEmitter emitter(b_, of_.name + ".x", update_, dtype);
@@ -232,7 +243,8 @@ class BucketUpdate {
       std::vector<Operand> operands;
       for (const MatrixEmitter::Value& v : {sum.first, sum.second}) {
         if (static_cast<int>(operands.size()) < sum.terms)
-          operands.push_back(flat(b_.buffer(v.buffer), v.buffer, begin - first, end - begin, Access::read));
+          operands.push_back(
+              flat(b_.buffer(v.buffer), v.buffer, begin - first, end - begin, Access::read));
       }
       operands.push_back(flat_operand(b_, step.slice(begin - low_, end - begin), Access::write));
       Attrs attrs{{"a", scale * sum.factor[0]}};
@@ -256,7 +268,8 @@ class BucketUpdate {
 
 void emit_matrix_updates(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   for (BucketId b = plan.buckets.last(); b.exists(); --b) {
-    if (plan.layout.buckets[b].matrices && plan.trains(b)) BucketUpdate(builder, plan, config, b).emit();
+    if (plan.layout.buckets[b].matrices && plan.trains(b))
+      BucketUpdate(builder, plan, config, b).emit();
   }
 }
 
@@ -272,8 +285,9 @@ std::string matrix_updates_note(const ZeroPlan& plan) {
     }
   }
   if (matrices == 0) return "";
-  return fmt::format("{} matrices are updated as such: a step gathers {} bytes of momentum from other ranks",
-                     matrices, bytes);
+  return fmt::format(
+      "{} matrices are updated as such: a step gathers {} bytes of momentum from other ranks",
+      matrices, bytes);
 }
 
 }  // namespace ds

@@ -18,7 +18,8 @@
 namespace ds {
 
 Policy make_policy(const ZeroConfig& zero, const RankLevels& levels) {
-  require(zero.stage >= 0 && zero.stage <= 3, "zero_optimization.stage must be 0 to 3, got {}", zero.stage);
+  require(zero.stage >= 0 && zero.stage <= 3, "zero_optimization.stage must be 0 to 3, got {}",
+          zero.stage);
   Policy p;
   int shard = levels.within(zero.mics_shard_size > 0 ? zero.mics_shard_size : levels.ranks());
   p.states = zero.stage >= 1 ? shard : 0;
@@ -31,7 +32,8 @@ Policy make_policy(const ZeroConfig& zero, const RankLevels& levels) {
   return p;
 }
 
-RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, const Machine& machine) {
+RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
+                       const Machine& machine) {
   const ZeroConfig& zero = config.zero;
   int ranks_per_node = machine.ranks_per_node;
   if (config.nodes > 0) {
@@ -46,8 +48,8 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, 
   if (shard > 0) blocks.push_back(static_cast<int>(shard));
   auto add = [&, world = world, stride = stride](int ranks) {
     ranks = ranks % stride == 0 ? ranks / stride : 0;
-    bool level =
-        ranks > 0 && ranks < world && world % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(ranks));
+    bool level = ranks > 0 && ranks < world && world % ranks == 0 &&
+                 std::has_single_bit(static_cast<uint64_t>(ranks));
     bool inside = ranks < zero.mics_shard_size;  // a shard group of several such blocks
     if (level && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks);
   };
@@ -94,7 +96,9 @@ const RowTable* ZeroPlan::table(BucketId bucket) const {
   return nullptr;
 }
 
-int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0; }
+int ZeroPlan::grad_top() const {
+  return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0;
+}
 
 std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
   std::string key;
@@ -104,9 +108,11 @@ std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
   if (quantization.gradients == 0) return key;
   key += fmt::format(" gradients int{} over", quantization.gradients);
   for (const ParamClass& c : classes) {
-    for (int level = 0; level < c.levels.depth(); ++level) key += " " + c.levels.group(level).name();
+    for (int level = 0; level < c.levels.depth(); ++level)
+      key += " " + c.levels.group(level).name();
   }
-  if (quantization.feedback) key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
+  if (quantization.feedback)
+    key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
   for (const RowTable& t : tables) key += " but " + t.name;
   return key;
 }
@@ -124,8 +130,9 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
-  BufferId held = plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part_numel(index, cut),
-                           s.partitioned ? policy.param_tier : Tier::device);
+  BufferId held =
+      plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part_numel(index, cut),
+               s.partitioned ? policy.param_tier : Tier::device);
   s.full = s.partitioned ? BufferId() : held;
   s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part_numel(index)};
   s.master = s.param;
@@ -141,10 +148,12 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   BucketState& s = plan.buckets[index];
   // In the type of masters on the device the parameter is its own master.
   bool own_master = plan.compute == config.masters && !optimizer.steps_locally() &&
-                    policy.state_tier == Tier::device && plan.buffers[s.param.buffer].tier == Tier::device;
+                    policy.state_tier == Tier::device &&
+                    plan.buffers[s.param.buffer].tier == Tier::device;
   if (!own_master) {
-    s.master = {plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier), 0,
-                part};
+    s.master = {
+        plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier),
+        0, part};
   }
   const Tier near = policy.state_tier == Tier::device ? Tier::device : Tier::host;
   for (const std::string& state : optimizer.states) {
@@ -155,14 +164,14 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
     s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
     if (config.states == DS_DTYPE_U8) {
       int64_t blocks = part / kStateBlock;
-      s.scales.push_back(
-          {plan.add(Holds::state, bucket.name + "." + state + ".scales", config.states, blocks, near), 0,
-           blocks});
+      s.scales.push_back({plan.add(Holds::state, bucket.name + "." + state + ".scales",
+                                   config.states, blocks, near),
+                          0, blocks});
     }
   }
   if (optimizer.steps_locally())
-    s.own_steps =
-        plan.add(Holds::state, bucket.name + ".own_steps", DS_DTYPE_F32, bucket.numel, Tier::device);
+    s.own_steps = plan.add(Holds::state, bucket.name + ".own_steps", DS_DTYPE_F32, bucket.numel,
+                           Tier::device);
   if (plan.compression.on()) {
     auto error = [&](const char* name, int64_t numel) {
       return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
@@ -182,8 +191,8 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   }
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
-    s.grad.push_back(
-        plan.add(Holds::grad, name, plan.sums, plan.part_numel(index, policy.grads), policy.state_tier));
+    s.grad.push_back(plan.add(Holds::grad, name, plan.sums, plan.part_numel(index, policy.grads),
+                              policy.state_tier));
   }
   bool feedback = plan.quantization.feedback && !plan.table(index);
   for (int level = 0; feedback && level < plan.levels(index).depth(); ++level) {
@@ -194,8 +203,8 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
 }
 
-// A place for the norms of every granule that has states; when that of the beginning does not suffice, once
-// one for all that there can be.
+// A place for the norms of every granule that has states; when that of the beginning does not
+// suffice, once one for all that there can be.
 void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
@@ -212,7 +221,8 @@ void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
                      each * (first ? granules : all), near);
   };
   place(plan.norms, "norms", 1);
-  if (optimizer.by_norms) place(plan.update_norms, "update_norms", optimizer.joins_momenta() ? 3 : 2);
+  if (optimizer.by_norms)
+    place(plan.update_norms, "update_norms", optimizer.joins_momenta() ? 3 : 2);
 }
 
 void add_joined(ZeroPlan& plan) {
@@ -248,11 +258,13 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
   for (ParamSpec& p : params) {
     std::vector<std::string_view> axes;
     for (const Mesh::Axis& axis : plan.mesh.axes()) {
-      if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) != p.reduced_over.end())
+      if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) !=
+          p.reduced_over.end())
         axes.push_back(axis.name);
     }
-    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}",
-            TensorName(p.name), fmt::join(p.reduced_over, " and "), plan.mesh.name());
+    require(axes.size() == p.reduced_over.size(),
+            "parameter '{}' is reduced over {}, the mesh is {}", TensorName(p.name),
+            fmt::join(p.reduced_over, " and "), plan.mesh.name());
     const std::vector<std::string_view> data = plan.mesh.data_axes();
     for (std::string_view axis : axes) {
       if (std::find(data.begin(), data.end(), axis) != data.end()) continue;
@@ -264,8 +276,8 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
   }
 }
 
-// One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
-// does not depend on the number of ranks.
+// One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model
+// computes does not depend on the number of ranks.
 Quantization make_quantization(const ZeroConfig& zero, int world, bool training) {
   Quantization q;
   q.weights = zero.quantized_weights ? 8 : 0;
@@ -276,14 +288,15 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
   return q;
 }
 
-// An f32 copy of a leaf gives the bits of the leaf, but a sum of leaves in f32 has more than the compute type
-// holds.
+// An f32 copy of a leaf gives the bits of the leaf, but a sum of leaves in f32 has more than the
+// compute type holds.
 DType wire_of(const Config& config, bool boundary) {
   return boundary && config.communication == DS_DTYPE_F32 ? DS_DTYPE_F32 : config.wire();
 }
 
 // Of a reduction at the boundary ids of all micro-steps name rows.
-std::vector<RowTable> tables_of_a_reduction(std::span<const RowTable> tables, const ZeroPlan& plan) {
+std::vector<RowTable> tables_of_a_reduction(std::span<const RowTable> tables,
+                                            const ZeroPlan& plan) {
   std::vector<RowTable> out(tables.begin(), tables.end());
   if (!plan.boundary) return out;
   for (RowTable& t : out) t.bound = std::min(t.rows, t.bound * plan.accumulation);
@@ -292,8 +305,9 @@ std::vector<RowTable> tables_of_a_reduction(std::span<const RowTable> tables, co
 
 }  // namespace
 
-ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, const Mesh& mesh,
-                        const Machine& machine, bool training, std::span<const RowTable> tables) {
+ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank,
+                        const Mesh& mesh, const Machine& machine, bool training,
+                        std::span<const RowTable> tables) {
   ZeroPlan plan;
   plan.rank = rank;
   plan.mesh = mesh;
@@ -319,11 +333,11 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   }
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
   for (const ParamSpec& p : params) {
-    bool codes =
-        plan.quantization.weights > 0 || plan.quantization.gradients > 0 || plan.compression.type == "int8";
+    bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0 ||
+                 plan.compression.type == "int8";
     if (codes && p.granule % kGranule != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}", kGranule,
-            p.name, p.granule);
+      raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}",
+            kGranule, p.name, p.granule);
     }
   }
   for (const ParamSpec& p : params) {
@@ -334,21 +348,23 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     plan.matrices.push_back({p.rows, p.cols});
   }
   for (ParamClass& c : plan.classes) {
-    if (!training && config.zero.stage < 3) c.policy = {};  // nothing but states and gradients is cut
+    if (!training && config.zero.stage < 3)
+      c.policy = {};  // nothing but states and gradients is cut
   }
   if (config.sparse_gradients && training) {
     const ParamClass& of_data = plan.classes.front();
     ChosenTables chosen =
-        choose_row_tables({of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.wire,
-                           plan.boundary ? "step" : "micro-step"},
+        choose_row_tables({of_data.levels, of_data.policy.grads, plan.quantization.gradients,
+                           plan.wire, plan.boundary ? "step" : "micro-step"},
                           tables_of_a_reduction(tables, plan), params);
     plan.tables = std::move(chosen.tables);
     plan.notes = std::move(chosen.notes);
   }
   IdVector<ClassId, int> ranks;
   for (const ParamClass& c : plan.classes) ranks.push_back(c.levels.ranks());
-  plan.layout = make_layout(params, ranks, config.zero.reduce_bucket_size,
-                            config.zero.param_persistence_threshold, config.zero.model_persistence_threshold);
+  plan.layout =
+      make_layout(params, ranks, config.zero.reduce_bucket_size,
+                  config.zero.param_persistence_threshold, config.zero.model_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   TrainedParams trained;
   for (const ParamSpec& p : params) {
@@ -359,7 +375,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   trained.missed.resize(params.size(), 0);
   for (const Bucket& b : plan.layout.buckets) {
     if (plan.compression.type != "top_k" || b.numel <= INT32_MAX) continue;
-    raise(DS_ERROR_UNSUPPORTED, "{}: \"top_k\" numbers {} elements of a bucket at most, '{}' has {}",
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: \"top_k\" numbers {} elements of a bucket at most, '{}' has {}",
           KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
   }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));

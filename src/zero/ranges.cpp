@@ -1,28 +1,33 @@
-// Problem. In ZeRO stage 3 a rank holds only a part of each large bucket of parameters, but many instructions
-// of a step read the whole: in forward, in backward, in every micro-step. All of the model does not fit at
-// once, and a gather before every use costs too much. So the uses of a bucket have to be divided into ranges,
-// each with one gather.
+// Problem. In ZeRO stage 3 a rank holds only a part of each large bucket of parameters, but many
+// instructions of a step read the whole: in forward, in backward, in every micro-step. All of the
+// model does not fit at once, and a gather before every use costs too much. So the uses of a bucket
+// have to be divided into ranges, each with one gather.
 //
-// Invariant. Every use of a partitioned bucket lies in exactly one range, and a range is a transient buffer
-// of its own: a gather directly before the first use writes it, and its memory is free after the last use
-// (passes/offsets.cpp). So no release can be forgotten. At no instruction do the buckets in ranges have more
-// than max_live_parameters elements, and neither do they after hoist.cpp, which moves gathers up within the
-// same limit. The limit is soft, as it is in DeepSpeed: an instruction has what it reads, and what a delegate
-// host holds (lease) is its own decision. Where these alone exceed the limit, nothing else is live.
+// Invariant. Every use of a partitioned bucket lies in exactly one range, and a range is a
+// transient buffer of its own: a gather directly before the first use writes it, and its memory is
+// free after the last use (passes/offsets.cpp). So no release can be forgotten. At no instruction
+// do the buckets in ranges have more than max_live_parameters elements, and neither do they after
+// hoist.cpp, which moves gathers up within the same limit. The limit is soft, as it is in
+// DeepSpeed: an instruction has what it reads, and what a delegate host holds (lease) is its own
+// decision. Where these alone exceed the limit, nothing else is live.
 //
-// Algorithm. Register allocation by live range splitting, with buckets as the registers' values and a gather
-// as the reload. At first a bucket is one range.
-//  1. It is cut between two uses when buckets of more than max_reuse_distance elements came into use in
+// Algorithm. Register allocation by live range splitting, with buckets as the registers' values and
+// a gather as the reload. At first a bucket is one range.
+//  1. It is cut between two uses when buckets of more than max_reuse_distance elements came into
+//  use in
 //     between (cut_by_distance).
-//  2. The program is walked with the set of buckets that are live. Where they exceed max_live_parameters, the
-//     range whose next use is farthest away is cut there, until the rest fits (cut_by_live). That is Belady's
-//     rule. It is optimal for pages of one size; buckets differ in size, so here it is a heuristic.
+//  2. The program is walked with the set of buckets that are live. Where they exceed
+//  max_live_parameters, the
+//     range whose next use is farthest away is cut there, until the rest fits (cut_by_live). That
+//     is Belady's rule. It is optimal for pages of one size; buckets differ in size, so here it is
+//     a heuristic.
 //  3. Each range gets its buffer and its gather (insert_gathers).
 //
 // Cost. Linear in the uses, and for each cut of step 2 a look at every bucket.
 //
-// Source. Belady, "A study of replacement algorithms for a virtual-storage computer" (IBM Systems Journal
-// 5(2), 1966). The two limits are DeepSpeed's stage3_max_reuse_distance and stage3_max_live_parameters.
+// Source. Belady, "A study of replacement algorithms for a virtual-storage computer" (IBM Systems
+// Journal 5(2), 1966). The two limits are DeepSpeed's stage3_max_reuse_distance and
+// stage3_max_live_parameters.
 #include "zero/ranges.h"
 
 #include <algorithm>
@@ -45,13 +50,15 @@ struct Range {
 // Use sites of one bucket, and where they are cut.
 struct Uses {
   std::vector<InstrId> at;
-  std::vector<char> leased;  // leased[i]: when at[i] comes, a delegate host holds what it saw before
-  std::vector<char> cut;     // cut[i]: a new range begins at at[i]
+  std::vector<char>
+      leased;             // leased[i]: when at[i] comes, a delegate host holds what it saw before
+  std::vector<char> cut;  // cut[i]: a new range begins at at[i]
 };
 
 class Ranger {
  public:
-  Ranger(const Program& program, const ZeroPlan& plan, const ZeroConfig& zero, const StepBuffers& buffers)
+  Ranger(const Program& program, const ZeroPlan& plan, const ZeroConfig& zero,
+         const StepBuffers& buffers)
       : program_(program),
         plan_(plan),
         zero_(zero),
@@ -182,12 +189,14 @@ class Ranger {
 void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero,
                     const StepBuffers& buffers) {
   std::vector<Range> ranges = Ranger(program, plan, zero, buffers).run();
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.first < b.first; });
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
   for (const Range& range : ranges) {
     const Bucket& bucket = plan.layout.buckets[range.bucket];
-    BufferId full = builder.transient(bucket.name + ".full", plan.compute, bucket.numel, Tier::device);
+    BufferId full =
+        builder.transient(bucket.name + ".full", plan.compute, bucket.numel, Tier::device);
     for (Instr& gather : gather_bucket(builder, plan, range.bucket, full)) {
       gather.micro = builder.program().instrs[range.first].micro;
       splice.before(range.first, std::move(gather));

@@ -1,40 +1,45 @@
-// Problem. In each micro-step backward leaves a gradient of every bucket on every rank, in the compute type.
-// Wanted is their sum over ranks and micro-steps in f32, of the part that this rank updates. The order of the
-// additions must depend on nothing but the numbers of ranks and micro-steps, so that every stage, tier,
-// bucket size and grouping of ranks gives the same bits.
+// Problem. In each micro-step backward leaves a gradient of every bucket on every rank, in the
+// compute type. Wanted is their sum over ranks and micro-steps in f32, of the part that this rank
+// updates. The order of the additions must depend on nothing but the numbers of ranks and
+// micro-steps, so that every stage, tier, bucket size and grouping of ranks gives the same bits.
 //
-// Invariant. Within a micro-step gradients are added as a tree over neighbouring ranks (comm/reduction.h).
-// The levels of ranks are blocks of a power of two, so adding level by level makes the same tree. Behind
-// micro-step m an accumulator holds the sum of micro-steps 0 to m; with `reproducible` there is one for each
-// bit of m + 1, and accumulator j holds a sum of 2^j micro-steps. Sums are f32 and are never rounded to the
-// compute type in between; with another data_types.grad_accum_dtype the sum behind each micro-step is rounded
-// to it. With reduction "boundary" the two sums change places: an accumulator holds the sum of this rank's
-// own micro-steps 0 to m, and the tree over ranks is of those sums.
+// Invariant. Within a micro-step gradients are added as a tree over neighbouring ranks
+// (comm/reduction.h). The levels of ranks are blocks of a power of two, so adding level by level
+// makes the same tree. Behind micro-step m an accumulator holds the sum of micro-steps 0 to m; with
+// `reproducible` there is one for each bit of m + 1, and accumulator j holds a sum of 2^j
+// micro-steps. Sums are f32 and are never rounded to the compute type in between; with another
+// data_types.grad_accum_dtype the sum behind each micro-step is rounded to it. With reduction
+// "boundary" the two sums change places: an accumulator holds the sum of this rank's own
+// micro-steps 0 to m, and the tree over ranks is of those sums.
 //
-// Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients of a whole
-// model never exist at once (insert_reductions).
-//  1. Over ranks: gradients are rounded to communication_data_type where that is another type, on a single
-//     rank, too, so that its bits are those of several. Then, for each level, from the innermost to the
-//     outermost, a reduce_scatter leaves a rank the sum of its part. Levels over which gradients are not cut
-//     are reduced in the same way, the last by an all_reduce, and their parts are then gathered again
-//     (sum_of_ranks). Quantized gradients go as codes by all_to_all and are added by the receiver
-//     (sum_of_codes); gradients of a table as the rows that were touched (sum_of_rows).
-//  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary counter is
-//     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the first that
-//     was free (tree). Together with the tree over ranks that is one tree over all leaves.
-//     At the boundary this comes first, whole on each rank, and 1. takes up its sum, once, in the last
-//     micro-step (at_boundary): there sums, not leaves, are rounded to what travels.
-//  3. In the last micro-step the squares of the finished sum are added for each granule while it is near.
+// Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients
+// of a whole model never exist at once (insert_reductions).
+//  1. Over ranks: gradients are rounded to communication_data_type where that is another type, on a
+//  single
+//     rank, too, so that its bits are those of several. Then, for each level, from the innermost to
+//     the outermost, a reduce_scatter leaves a rank the sum of its part. Levels over which
+//     gradients are not cut are reduced in the same way, the last by an all_reduce, and their parts
+//     are then gathered again (sum_of_ranks). Quantized gradients go as codes by all_to_all and are
+//     added by the receiver (sum_of_codes); gradients of a table as the rows that were touched
+//     (sum_of_rows).
+//  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary
+//  counter is
+//     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the
+//     first that was free (tree). Together with the tree over ranks that is one tree over all
+//     leaves. At the boundary this comes first, whole on each rank, and 1. takes up its sum, once,
+//     in the last micro-step (at_boundary): there sums, not leaves, are rounded to what travels.
+//  3. In the last micro-step the squares of the finished sum are added for each granule while it is
+//  near.
 //
-// Cost. For a bucket cut over W ranks and micro-step a rank receives (W - 1) / W of its elements, at the
-// first level in the compute type, further out in f32; a sum is read and written once more to accumulate. At
-// the boundary a rank receives that once a step, and a gradient is read and added where it was made. The
-// binary counter costs log2 of the micro-steps in accumulators and less than one more addition for each
-// micro-step.
+// Cost. For a bucket cut over W ranks and micro-step a rank receives (W - 1) / W of its elements,
+// at the first level in the compute type, further out in f32; a sum is read and written once more
+// to accumulate. At the boundary a rank receives that once a step, and a gradient is read and added
+// where it was made. The binary counter costs log2 of the micro-steps in accumulators and less than
+// one more addition for each micro-step.
 //
-// Sources. Pairwise summation, whose error grows with the logarithm of the number of terms: Higham, "The
-// accuracy of floating point summation" (SIAM J. Sci. Comput. 14, 1993). Codes by all_to_all: ZeRO++
-// (arXiv:2306.10209), docs/adr/0016. Rows: docs/adr/0017.
+// Sources. Pairwise summation, whose error grows with the logarithm of the number of terms: Higham,
+// "The accuracy of floating point summation" (SIAM J. Sci. Comput. 14, 1993). Codes by all_to_all:
+// ZeRO++ (arXiv:2306.10209), docs/adr/0016. Rows: docs/adr/0017.
 #include "zero/reduce.h"
 
 #include <fmt/core.h>
@@ -57,8 +62,8 @@ namespace {
 // Instructions that reduce one gradient bucket of one micro-step into the accumulators.
 class Reducer {
  public:
-  // The program has `micros` micro-steps: all of a step, or the first ones and the last (StepBuffers::grads).
-  // own_norms: StepBuffers::own_norms.
+  // The program has `micros` micro-steps: all of a step, or the first ones and the last
+  // (StepBuffers::grads). own_norms: StepBuffers::own_norms.
   Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros, BufferId own_norms)
       : builder_(builder), plan_(plan), micros_(micros), own_norms_(own_norms) {}
 
@@ -124,8 +129,8 @@ class Reducer {
     }
   }
 
-  // The same of a micro-step whose number m is known at run time: the sum takes up level j when the bits 0 to
-  // j of m are set, and becomes the new level j when j is the lowest bit that is not.
+  // The same of a micro-step whose number m is known at run time: the sum takes up level j when the
+  // bits 0 to j of m are set, and becomes the new level j when j is the lowest bit that is not.
   void tree_by_filter(BufferId grads) {
     BufferId sum = temporary();
     sum_of_ranks(grads, sum, 0);
@@ -157,11 +162,13 @@ class Reducer {
   BufferId temporary() {
     const Buffer& model = builder_.buffer(acc(0));
     Tier tier = model.tier == Tier::device ? Tier::device : Tier::host;
-    return builder_.transient(plan_.layout.buckets[bucket_].name + ".sum", DS_DTYPE_F32, model.numel, tier);
+    return builder_.transient(plan_.layout.buckets[bucket_].name + ".sum", DS_DTYPE_F32,
+                              model.numel, tier);
   }
 
-  // target = the leaves of all ranks added up in f32. The sum of one rank, or of one that keeps its gradients
-  // to itself, is its own leaf, which all threads widen; only there may beta be 1, which adds it to target.
+  // target = the leaves of all ranks added up in f32. The sum of one rank, or of one that keeps its
+  // gradients to itself, is its own leaf, which all threads widen; only there may beta be 1, which
+  // adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
     if (own_norms_.exists()) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
@@ -184,16 +191,17 @@ class Reducer {
 
   StateRef as_they_travel(const StateRef& grads) {
     if (builder_.buffer(grads.buffer).dtype == plan_.wire) return grads;
-    StateRef rounded = transient(plan_.layout.buckets[bucket_].name + ".wire", plan_.wire, grads.numel);
-    out_.push_back(cast_instr(
-        {flat_operand(builder_, grads, Access::read), flat_operand(builder_, rounded, Access::write)},
-        plan_.wire, micro_));
+    StateRef rounded =
+        transient(plan_.layout.buckets[bucket_].name + ".wire", plan_.wire, grads.numel);
+    out_.push_back(cast_instr({flat_operand(builder_, grads, Access::read),
+                               flat_operand(builder_, rounded, Access::write)},
+                              plan_.wire, micro_));
     return rounded;
   }
 
-  // The same sum of what each level's codes stand for: level by level every rank quantizes what it has, sends
-  // each rank of the level its part, and adds up what it gets. Sums that ranks share are gathered as they
-  // are.
+  // The same sum of what each level's codes stand for: level by level every rank quantizes what it
+  // has, sends each rank of the level its part, and adds up what it gets. Sums that ranks share are
+  // gathered as they are.
   void sum_of_codes(BufferId grads, BufferId target) {
     int cut = plan_.policy(bucket_).grads, depth = plan_.levels(bucket_).depth();
     StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
@@ -203,21 +211,23 @@ class Reducer {
       have = collect(Op::all_gather, have, level == cut ? all : partial(level), level);
   }
 
-  // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks, and adds
-  // up its part of the table.
+  // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks,
+  // and adds up its part of the table.
   void sum_of_rows(const RowTable& table, BufferId grads, BufferId target) {
     const std::string& name = plan_.layout.buckets[bucket_].name;
     BufferId input = plan_.inputs[table.input];
     const Buffer& ids = builder_.buffer(input);
     int64_t unit = ids.bytes() / plan_.accumulation;
-    // At the boundary those of all micro-steps. Where one has fewer rows than it may have, ids of an earlier
-    // step stay behind them: rows that they name are sent, too, and are 0.
-    Operand named = plan_.boundary
-                        ? flat_operand(builder_, all_of(builder_, input), Access::read)
-                        : Operand{input, micro_.number() * unit, table.ids, Access::read, false, unit};
-    Operand leaf =
-        param_operand(plan_, builder_, grads, table.param, Shape{table.rows, table.width}, Access::read);
-    StateRef rows = transient(name + ".rows", builder_.buffer(grads).dtype, table.bound * table.width);
+    // At the boundary those of all micro-steps. Where one has fewer rows than it may have, ids of
+    // an earlier step stay behind them: rows that they name are sent, too, and are 0.
+    Operand named =
+        plan_.boundary
+            ? flat_operand(builder_, all_of(builder_, input), Access::read)
+            : Operand{input, micro_.number() * unit, table.ids, Access::read, false, unit};
+    Operand leaf = param_operand(plan_, builder_, grads, table.param,
+                                 Shape{table.rows, table.width}, Access::read);
+    StateRef rows =
+        transient(name + ".rows", builder_.buffer(grads).dtype, table.bound * table.width);
     StateRef numbers = transient(name + ".numbers", DS_DTYPE_I32, table.bound);
     push(Op::pack_rows, {leaf, named, matrix(rows, table.width, Access::write),
                          flat_operand(builder_, numbers, Access::write)});
@@ -226,7 +236,8 @@ class Reducer {
                 {"first", plan_.part_first(bucket_, plan_.policy(bucket_).grads)}};
     if (plan_.levels(bucket_).depth() > 1) attrs.set("levels", plan_.levels(bucket_).sizes());
     push(Op::sum_rows,
-         {matrix(all_rows, table.width, Access::read), flat_operand(builder_, all_numbers, Access::read),
+         {matrix(all_rows, table.width, Access::read),
+          flat_operand(builder_, all_numbers, Access::read),
           flat_operand(builder_, all_of(builder_, target), Access::write)},
          std::move(attrs));
   }
@@ -255,8 +266,9 @@ class Reducer {
     StateRef theirs = transient(fmt::format("{}.their_codes{}", name, level), DS_DTYPE_U8, size);
     quantize(from, codes, level);
     collect(Op::all_to_all, codes, theirs, level);
-    push(Op::dequantize_sum, theirs, into,
-         {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels(bucket_).group(level).size)}});
+    push(
+        Op::dequantize_sum, theirs, into,
+        {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels(bucket_).group(level).size)}});
     return into;
   }
 
@@ -299,7 +311,8 @@ class Reducer {
   }
 
   void push(Op op, const StateRef& from, const StateRef& to, Attrs attrs = {}) {
-    push(op, {flat_operand(builder_, from, Access::read), flat_operand(builder_, to, Access::write)},
+    push(op,
+         {flat_operand(builder_, from, Access::read), flat_operand(builder_, to, Access::write)},
          std::move(attrs));
   }
 
@@ -322,7 +335,8 @@ struct Ready {
 };
 
 // The gradient buckets that are complete when it has run, in order of buckets.
-IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program, const StepBuffers& buffers) {
+IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
+                                                     const StepBuffers& buffers) {
   IdVector<BufferId, Ready> owner(program.buffers.size());
   for (MicroId m : buffers.grads.ids()) {
     for (BucketId b : buffers.grads[m].ids()) {
@@ -344,12 +358,14 @@ IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program, con
 
 bool gathers(const Instr& in) { return in.def->kind == Kind::collective && in.def->starts_early; }
 
-// Puts reductions behind the instructions that complete their buckets. With overlap a reduction is late by a
-// little: it starts behind the next gather of parameters, which is more urgent, and what kernels do with its
-// sum waits until the next reduction has started, so that they do not stand still for it.
+// Puts reductions behind the instructions that complete their buckets. With overlap a reduction is
+// late by a little: it starts behind the next gather of parameters, which is more urgent, and what
+// kernels do with its sum waits until the next reduction has started, so that they do not stand
+// still for it.
 class ReductionInserter {
  public:
-  ReductionInserter(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers)
+  ReductionInserter(Program& program, const ZeroPlan& plan, bool overlap,
+                    const StepBuffers& buffers)
       : ready_(complete_after(program, buffers)),
         splice_(program),
         builder_(std::move(program)),
@@ -380,11 +396,13 @@ class ReductionInserter {
 
   void start(InstrId after) {
     for (const Ready& r : pending_) {
-      std::vector<Instr> all = reducer_.reduce(r.bucket, r.micro, buffers_.grads[r.micro][r.bucket]);
+      std::vector<Instr> all =
+          reducer_.reduce(r.bucket, r.micro, buffers_.grads[r.micro][r.bucket]);
       auto rest = std::find_if(all.rbegin(), all.rend(), [](const Instr& in) {
                     return in.def->kind == Kind::collective;
                   }).base();
-      if (plan_.boundary && rest == all.begin()) {  // nothing is on its way that its kernels could wait for
+      if (plan_.boundary &&
+          rest == all.begin()) {  // nothing is on its way that its kernels could wait for
         for (Instr& in : all) splice_.after(after, std::move(in));
         continue;
       }
@@ -428,7 +446,8 @@ class ReductionInserter {
 
 }  // namespace
 
-void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers) {
+void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
+                       const StepBuffers& buffers) {
   ReductionInserter(program, plan, overlap, buffers).run(program);
 }
 

@@ -65,9 +65,9 @@ ChosenTables choose_row_tables(const ReductionTraffic& traffic, std::span<const 
     int64_t rows = traffic.row_bytes(table);
     param.alone = rows < whole;
     if (param.alone) chosen.tables.push_back(table);
-    chosen.notes.push_back(
-        fmt::format("sparse_gradients: '{}' is reduced {}: {} bytes received in a {} as rows, {} as a whole",
-                    table.name, param.alone ? "as rows" : "as a whole", rows, traffic.each, whole));
+    chosen.notes.push_back(fmt::format(
+        "sparse_gradients: '{}' is reduced {}: {} bytes received in a {} as rows, {} as a whole",
+        table.name, param.alone ? "as rows" : "as a whole", rows, traffic.each, whole));
   }
   return chosen;
 }

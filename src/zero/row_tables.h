@@ -10,8 +10,8 @@
 
 namespace ds {
 
-// A parameter [rows, width] of which a micro-step's gradient is +0 but for the rows that ids name which are
-// an input of the graph.
+// A parameter [rows, width] of which a micro-step's gradient is +0 but for the rows that ids name
+// which are an input of the graph.
 struct RowTable {
   ParamId param;
   std::string name;  // of the parameter
@@ -21,7 +21,8 @@ struct RowTable {
   int64_t bound = 0;  // most rows that the ids of a reduction name
 };
 
-// The parameters of a forward part that one embedding reads, by ids that are an input, and nothing else.
+// The parameters of a forward part that one embedding reads, by ids that are an input, and nothing
+// else.
 std::vector<RowTable> find_row_tables(const Graph& graph);
 
 // What a rank receives in a reduction to add up gradients.

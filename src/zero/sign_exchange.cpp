@@ -8,8 +8,8 @@
 namespace ds {
 
 SignExchange::SignExchange(ProgramBuilder& builder, const ZeroPlan& plan, std::string name,
-                           const RankLevels& levels, std::vector<ElementRun> tensors, BufferId worker_error,
-                           BufferId server_error)
+                           const RankLevels& levels, std::vector<ElementRun> tensors,
+                           BufferId worker_error, BufferId server_error)
     : builder_(builder),
       plan_(plan),
       name_(std::move(name)),
@@ -52,9 +52,15 @@ StateRef SignExchange::transient(const std::string& name, DType dtype, int64_t n
   return {builder_.transient(name_ + name, dtype, numel, Tier::device), 0, numel};
 }
 
-Operand SignExchange::read(const StateRef& of) const { return flat_operand(builder_, of, Access::read); }
-Operand SignExchange::write(const StateRef& of) const { return flat_operand(builder_, of, Access::write); }
-Operand SignExchange::update(const StateRef& of) const { return flat_operand(builder_, of, Access::update); }
+Operand SignExchange::read(const StateRef& of) const {
+  return flat_operand(builder_, of, Access::read);
+}
+Operand SignExchange::write(const StateRef& of) const {
+  return flat_operand(builder_, of, Access::write);
+}
+Operand SignExchange::update(const StateRef& of) const {
+  return flat_operand(builder_, of, Access::update);
+}
 Operand SignExchange::scalars() const { return read(all_of(builder_, plan_.scalars)); }
 
 Instr& SignExchange::push(Op op, std::vector<Operand> operands, Attrs attrs) {
@@ -64,7 +70,8 @@ Instr& SignExchange::push(Op op, std::vector<Operand> operands, Attrs attrs) {
 }
 
 void SignExchange::collect(Op op, const StateRef& from, const StateRef& to) {
-  builder_.emit(op, {read(from), write(to)}).group = {static_cast<int>(ranks_), static_cast<int>(stride_)};
+  builder_.emit(op, {read(from), write(to)}).group = {static_cast<int>(ranks_),
+                                                      static_cast<int>(stride_)};
 }
 
 }  // namespace ds

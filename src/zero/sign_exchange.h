@@ -10,19 +10,22 @@
 
 namespace ds {
 
-// The mean over ranks of tensors in f32, at one bit an element with error feedback on both sides, as
-// instructions around plain collectives. A rank's signs and one scale for each tensor go to all others
-// (send), what each makes of its chunk of them goes back (answer), and these are the tensors (receive). In
-// between may stand whatever does not need them.
+// The mean over ranks of tensors in f32, at one bit an element with error feedback on both sides,
+// as instructions around plain collectives. A rank's signs and one scale for each tensor go to all
+// others (send), what each makes of its chunk of them goes back (answer), and these are the tensors
+// (receive). In between may stand whatever does not need them.
 //
 // Cost. A rank receives 2 (W - 1) / W bits an element and 8 bytes a tensor and rank.
 //
-// Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6, runtime/comm/compressed.py.
+// Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6,
+// runtime/comm/compressed.py.
 class SignExchange {
  public:
-  // tensors: where they lie in what is sent and received. Errors have room for them, from their begin on.
-  SignExchange(ProgramBuilder& builder, const ZeroPlan& plan, std::string name, const RankLevels& levels,
-               std::vector<ElementRun> tensors, BufferId worker_error, BufferId server_error);
+  // tensors: where they lie in what is sent and received. Errors have room for them, from their
+  // begin on.
+  SignExchange(ProgramBuilder& builder, const ZeroPlan& plan, std::string name,
+               const RankLevels& levels, std::vector<ElementRun> tensors, BufferId worker_error,
+               BufferId server_error);
   void send(const StateRef& from);
   void answer();
   void receive(const StateRef& to);  // between tensors it stays as it is

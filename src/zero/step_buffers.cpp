@@ -31,9 +31,9 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   IdVector<BucketId, BufferId> grads;
   for (BucketId b : plan.layout.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
-    grads.push_back(plan.trains(b)
-                        ? builder.transient(bucket.name + ".g", plan.compute, bucket.numel, Tier::device)
-                        : BufferId());
+    grads.push_back(plan.trains(b) ? builder.transient(bucket.name + ".g", plan.compute,
+                                                       bucket.numel, Tier::device)
+                                   : BufferId());
   }
   buffers.grads.push_back(std::move(grads));
 }
@@ -49,8 +49,8 @@ int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket) {
 
 int64_t own_norms_of(const ZeroPlan& plan) { return own_norm_first(plan, plan.buckets.past()); }
 
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
-                const std::function<bool(ParamId param)>& comes) {
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads,
+                MicroId micro, const std::function<bool(ParamId param)>& comes) {
   std::vector<Operand> holes;
   auto hole = [&](int64_t begin, int64_t numel) {
     holes.push_back(flat_operand(builder, {grads, begin, numel}, Access::write));
@@ -67,7 +67,8 @@ StateRef all_of(const ProgramBuilder& builder, BufferId buffer) {
 }
 
 Operand flat_operand(const ProgramBuilder& builder, const StateRef& elements, Access access) {
-  return flat(builder.buffer(elements.buffer), elements.buffer, elements.first, elements.numel, access);
+  return flat(builder.buffer(elements.buffer), elements.buffer, elements.first, elements.numel,
+              access);
 }
 
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,

@@ -14,13 +14,13 @@ struct StepBuffers {
   // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy
   // otherwise.
   IdVector<BucketId, BufferId> full;
-  // Per micro-step and bucket: gradients in the compute type, written by backward; none where nothing is
-  // trained. Where there are fewer than the accumulation has, the last of them is the last of the step, the
-  // first its first, and one in the middle will be repeated (passes/repeat.cpp): those in the middle do the
-  // same for whatever micro-step they are.
+  // Per micro-step and bucket: gradients in the compute type, written by backward; none where
+  // nothing is trained. Where there are fewer than the accumulation has, the last of them is the
+  // last of the step, the first its first, and one in the middle will be repeated
+  // (passes/repeat.cpp): those in the middle do the same for whatever micro-step they are.
   IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
-  // Where gradients stay on their rank (StepForm::compressed): f64 norms of all granules, bucket behind
-  // bucket. Otherwise none.
+  // Where gradients stay on their rank (StepForm::compressed): f64 norms of all granules, bucket
+  // behind bucket. Otherwise none.
   BufferId own_norms;
 };
 
@@ -29,12 +29,14 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
                              StepBuffers& buffers);
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
-// The norms of the granules of all buckets that have states, and where those of a bucket begin: of own_norms.
+// The norms of the granules of all buckets that have states, and where those of a bucket begin: of
+// own_norms.
 int64_t own_norms_of(const ZeroPlan& plan);
 int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket);
-// Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which none comes.
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
-                const std::function<bool(ParamId param)>& comes);
+// Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which
+// none comes.
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads,
+                MicroId micro, const std::function<bool(ParamId param)>& comes);
 
 // All elements of a buffer.
 StateRef all_of(const ProgramBuilder& builder, BufferId buffer);

@@ -14,17 +14,18 @@
 namespace ds {
 namespace {
 
-// What is trained of the elements [low, low + count) of a bucket, counted from `low`. Padding follows the
-// parameter before it. by_param: each run is of one parameter and says which.
-std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low, int64_t count,
-                                    bool by_param) {
+// What is trained of the elements [low, low + count) of a bucket, counted from `low`. Padding
+// follows the parameter before it. by_param: each run is of one parameter and says which.
+std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low,
+                                    int64_t count, bool by_param) {
   std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
             missed = plan.trained.missed[param], group = plan.trained.group[param];
-    int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
+    int64_t begin = std::max(b.params[i].begin - low, int64_t{0}),
+            end = std::min(next - low, count);
     if (plan.trained.frozen[param] || begin >= end) continue;
     if (by_param) {
       runs.push_back({begin, end, missed, group, param.number(), begin + low - b.params[i].begin});
@@ -59,8 +60,8 @@ int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket
   return std::max(unit, most / unit * unit);
 }
 
-std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
-                                  int64_t numel) {
+std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket,
+                                  int64_t low, int64_t numel) {
   std::vector<Stretch> out;
   if (!plan.trains(bucket)) return out;
   const int64_t most = stretch_size(plan, config, bucket);
@@ -72,7 +73,8 @@ std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, Bu
   return out;
 }
 
-Operand gradient_of(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch, bool bf16_too) {
+Operand gradient_of(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch,
+                    bool bf16_too) {
   const BucketState& state = plan.buckets[stretch.bucket];
   const StateRef all{state.sum(), state.grad_first, plan.part_numel(stretch.bucket)};
   Operand sum = flat_operand(builder, all.slice(stretch.first, stretch.count), Access::read);
@@ -80,7 +82,8 @@ Operand gradient_of(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch
   const Tier tier = builder.buffer(state.sum()).tier == Tier::device ? Tier::device : Tier::host;
   const std::string name = plan.layout.buckets[stretch.bucket].name + ".grad.f32";
   const StateRef wide{builder.transient(name, DS_DTYPE_F32, stretch.count, tier), 0, stretch.count};
-  builder.emit(Op::accumulate, {sum, flat_operand(builder, wide, Access::write)}, {{"beta", int64_t{0}}});
+  builder.emit(Op::accumulate, {sum, flat_operand(builder, wide, Access::write)},
+               {{"beta", int64_t{0}}});
   return flat_operand(builder, wide, Access::read);
 }
 

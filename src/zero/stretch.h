@@ -9,12 +9,12 @@
 
 namespace ds {
 
-// What sub_group_size 0, which asks for the least memory, stands for: fewer elements are not worth an
-// instruction.
+// What sub_group_size 0, which asks for the least memory, stands for: fewer elements are not worth
+// an instruction.
 inline constexpr int64_t kLeastUpdateGroup = 1 << 20;
 
-// Elements that one update instruction covers at most: sub_group_size in whole file blocks of every element
-// type.
+// Elements that one update instruction covers at most: sub_group_size in whole file blocks of every
+// element type.
 int64_t update_group(const ZeroConfig& zero);
 
 // A stretch of a bucket that one instruction updates.
@@ -34,11 +34,11 @@ struct Stretch {
 int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket);
 
 // The stretches of elements [low, low + numel) of a bucket of which any is trained.
-std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
-                                  int64_t numel);
+std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket,
+                                  int64_t low, int64_t numel);
 
-// The sums of gradients of a stretch of this rank's part, as an update reads them: f32, or bf16 where
-// bf16_too. Those of another type are widened, beside the update.
+// The sums of gradients of a stretch of this rank's part, as an update reads them: f32, or bf16
+// where bf16_too. Those of another type are widened, beside the update.
 Operand gradient_of(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch,
                     bool bf16_too = false);
 

@@ -25,8 +25,13 @@ using Means = IdVector<BucketId, StateRef>;
 // Operands of updates of one stretch.
 class StretchEmitter {
  public:
-  StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch, const Means& means)
-      : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]), means_(means) {}
+  StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch,
+                 const Means& means)
+      : b_(builder),
+        plan_(plan),
+        s_(stretch),
+        state_(plan.buckets[stretch.bucket]),
+        means_(means) {}
 
   // bf16_too: the update reads gradients of bf16 as well as f32.
   Operand grad(bool bf16_too = false) const {
@@ -38,8 +43,8 @@ class StretchEmitter {
   Operand master(Access access) const { return of(state_.master, access); }
   Operand param() const { return of(state_.param, written()); }
   Access written() const { return s_.written(); }
-  // As many as the instruction takes: others are of other forms of a step. Codes have their scales behind
-  // them.
+  // As many as the instruction takes: others are of other forms of a step. Codes have their scales
+  // behind them.
   void add_states(Op op, std::vector<Operand>& operands, Access access) const {
     size_t count = 0;
     for (const OperandRule& rule : instruction(op).operands) {
@@ -51,13 +56,16 @@ class StretchEmitter {
       if (!state_.scales.empty()) operands.push_back(of_blocks(state_.scales[k], access));
     }
   }
-  // Of a buffer with `each` elements for each granule, in which this bucket begins at granule `begin`.
+  // Of a buffer with `each` elements for each granule, in which this bucket begins at granule
+  // `begin`.
   Operand of_granules(const StateRef& all, int64_t begin, int64_t each, Access access) const {
     int64_t granule = plan_.layout.buckets[s_.bucket].granule;
     int64_t first = begin + s_.first / granule;
     return flat_operand(b_, all.slice(each * first, each * (s_.count / granule)), access);
   }
-  Operand norms(const StateRef& all) const { return of_granules(all, state_.norm_first, 2, written()); }
+  Operand norms(const StateRef& all) const {
+    return of_granules(all, state_.norm_first, 2, written());
+  }
   Operand ratios(const StateRef& all) const {
     return of_granules(all, first_ratio(plan_, s_.bucket), 1, Access::read);
   }
@@ -105,18 +113,21 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
 }
 
-// In the order of the reductions: gradients that stayed near come first, loads of the others run behind them.
+// In the order of the reductions: gradients that stayed near come first, loads of the others run
+// behind them.
 template <typename Emit>
-void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Means& means,
-                   const Emit& emit) {
+void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                   const Means& means, const Emit& emit) {
   for (BucketId b = plan.buckets.last(); b.exists(); --b) {
     if (plan.layout.buckets[b].matrices) continue;  // zero/matrix_update.cpp
-    for (const Stretch& stretch : stretches_of(plan, config, b, plan.part_first(b), plan.part_numel(b)))
+    for (const Stretch& stretch :
+         stretches_of(plan, config, b, plan.part_first(b), plan.part_numel(b)))
       emit(StretchEmitter(builder, plan, stretch, means));
   }
 }
 
-void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Means& means) {
+void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                    const Means& means) {
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   auto each = [&](const auto& emit) { for_stretches(builder, plan, config, means, emit); };
   if (!optimizer.by_norms) {
@@ -131,7 +142,8 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
 
 }  // namespace
 
-void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, BufferId own_norms) {
+void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                 BufferId own_norms) {
   Means means;
   if (own_norms.exists()) {
     means = emit_compressed_gradients(builder, plan, config, own_norms);

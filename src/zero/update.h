@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// The update segment: clip, optimizer, gather of what is not partitioned. own_norms: StepBuffers::own_norms,
-// where gradients go compressed (ZeroPlan::compression).
+// The update segment: clip, optimizer, gather of what is not partitioned. own_norms:
+// StepBuffers::own_norms, where gradients go compressed (ZeroPlan::compression).
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                  BufferId own_norms = {});
 

@@ -30,7 +30,8 @@ static ds_engine* engine_of(const char* const* names, int count, int64_t numel) 
   int i;
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
-  for (i = 0; i < count; ++i) check_ok(ds_engine_param_add(engine, names[i], &numel, 1, &param), names[i]);
+  for (i = 0; i < count; ++i)
+    check_ok(ds_engine_param_add(engine, names[i], &numel, 1, &param), names[i]);
   check_ok(ds_engine_start(engine), "start");
   return engine;
 }
@@ -83,11 +84,12 @@ static void flip_last_bit(const char* folder, const char* name) {
   file = fopen(path, "r+b");
   check(file != NULL && fseek(file, -1, SEEK_END) == 0, path);
   byte = fgetc(file);
-  check(fseek(file, -1, SEEK_END) == 0 && fputc(byte ^ 1, file) != EOF && fclose(file) == 0, "a bit");
+  check(fseek(file, -1, SEEK_END) == 0 && fputc(byte ^ 1, file) != EOF && fclose(file) == 0,
+        "a bit");
 }
 
-/* Proves {checkpoint.save.complete}, {checkpoint.save.keep} and {checkpoint.load.client}: what a save leaves
- * is read back whole, with its hashes, and no more than two are left. */
+/* Proves {checkpoint.save.complete}, {checkpoint.save.keep} and {checkpoint.load.client}: what a
+ * save leaves is read back whole, with its hashes, and no more than two are left. */
 static void complete(const char* folder) {
   ds_engine* engine = engine_of(w_only, 1, 4);
   char first[600], second[600], third[600], *text = NULL;
@@ -110,7 +112,8 @@ static void complete(const char* folder) {
   check_ok(ds_checkpoint_save(engine, folder, "{\"keep\": 2}"), "save a third one");
   newest(folder, third, sizeof third);
   check(strcmp(first, second) != 0 && strcmp(second, third) != 0, "three checkpoints");
-  check(access(first, F_OK) != 0 && access(second, F_OK) == 0 && access(third, F_OK) == 0, "two are left");
+  check(access(first, F_OK) != 0 && access(second, F_OK) == 0 && access(third, F_OK) == 0,
+        "two are left");
   ds_engine_destroy(engine);
 }
 
@@ -124,7 +127,8 @@ static void started(const char* folder) {
   check_ok(ds_checkpoint_wait(engine), "wait");
   check_ok(ds_checkpoint_load(engine, folder, "{\"tag\": \"thread\"}", NULL), "load");
   check(get_w(engine) == 7, "the values of then");
-  check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true}"), "start one that nobody waits for");
+  check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true}"),
+           "start one that nobody waits for");
   ds_engine_destroy(engine);
 }
 
@@ -135,7 +139,8 @@ static void converted(const char* folder) {
   snprintf(universal, sizeof universal, "%s_universal", folder);
   snprintf(back, sizeof back, "%s_back", folder);
   check_ok(ds_checkpoint_convert(folder, model, "{\"to\": \"fp32\"}", NULL), "to f32");
-  check_ok(ds_checkpoint_convert(folder, universal, "{\"to\": \"universal\"}", &text), "to universal");
+  check_ok(ds_checkpoint_convert(folder, universal, "{\"to\": \"universal\"}", &text),
+           "to universal");
   check(strstr(text, "\"form\": \"libds\"") && strstr(text, "\"tensors\": 1"), text);
   ds_text_destroy(text);
   check_ok(ds_checkpoint_convert(universal, back, NULL, &text), "back");
@@ -147,12 +152,13 @@ static void converted(const char* folder) {
   check(text == NULL, "no report of a refusal");
   check_error(ds_checkpoint_convert(NULL, back, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "from must not be NULL");
-  check_error(ds_checkpoint_convert(folder, model, "{\"to\": \"fp32\"}", NULL), DS_ERROR_INVALID_ARGUMENT,
-              "empty");
+  check_error(ds_checkpoint_convert(folder, model, "{\"to\": \"fp32\"}", NULL),
+              DS_ERROR_INVALID_ARGUMENT, "empty");
 }
 
 /* Proves {checkpoint.load.damaged}, {checkpoint.load.refused}, {checkpoint.load.corrupt} and
- * {checkpoint.info.corrupt}; {runtime.log} too: the warning goes to stderr while nobody takes the lines. */
+ * {checkpoint.info.corrupt}; {runtime.log} too: the warning goes to stderr while nobody takes the
+ * lines. */
 static void damaged(const char* folder) {
   ds_engine* engine = engine_of(w_only, 1, 4);
   char path[600], name[700], text[512] = "", *info = NULL;
@@ -174,7 +180,8 @@ static void damaged(const char* folder) {
   check_error(ds_checkpoint_info(path, &info), DS_ERROR_CORRUPT, name);
   check(strstr(ds_last_error_message(), "'w'") != NULL && info == NULL, "the tensor that differs");
   check_ok(ds_checkpoint_load(engine, folder, NULL, NULL), "the one before");
-  check(seen.count == 1 && strstr(seen.last, path) && strstr(seen.last, "skipped"), "with a warning");
+  check(seen.count == 1 && strstr(seen.last, path) && strstr(seen.last, "skipped"),
+        "with a warning");
   check_ok(ds_engine_get(engine, "step", &steps), "step");
   check(steps == 2, "the second of three");
   check_ok(ds_log_set_fn(NULL, NULL), "nobody takes them");
@@ -186,7 +193,8 @@ static void damaged(const char* folder) {
   file = fopen(name, "r");
   check(file && fread(text, 1, sizeof text - 1, file) > 0, "lines on stderr");
   fclose(file);
-  check(seen.count == 1 && strstr(text, "libds: warning: ") && strstr(text, path), "the warning is there");
+  check(seen.count == 1 && strstr(text, "libds: warning: ") && strstr(text, path),
+        "the warning is there");
   ds_engine_destroy(engine);
 }
 
@@ -202,8 +210,8 @@ static void none(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {checkpoint.load.frozen}: an engine that never froze anything takes over what the checkpoint has;
- * one that did keeps its own, and says so. */
+/* Proves {checkpoint.load.frozen}: an engine that never froze anything takes over what the
+ * checkpoint has; one that did keeps its own, and says so. */
 static void frozen(void) {
   static const char* const two[] = {"w", "v"};
   ds_engine *saved = engine_of(two, 2, 4), *loaded = engine_of(two, 2, 4);
@@ -235,8 +243,8 @@ static void frozen(void) {
  * and {checkpoint.load_model.corrupt}. */
 static void model(void) {
   static const char *const both[] = {"w", "v"}, *const other[] = {"v"};
-  ds_engine *engine = engine_of(w_only, 1, 4), *more = engine_of(both, 2, 4), *less = engine_of(other, 1, 4),
-            *longer = engine_of(w_only, 1, 5);
+  ds_engine *engine = engine_of(w_only, 1, 4), *more = engine_of(both, 2, 4),
+            *less = engine_of(other, 1, 4), *longer = engine_of(w_only, 1, 5);
   char folder[600], file[700];
   float moments[4], same[4];
   double steps = 0;
@@ -252,7 +260,8 @@ static void model(void) {
   check(get_w(engine) == 2, "its weights");
   check_ok(ds_engine_read(engine, 0, "exp_avg", same, 4), "moments");
   check_ok(ds_engine_get(engine, "step", &steps), "step");
-  check(memcmp(moments, same, sizeof same) == 0 && moments[0] != 0 && steps == 1, "they and the step stay");
+  check(memcmp(moments, same, sizeof same) == 0 && moments[0] != 0 && steps == 1,
+        "they and the step stay");
   check_error(ds_checkpoint_load_model(more, folder), DS_ERROR_CONFIG, "'v'");
   check_error(ds_checkpoint_load_model(less, folder), DS_ERROR_CONFIG, "");
   check_error(ds_checkpoint_load_model(longer, folder), DS_ERROR_CONFIG, "'w'");

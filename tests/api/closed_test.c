@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* Proves {descriptors.numbers}. A host program that has closed its standard descriptors: nothing of libds
- * takes their numbers, so that text which the host or the library prints goes into no file, segment or
- * socket. A run has the bits it has with the descriptors open. */
+/* Proves {descriptors.numbers}. A host program that has closed its standard descriptors: nothing of
+ * libds takes their numbers, so that text which the host or the library prints goes into no file,
+ * segment or socket. A run has the bits it has with the descriptors open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,7 +26,8 @@ static int still_closed(const char* when) {
   return 1;
 }
 
-/* Of all numbers that are open besides those of before, none is left to a program that this one starts. */
+/* Of all numbers that are open besides those of before, none is left to a program that this one
+ * starts. */
 static char open_before[256];
 
 static int closed_on_exec(const char* when) {
@@ -51,16 +52,20 @@ static void train(const char* folder, const char* name, int closed, char* hash, 
   char config[2048], run[600], *info = NULL, *at;
   ds_status status;
   snprintf(run, sizeof run, "%s/%s", folder, name);
-  snprintf(
-      config, sizeof config,
-      "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
-      "0.01}}, \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2}, "
-      "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": "
-      "\"%s\"}, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, \"csv_monitor\": "
-      "{\"enabled\": true}, \"tensorboard\": {\"enabled\": true}, \"data\": {\"paths\": [\"%s/text\"], "
-      "\"heldout\": 0.2}, \"run\": {\"dir\": \"%s\", \"steps\": 6, \"save_every\": 3, \"sequence\": 16, "
-      "\"sample_tokens\": 4, \"threads\": 2, \"eval_samples\": 2}}",
-      folder, folder, folder, run);
+  snprintf(config, sizeof config,
+           "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", "
+           "\"params\": {\"lr\": "
+           "0.01}}, \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2}, "
+           "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\", "
+           "\"nvme_path\": "
+           "\"%s\"}, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
+           "\"csv_monitor\": "
+           "{\"enabled\": true}, \"tensorboard\": {\"enabled\": true}, \"data\": {\"paths\": "
+           "[\"%s/text\"], "
+           "\"heldout\": 0.2}, \"run\": {\"dir\": \"%s\", \"steps\": 6, \"save_every\": 3, "
+           "\"sequence\": 16, "
+           "\"sample_tokens\": 4, \"threads\": 2, \"eval_samples\": 2}}",
+           folder, folder, folder, run);
   status = ds_run_train(NULL, config, NULL, 1, NULL, quiet_progress, NULL, closed ? run : NULL);
   if (status == DS_OK) status = ds_checkpoint_info(run, &info);
   at = status == DS_OK ? strstr(info, "\"payload_hash\": \"") : NULL;
@@ -93,9 +98,11 @@ static void* join(void* arg) {
   if (self->status == DS_OK) self->status = ds_comm_all_reduce(comm, &one, 1, DS_DTYPE_F32, &sum);
   if (self->status == DS_OK && sum != 2) self->status = DS_ERROR_INTERNAL;
   if (self->status != DS_OK) dprintf(LOG, "%s: %s\n", self->url, ds_last_error_message());
-  /* A descriptor that libds opens has a low number for a moment: no call is under way while rank 0 looks. */
+  /* A descriptor that libds opens has a low number for a moment: no call is under way while rank 0
+   * looks. */
   pthread_barrier_wait(&quiet);
-  if (self->rank == 0 && self->status == DS_OK && (!still_closed(self->url) || !closed_on_exec(self->url)))
+  if (self->rank == 0 && self->status == DS_OK &&
+      (!still_closed(self->url) || !closed_on_exec(self->url)))
     self->status = DS_ERROR_INTERNAL;
   pthread_barrier_wait(&quiet);
   ds_comm_destroy(comm);
@@ -125,7 +132,8 @@ int main(int argc, char** argv) {
   snprintf(path, sizeof path, "%s/text", folder);
   text = fopen(path, "w");
   check(text != NULL, "a text");
-  for (i = 0; i < 400; ++i) fprintf(text, "line %d about shards and granules: %d\n", i, i * 7919 % 1000);
+  for (i = 0; i < 400; ++i)
+    fprintf(text, "line %d about shards and granules: %d\n", i, i * 7919 % 1000);
   fclose(text);
   for (i = 0; i < (int)sizeof open_before; ++i) open_before[i] = fcntl(i, F_GETFD) != -1;
   check(dup2(2, LOG) == LOG, "a log");

@@ -1,8 +1,9 @@
 #define _GNU_SOURCE
-/* A comm over the collectives of this program: its threads are ranks that give each other letters. Proves
- * {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside}, {comm.callbacks.error},
- * {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside}, {comm.callbacks.device},
- * {comm.callbacks.destroy}, {comm.callbacks.refused}, {comm.callbacks.tried} and {comm.callbacks.pairs}. */
+/* A comm over the collectives of this program: its threads are ranks that give each other letters.
+ * Proves {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside},
+ * {comm.callbacks.error}, {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside},
+ * {comm.callbacks.device}, {comm.callbacks.destroy}, {comm.callbacks.refused},
+ * {comm.callbacks.tried} and {comm.callbacks.pairs}. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ typedef struct rank_state {
   int claims;                              /* its number in the comm, where that is another */
   int fails;                               /* the next callback returns an error */
   int rounds;                              /* all_gather moves whole numbers of four bytes only */
-  int damages;                             /* the next parts that go out differ from what was given */
+  int damages; /* the next parts that go out differ from what was given */
 } rank_state;
 
 static ds_status post(rank_state* me, const void* data, size_t size, int to) {
@@ -118,7 +119,8 @@ static ds_status all_gather(const void* in, size_t in_size, void* out, void* use
   me->in_place += in == blocks + (size_t)me->rank * in_size;
   memmove(blocks + (size_t)me->rank * in_size, in, in_size);
   if (me->rounds) {
-    for (r = 0; r < RANKS; ++r) memset(blocks + (size_t)r * in_size, 0, r == me->rank ? 0 : in_size);
+    for (r = 0; r < RANKS; ++r)
+      memset(blocks + (size_t)r * in_size, 0, r == me->rank ? 0 : in_size);
     in_size = in_size / 4 * 4;
   }
   for (r = 0; r < RANKS && status == DS_OK; ++r) {
@@ -213,7 +215,8 @@ static int on_ranks(body_fn* body) {
   return post.named;
 }
 
-/* The first rank that sees a cause names it and ends the group; another one may only see its callback fail.
+/* The first rank that sees a cause names it and ends the group; another one may only see its
+ * callback fail.
  */
 static void names_it(rank_state* me, const char* words) {
   const char* message = ds_last_error_message();
@@ -238,7 +241,8 @@ static void collectives(rank_state* me) {
   check_ok(ds_comm_all_gather(comm, &mine, sizeof mine, all), "all_gather");
   for (i = 0; i < RANKS; ++i) check(all[i] == 7 + i, "gathered in rank order");
   check_ok(ds_comm_all_gather(comm, &all[me->rank], sizeof mine, all), "all_gather in place");
-  check(me->in_place == 1 && all[0] == 7 && all[2] == 9, "the callback was given the block of this rank");
+  check(me->in_place == 1 && all[0] == 7 && all[2] == 9,
+        "the callback was given the block of this rank");
   check_ok(ds_comm_all_to_all(comm, all, sizeof all[0], swapped), "all_to_all");
   for (i = 0; i < RANKS; ++i) check(swapped[i] == 7 + me->rank, "this rank's block of every rank");
   for (i = 0; i < 4 * RANKS; ++i) in[i] = (float)(i + 1) / (float)(me->rank + 3);
@@ -271,7 +275,8 @@ static void collectives(rank_state* me) {
   check(me->destroyed == 1 && me->aborted == 0, "destroy was called once");
 }
 
-/* The weights after some steps of ZeRO stage 3, at which parameters are gathered and gradients summed. */
+/* The weights after some steps of ZeRO stage 3, at which parameters are gathered and gradients
+ * summed. */
 static void weights_of(int rank, ds_comm* comm, rank_state* me, float* out) {
   char config[1024];
   ds_engine* engine;
@@ -303,17 +308,19 @@ static void train_over_threads(int rank, ds_comm* comm, void* data) {
 static void train(rank_state* me) {
   float weights[WEIGHTS];
   weights_of(me->rank, join(me), me, weights);
-  check(memcmp(weights, over_threads[me->rank], sizeof weights) == 0, "the bits of ranks over threads");
+  check(memcmp(weights, over_threads[me->rank], sizeof weights) == 0,
+        "the bits of ranks over threads");
 }
 
-/* Rank 1's callbacks fail: each rank gets one error, for good, that names the callback or its reason. */
+/* Rank 1's callbacks fail: each rank gets one error, for good, that names the callback or its
+ * reason. */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
   me->fails = me->rank == 1;
-  check_error(
-      ds_comm_all_gather(comm, &mine, sizeof mine, all), DS_ERROR_COMM,
-      me->rank == 1 ? "the callback all_gather has returned -12" : "the callback all_gather has returned -9");
+  check_error(ds_comm_all_gather(comm, &mine, sizeof mine, all), DS_ERROR_COMM,
+              me->rank == 1 ? "the callback all_gather has returned -12"
+                            : "the callback all_gather has returned -9");
   me->fails = 0;
   check_error(ds_comm_barrier(comm), DS_ERROR_COMM, "the callback all_gather has returned");
   check(me->aborted == 1, "the other ranks were told once");
@@ -386,7 +393,8 @@ static void unlike_pairs(rank_state* me) {
 }
 static void rounding(rank_state* me) {
   me->rounds = 1;
-  refused_together(me, callbacks_of(me), "all_gather has delivered other bytes than the 1 that rank ");
+  refused_together(me, callbacks_of(me),
+                   "all_gather has delivered other bytes than the 1 that rank ");
 }
 
 /* A callback destroys the comm whose call it is in. */
@@ -416,13 +424,15 @@ static void without_pairs(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm *comm = NULL, *part = NULL;
   int32_t word = me->rank;
-  callbacks.send = NULL, callbacks.receive = NULL, callbacks.all_gather = NULL, callbacks.abort = NULL;
+  callbacks.send = NULL, callbacks.receive = NULL, callbacks.all_gather = NULL,
+  callbacks.abort = NULL;
   check_ok(make(&callbacks, me->rank, &comm), "create");
   check_error(ds_comm_send(comm, &word, sizeof word, (me->rank + 1) % RANKS), DS_ERROR_UNSUPPORTED,
               "needs the callbacks send and receive");
-  check_error(ds_comm_receive(comm, &word, sizeof word, (me->rank + 1) % RANKS), DS_ERROR_UNSUPPORTED,
+  check_error(ds_comm_receive(comm, &word, sizeof word, (me->rank + 1) % RANKS),
+              DS_ERROR_UNSUPPORTED, "needs the callbacks send and receive");
+  check_error(ds_comm_split(comm, 0, 0, &part), DS_ERROR_UNSUPPORTED,
               "needs the callbacks send and receive");
-  check_error(ds_comm_split(comm, 0, 0, &part), DS_ERROR_UNSUPPORTED, "needs the callbacks send and receive");
   check_ok(ds_comm_broadcast(comm, &word, sizeof word, 2), "the comm stays usable");
   check(word == 2, "rank 2's word");
   ds_comm_destroy(comm);
@@ -444,8 +454,9 @@ static void refusals(void) {
   check_error(ds_comm_create_from_callbacks(&callbacks, &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "options.rank must be 0 to 2, got 3");
   callbacks.receive = NULL;
-  check_error(ds_comm_create_from_callbacks(&callbacks, NULL, &comm), DS_ERROR_INVALID_ARGUMENT,
-              "callbacks.send and callbacks.receive must both be given or both be NULL, got only send");
+  check_error(
+      ds_comm_create_from_callbacks(&callbacks, NULL, &comm), DS_ERROR_INVALID_ARGUMENT,
+      "callbacks.send and callbacks.receive must both be given or both be NULL, got only send");
   callbacks = callbacks_of(&me), callbacks.all_to_all = NULL;
   check_error(ds_comm_create_from_callbacks(&callbacks, NULL, &comm), DS_ERROR_INVALID_ARGUMENT,
               "callbacks.all_to_all must not be NULL");

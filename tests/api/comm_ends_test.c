@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How groups form and end: ranks that do not fit together, calls that differ, ranks that stand still, and
- * started collectives whose group ends before them. */
+/* How groups form and end: ranks that do not fit together, calls that differ, ranks that stand
+ * still, and started collectives whose group ends before them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static void joining(void) {
   joiner sizes[2] = {{0, 2, "api_sizes", DS_OK, ""}, {1, 3, "api_sizes", DS_OK, ""}};
   pthread_t other;
   join_in(&missing);
-  check(missing.status == DS_ERROR_COMM && strstr(missing.message, "within 400 ms"), "a rank is missing");
+  check(missing.status == DS_ERROR_COMM && strstr(missing.message, "within 400 ms"),
+        "a rank is missing");
   check(pthread_create(&other, NULL, join_in, &twice[1]) == 0, "a thread");
   join_in(&twice[0]);
   pthread_join(other, NULL);
@@ -57,19 +58,21 @@ static void joining(void) {
   check(sizes[0].status == DS_ERROR_COMM && sizes[1].status == DS_ERROR_COMM, "two sizes");
 }
 
-/* Proves {collective.order} and {collective.failure}: calls that differ end on both ranks and name both. */
+/* Proves {collective.order} and {collective.failure}: calls that differ end on both ranks and name
+ * both. */
 static void differ(int rank, ds_comm* comm, void* data) {
   char byte = 0;
   (void)data;
   check_ok(ds_comm_barrier(comm), "the same call");
-  check_error(rank == 0 ? ds_comm_barrier(comm) : ds_comm_broadcast(comm, &byte, 1, 0), DS_ERROR_COMM,
-              "ranks differ");
+  check_error(rank == 0 ? ds_comm_barrier(comm) : ds_comm_broadcast(comm, &byte, 1, 0),
+              DS_ERROR_COMM, "ranks differ");
   check(strstr(ds_last_error_message(), "barrier") && strstr(ds_last_error_message(), "broadcast"),
         "both calls are named");
   check_error(ds_comm_barrier(comm), DS_ERROR_COMM, "");
 }
 
-/* Proves {collective.failure}: rank 1 stands still for longer than the time-out, then hears of it. */
+/* Proves {collective.failure}: rank 1 stands still for longer than the time-out, then hears of it.
+ */
 static void stand_still(int rank, ds_comm* comm, void* data) {
   (void)data, (void)comm;
   ds_comm_options options;
@@ -102,12 +105,13 @@ static void send_both(int rank, ds_comm* comm, void* data) {
 static void sizes_of_a_message(int rank, ds_comm* comm, void* data) {
   char bytes[5] = "";
   (void)data;
-  check_error(rank == 0 ? ds_comm_send(comm, bytes, 4, 1) : ds_comm_receive(comm, bytes, 5, 0), DS_ERROR_COMM,
-              "of 4 bytes");
+  check_error(rank == 0 ? ds_comm_send(comm, bytes, 4, 1) : ds_comm_receive(comm, bytes, 5, 0),
+              DS_ERROR_COMM, "of 4 bytes");
   check(strstr(ds_last_error_message(), "of 5 bytes") != NULL, "both sizes are named");
 }
 
-/* Proves {comm.split.abort}: two groups of one and two ranks, ended by an abort of the whole one. */
+/* Proves {comm.split.abort}: two groups of one and two ranks, ended by an abort of the whole one.
+ */
 static void abort_of_groups(int rank, ds_comm* comm, void* data) {
   ds_comm* group = NULL;
   (void)data;
@@ -150,8 +154,8 @@ static ds_comm_call sum_of(const void* const* in, const size_t* count, void* con
   return call;
 }
 
-/* Proves {comm.submit.start}, {comm.test} and {comm.submit.direct}: rank 0's start returns before rank 1,
- * which waits for that, has started; the direct call has its result when it returns. */
+/* Proves {comm.submit.start}, {comm.test} and {comm.submit.direct}: rank 0's start returns before
+ * rank 1, which waits for that, has started; the direct call has its result when it returns. */
 static void start_returns(int rank, ds_comm* comm, void* data) {
   float value = 2, sum = 0;
   const void* in = &value;
@@ -178,8 +182,9 @@ static void start_returns(int rank, ds_comm* comm, void* data) {
   check(sum == 4, "the sum of the direct call");
 }
 
-/* Proves {comm.submit.order} and {comm.submit.loan}: each of the started sums takes the result of the one
- * before, and a direct collective, also of a group split from this one, waits for them all. */
+/* Proves {comm.submit.order} and {comm.submit.loan}: each of the started sums takes the result of
+ * the one before, and a direct collective, also of a group split from this one, waits for them all.
+ */
 static void start_order(int rank, ds_comm* comm, void* data) {
   float value = 1;
   const void* in = &value;
@@ -206,7 +211,8 @@ static void start_order(int rank, ds_comm* comm, void* data) {
   ds_comm_destroy(group);
 }
 
-/* Proves {comm.submit.abort}, {comm.wait} and {comm.wait.again}: rank 0 starts what rank 1 never does. */
+/* Proves {comm.submit.abort}, {comm.wait} and {comm.wait.again}: rank 0 starts what rank 1 never
+ * does. */
 static void start_aborted(int rank, ds_comm* comm, void* data) {
   ds_work* work = NULL;
   ds_comm_call call;
@@ -226,8 +232,8 @@ static void start_aborted(int rank, ds_comm* comm, void* data) {
   ds_work_destroy(work);
 }
 
-/* Proves {comm.submit.leave} and {comm.submit.loan}: behind the destroy the buffers are the caller's, who
- * frees them. */
+/* Proves {comm.submit.leave} and {comm.submit.loan}: behind the destroy the buffers are the
+ * caller's, who frees them. */
 static void start_and_leave(int rank, ds_comm* comm, void* data) {
   char name[] = "threads://api_leave_within";
   ds_comm_options options;
@@ -265,7 +271,8 @@ static void refused(int rank, ds_comm* comm, void* data) {
   ds_comm_call call = sum_of(&in, &one, &out);
   (void)rank, (void)data;
   call.blocks = blocks, call.blocks_count = 2;
-  check_error(ds_comm_submit(comm, &call, &work), DS_ERROR_INVALID_ARGUMENT, "blocks are of all_gather");
+  check_error(ds_comm_submit(comm, &call, &work), DS_ERROR_INVALID_ARGUMENT,
+              "blocks are of all_gather");
   check(work == NULL, "nothing is started");
   call.blocks = NULL;
   check_ok(ds_comm_submit(comm, &call, &work), "without blocks");
@@ -278,7 +285,8 @@ static void refused(int rank, ds_comm* comm, void* data) {
 static void sums(int rank, ds_comm* comm, void* data) {
   int32_t most = INT32_MAX, narrow[2] = {5, 6};
   uint8_t byte = 200;
-  uint16_t half = 0x3f81; /* 1.0078125 in bf16; twice that needs a bit more than bf16 has beside 1 */
+  uint16_t half =
+      0x3f81; /* 1.0078125 in bf16; twice that needs a bit more than bf16 has beside 1 */
   float wide = 0;
   (void)rank, (void)data;
   check_ok(ds_comm_all_reduce(comm, &most, 1, DS_DTYPE_I32, &most), "i32");

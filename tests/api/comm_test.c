@@ -19,7 +19,8 @@ static void collectives(int rank, ds_comm* comm, void* data) {
   for (i = 0; i < RANKS; ++i) check(all[i] == 100 + i, "gathered in rank order");
   for (i = 0; i < RANKS * 2; ++i) in[i] = (float)(rank + 1) * (float)(i + 1);
   check_ok(ds_comm_all_reduce(comm, in, RANKS * 2, DS_DTYPE_F32, sums), "all_reduce");
-  for (i = 0; i < RANKS * 2; ++i) check(sums[i] == 6.0f * (float)(i + 1), "sum of 1, 2 and 3 times");
+  for (i = 0; i < RANKS * 2; ++i)
+    check(sums[i] == 6.0f * (float)(i + 1), "sum of 1, 2 and 3 times");
   check_ok(ds_comm_reduce_scatter(comm, in, 2, DS_DTYPE_F32, part), "reduce_scatter");
   check(part[0] == sums[rank * 2] && part[1] == sums[rank * 2 + 1], "this rank's part of the sum");
   check_ok(ds_comm_all_reduce(comm, half, 2, DS_DTYPE_BF16, part), "bf16");
@@ -58,13 +59,15 @@ static ds_status reduce(ds_comm* comm, ds_comm_op op, const void* in, size_t cou
 }
 
 /* A call of bytes, to or from the root. */
-static ds_status move(ds_comm* comm, ds_comm_op op, const void* in, size_t size, int32_t root, void* out) {
+static ds_status move(ds_comm* comm, ds_comm_op op, const void* in, size_t size, int32_t root,
+                      void* out) {
   ds_comm_call call = one_buffer(op, DS_DTYPE_U8, DS_REDUCE_OP_SUM, root, &in, &size, &out);
   return ds_comm_submit(comm, &call, NULL);
 }
 
-static ds_status in_blocks(ds_comm* comm, ds_comm_op op, ds_dtype dtype, const void* in, const size_t* blocks,
-                           const size_t* out_blocks, size_t blocks_count, void* out) {
+static ds_status in_blocks(ds_comm* comm, ds_comm_op op, ds_dtype dtype, const void* in,
+                           const size_t* blocks, const size_t* out_blocks, size_t blocks_count,
+                           void* out) {
   ds_comm_call call = one_buffer(op, dtype, DS_REDUCE_OP_SUM, 0, &in, NULL, &out);
   call.blocks = blocks, call.out_blocks = out_blocks, call.blocks_count = blocks_count;
   return ds_comm_submit(comm, &call, NULL);
@@ -76,26 +79,32 @@ static void reductions(int rank, ds_comm* comm, void* data) {
   size_t counts[RANKS] = {1, 0, 2};
   double wide[3] = {1, 2, 3}, some[2] = {0, 0};
   (void)data;
-  check_ok(reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MAX, 0, &most), "max");
+  check_ok(
+      reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MAX, 0, &most),
+      "max");
   check(most == 2, "the largest of 0, -5 and 2");
   check_ok(reduce(comm, DS_COMM_OP_REDUCE, &value, 1, DS_DTYPE_F32, DS_REDUCE_OP_MEAN, 2,
                   rank == 2 ? &mean : NULL),
            "mean");
   check(rank != 2 || mean == 3.0f, "the mean of 0, 3 and 6 at rank 2");
-  check_ok(reduce(comm, DS_COMM_OP_REDUCE_SCATTER, whole, 1, DS_DTYPE_I32, DS_REDUCE_OP_SUM, 0, &part),
-           "own sum");
+  check_ok(
+      reduce(comm, DS_COMM_OP_REDUCE_SCATTER, whole, 1, DS_DTYPE_I32, DS_REDUCE_OP_SUM, 0, &part),
+      "own sum");
   check(part == 3 * whole[rank], "three times this rank's element");
-  check_ok(in_blocks(comm, DS_COMM_OP_REDUCE_SCATTER, DS_DTYPE_F64, wide, counts, NULL, RANKS, some),
-           "own sums");
+  check_ok(
+      in_blocks(comm, DS_COMM_OP_REDUCE_SCATTER, DS_DTYPE_F64, wide, counts, NULL, RANKS, some),
+      "own sums");
   check(some[0] == (rank == 0   ? 3.0
                     : rank == 2 ? 6.0
                                 : 0.0) &&
             some[1] == (rank == 2 ? 9.0 : 0.0),
         "1, 0 and 2");
-  check_error(reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MEAN, 0, &most),
-              DS_ERROR_INVALID_ARGUMENT, "mean takes f32");
-  check_error(reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, (ds_reduce_op)4, 0, &most),
-              DS_ERROR_INVALID_ARGUMENT, "op must be sum");
+  check_error(
+      reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MEAN, 0, &most),
+      DS_ERROR_INVALID_ARGUMENT, "mean takes f32");
+  check_error(
+      reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, (ds_reduce_op)4, 0, &most),
+      DS_ERROR_INVALID_ARGUMENT, "op must be sum");
   check_error(in_blocks(comm, DS_COMM_OP_REDUCE_SCATTER, DS_DTYPE_F64, wide, counts, NULL, 2, some),
               DS_ERROR_INVALID_ARGUMENT, "call.blocks_count must be 3, got 2");
 }
@@ -107,8 +116,10 @@ static void blocks(int rank, ds_comm* comm, void* data) {
   int i;
   (void)data;
   for (i = 0; i < RANKS; ++i) mine[i] = (unsigned char)(10 * rank + i);
-  check_ok(in_blocks(comm, DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, mine, sizes, NULL, RANKS, all), "all_gather");
-  check(all[0] == 0 && all[1] == 10 && all[2] == 11 && all[3] == 20 && all[5] == 22, "1, 2 and 3 bytes");
+  check_ok(in_blocks(comm, DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, mine, sizes, NULL, RANKS, all),
+           "all_gather");
+  check(all[0] == 0 && all[1] == 10 && all[2] == 11 && all[3] == 20 && all[5] == 22,
+        "1, 2 and 3 bytes");
   check_ok(in_blocks(comm, DS_COMM_OP_ALL_TO_ALL, DS_DTYPE_U8, mine, ones, ones, RANKS, swapped),
            "all_to_all");
   for (i = 0; i < RANKS; ++i) check(swapped[i] == 10 * i + rank, "block of every rank");
@@ -119,7 +130,8 @@ static void blocks(int rank, ds_comm* comm, void* data) {
   if (rank == 0) check_ok(ds_comm_send(comm, mine, 2, 2), "send");
   if (rank == 2) check_ok(ds_comm_receive(comm, swapped, 2, 0), "receive");
   check(rank != 2 || (swapped[0] == 0 && swapped[1] == 1), "rank 0's bytes");
-  check_error(ds_comm_send(comm, mine, 1, rank), DS_ERROR_INVALID_ARGUMENT, "a rank of the group of");
+  check_error(ds_comm_send(comm, mine, 1, rank), DS_ERROR_INVALID_ARGUMENT,
+              "a rank of the group of");
   check_ok(ds_comm_barrier(comm), "barrier");
   check_error(in_blocks(comm, DS_COMM_OP_ALL_TO_ALL, DS_DTYPE_U8, mine, ones, NULL, RANKS, swapped),
               DS_ERROR_INVALID_ARGUMENT, "an all_to_all with blocks needs out_blocks");
@@ -129,8 +141,8 @@ static void blocks(int rank, ds_comm* comm, void* data) {
               DS_ERROR_INVALID_ARGUMENT, "blocks are of all_gather, reduce_scatter and all_to_all");
   check_error(move(comm, DS_COMM_OP_GATHER, mine, 1, RANKS, root), DS_ERROR_INVALID_ARGUMENT,
               "root must be 0 to 2, got 3");
-  check_error(move(comm, DS_COMM_OP_ALL_GATHER, mine, (size_t)-1, 0, root), DS_ERROR_INVALID_ARGUMENT,
-              "counts[0] must be at most");
+  check_error(move(comm, DS_COMM_OP_ALL_GATHER, mine, (size_t)-1, 0, root),
+              DS_ERROR_INVALID_ARGUMENT, "counts[0] must be at most");
   for (i = 0; i < RANKS; ++i) own[i] = rank == 0 && i == 1 ? 2 : 1;
   check_error(in_blocks(comm, DS_COMM_OP_ALL_TO_ALL, DS_DTYPE_U8, mine, own, ones, RANKS, swapped),
               DS_ERROR_COMM, "rank 0 sends 2 bytes to rank 1, which expects 1");
@@ -151,9 +163,9 @@ static void groups(int rank, ds_comm* comm, void* data) {
   ds_comm_destroy(pair);
 }
 
-static ds_status submit_list(ds_comm* comm, ds_comm_op op, ds_dtype dtype, ds_reduce_op how, int32_t root,
-                             const void* const* ins, const size_t* counts, size_t buffers_count,
-                             void* const* outs) {
+static ds_status submit_list(ds_comm* comm, ds_comm_op op, ds_dtype dtype, ds_reduce_op how,
+                             int32_t root, const void* const* ins, const size_t* counts,
+                             size_t buffers_count, void* const* outs) {
   ds_comm_call call = one_buffer(op, dtype, how, root, ins, counts, outs);
   call.buffers_count = buffers_count;
   return ds_comm_submit(comm, &call, NULL);
@@ -170,46 +182,52 @@ static void lists(int rank, ds_comm* comm, void* data) {
   (void)data;
   ins[0] = a, ins[1] = b, outs[0] = sum_a, outs[1] = sum_b, one[0] = &mine, place[0] = all;
   table[0] = six, table[1] = six, parts[0] = &part[0], parts[1] = &part[1];
-  check_ok(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins, counts, 2, outs),
+  check_ok(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins, counts,
+                       2, outs),
            "sums");
   check(sum_a[0] == 3 && sum_a[1] == 6 && sum_b[0] == 30, "both buffers");
-  check_ok(submit_list(comm, DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, DS_REDUCE_OP_SUM, 0, one, single, 1, place),
+  check_ok(submit_list(comm, DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, DS_REDUCE_OP_SUM, 0, one, single,
+                       1, place),
            "gather");
   for (i = 0; i < RANKS; ++i) check(all[i] == i, "gathered in rank order");
-  check_ok(
-      submit_list(comm, DS_COMM_OP_REDUCE_SCATTER, DS_DTYPE_F32, DS_REDUCE_OP_MEAN, 0, table, ones, 2, parts),
-      "own means");
+  check_ok(submit_list(comm, DS_COMM_OP_REDUCE_SCATTER, DS_DTYPE_F32, DS_REDUCE_OP_MEAN, 0, table,
+                       ones, 2, parts),
+           "own means");
   check(part[0] == six[rank] && part[1] == six[rank], "this rank's means");
   sum_a[0] = sum_b[0] = -1;
   check_ok(submit_list(comm, DS_COMM_OP_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_MAX, 1, ins, counts, 2,
                        rank == 1 ? outs : NULL),
            "the largest at rank 1");
-  check(rank == 1 ? sum_a[0] == 1 && sum_b[0] == 10 : sum_a[0] == -1 && sum_b[0] == -1, "of both buffers");
-  check_ok(submit_list(comm, DS_COMM_OP_SCATTER, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 2, rank == 2 ? table : NULL,
-                       ones, 2, parts),
+  check(rank == 1 ? sum_a[0] == 1 && sum_b[0] == 10 : sum_a[0] == -1 && sum_b[0] == -1,
+        "of both buffers");
+  check_ok(submit_list(comm, DS_COMM_OP_SCATTER, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 2,
+                       rank == 2 ? table : NULL, ones, 2, parts),
            "blocks of rank 2");
   check(part[0] == six[rank] && part[1] == six[rank], "this rank's blocks");
   if (rank == 1) words[0] = 5, words[1] = 6, words[2] = 7;
   datas[0] = words, datas[1] = words + 1;
-  check_ok(submit_list(comm, DS_COMM_OP_BROADCAST, DS_DTYPE_U8, DS_REDUCE_OP_SUM, 1, NULL, sizes, 2, datas),
+  check_ok(submit_list(comm, DS_COMM_OP_BROADCAST, DS_DTYPE_U8, DS_REDUCE_OP_SUM, 1, NULL, sizes, 2,
+                       datas),
            "words");
   check(words[0] == 5 && words[1] == 6 && words[2] == 7, "rank 1's words");
   outs[1] = NULL;
-  check_error(
-      submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins, counts, 2, outs),
-      DS_ERROR_INVALID_ARGUMENT, "call.outs[1] must not be NULL with 1 elements");
-  check_error(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins, NULL, 2, outs),
+  check_error(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins,
+                          counts, 2, outs),
+              DS_ERROR_INVALID_ARGUMENT, "call.outs[1] must not be NULL with 1 elements");
+  check_error(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, ins, NULL,
+                          2, outs),
               DS_ERROR_INVALID_ARGUMENT, "call.counts must not be NULL with buffers_count 2");
-  check_error(
-      submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, counts, 2, outs),
-      DS_ERROR_INVALID_ARGUMENT, "call.ins must not be NULL with buffers_count 2");
-  check_ok(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, NULL, 0, NULL),
+  check_error(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL,
+                          counts, 2, outs),
+              DS_ERROR_INVALID_ARGUMENT, "call.ins must not be NULL with buffers_count 2");
+  check_ok(submit_list(comm, DS_COMM_OP_ALL_REDUCE, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, NULL,
+                       0, NULL),
            "none");
   check_error(ds_comm_submit(comm, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "call must not be NULL");
 }
 
-/* Proves {comm.submit.copied}, {comm.submit.refused}, {comm.test} and {comm.work_destroy}: the barrier whose
- * handle is gone runs all the same, else the gather behind it would not end. */
+/* Proves {comm.submit.copied}, {comm.submit.refused}, {comm.test} and {comm.work_destroy}: the
+ * barrier whose handle is gone runs all the same, else the gather behind it would not end. */
 static void started(int rank, ds_comm* comm, void* data) {
   float value = 1, sum = 0;
   int32_t done = -1, word = rank == 2 ? 9 : 0, i;
@@ -266,10 +284,12 @@ static void telling(int rank, ds_comm* comm, void* data) {
         "an object of the barrier");
   ds_text_destroy(text);
   check_ok(ds_comm_flight_record(comm, DS_FORMAT_TEXT, &text), "record");
-  check(strstr(text, "ds_comm_barrier") && strstr(text, "done") && strstr(text, "no failure"), "the barrier");
+  check(strstr(text, "ds_comm_barrier") && strstr(text, "done") && strstr(text, "no failure"),
+        "the barrier");
   ds_text_destroy(text);
   check_ok(ds_comm_flight_record(comm, DS_FORMAT_JSON, &text), "the record as JSON");
-  check(strstr(text, "\"label\": \"ds_comm_barrier\"") && strstr(text, "\"ended_by\": null"), "its members");
+  check(strstr(text, "\"label\": \"ds_comm_barrier\"") && strstr(text, "\"ended_by\": null"),
+        "its members");
   ds_text_destroy(text);
 }
 

@@ -1,5 +1,6 @@
-/* What ds.h promises of all handles at once: any order of destruction, on any thread; a comm that lives as
- * long as its engine; engines that train in two threads at once; callbacks on the thread of the call. */
+/* What ds.h promises of all handles at once: any order of destruction, on any thread; a comm that
+ * lives as long as its engine; engines that train in two threads at once; callbacks on the thread
+ * of the call. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,8 @@ static void make(handles* all) {
   check_ok(ds_comm_call_init(&call, sizeof call), "call");
   call.op = DS_COMM_OP_BARRIER;
   check_ok(ds_comm_submit(all->comm, &call, &all->work), "start");
-  check(all->comm && all->graph && all->plan && all->engine && all->out && all->work, "six handles");
+  check(all->comm && all->graph && all->plan && all->engine && all->out && all->work,
+        "six handles");
 }
 
 static void* destroy(void* arg) {
@@ -65,7 +67,8 @@ static void* destroy(void* arg) {
   return NULL;
 }
 
-/* Proves {ownership.order}: each of many orders, on the thread that has made the handles and on another one.
+/* Proves {ownership.order}: each of many orders, on the thread that has made the handles and on
+ * another one.
  */
 static void any_order(void) {
   int shuffle, i, thread;
@@ -94,12 +97,13 @@ static void any_order(void) {
 static void train(ds_engine* engine, int rank, int steps, double* loss) {
   mlp_batch batch;
   make_batch(&batch, rank, 0, 1);
-  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, loss), "train");
+  while (steps-- > 0)
+    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, loss), "train");
   free_batch(&batch);
 }
 
-/* Proves {ownership.comm}: without their comm the engines still train together, so no rank has left; the
- * barrier of rank 1 fails once rank 0 has destroyed its engine too. */
+/* Proves {ownership.comm}: without their comm the engines still train together, so no rank has
+ * left; the barrier of rank 1 fails once rank 0 has destroyed its engine too. */
 static void comm_of_engine(int rank, void* data) {
   char config[512];
   double loss = 0;
@@ -140,8 +144,8 @@ static void* train_alone(void* arg) {
   return NULL;
 }
 
-/* Proves {threads.independent}: two engines in two threads at once have the bits that they have one after the
- * other. */
+/* Proves {threads.independent}: two engines in two threads at once have the bits that they have one
+ * after the other. */
 static void independent(void) {
   trainer alone[2], together[2];
   pthread_t threads[2];
@@ -174,8 +178,8 @@ static void line(ds_log_level level, const char* text, void* user_data) {
   ++calls;
 }
 
-/* Proves {threads.callbacks}, with the callbacks of a run in run_test.c: an engine of four threads calls its
- * host on one. */
+/* Proves {threads.callbacks}, with the callbacks of a run in run_test.c: an engine of four threads
+ * calls its host on one. */
 static void callbacks(void) {
   char config[512];
   ds_engine_options options;

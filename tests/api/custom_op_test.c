@@ -1,4 +1,5 @@
-/* Operations of the program: bits of built-in ones, gradients against finite differences, errors, lifetimes.
+/* Operations of the program: bits of built-in ones, gradients against finite differences, errors,
+ * lifetimes.
  */
 #include <math.h>
 #include <pthread.h>
@@ -77,7 +78,8 @@ static void multiply(const ds_tensor* a, const ds_tensor* b, ds_tensor* out) {
   for (i = 0; i < count; ++i) put(dtype, to, i, get(dtype, left, i) * get(dtype, right, i));
 }
 
-static ds_status mul_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+static ds_status mul_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                             void* user_data) {
   record* r = user_data;
   int64_t dims[2];
   if (++r->forwards == r->fail_forward) return DS_ERROR_IO;
@@ -119,7 +121,8 @@ static ds_custom_op mul_op(record* r) {
   return op;
 }
 
-static int32_t linear(ds_graph* graph, int32_t x, const char* name, int64_t outputs, int64_t inputs) {
+static int32_t linear(ds_graph* graph, int32_t x, const char* name, int64_t outputs,
+                      int64_t inputs) {
   int64_t dims[2];
   int32_t pair[2], out = -1;
   dims[0] = outputs;
@@ -158,8 +161,10 @@ static void configure(char* config, size_t size, int stage, int ranks, const cha
   snprintf(config, size,
            "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, "
            "\"gradient_accumulation_steps\": %d,"
-           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 1.0,"
-           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, \"run\": "
+           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+           "\"gradient_clipping\": 1.0,"
+           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, "
+           "\"run\": "
            "{\"seed\": 7}%s}",
            ROWS * MICROS * ranks, ROWS, MICROS, stage, more);
 }
@@ -170,7 +175,8 @@ typedef struct typed_batch {
   uint16_t x[4 * ROWS * IN], y[4 * ROWS * OUT];
 } typed_batch;
 
-static const ds_tensor* const* make_typed(typed_batch* b, ds_dtype dtype, int rank, int first, int micros) {
+static const ds_tensor* const* make_typed(typed_batch* b, ds_dtype dtype, int rank, int first,
+                                          int micros) {
   const int64_t x_dims[] = {(int64_t)micros * ROWS, IN}, y_dims[] = {(int64_t)micros * ROWS, OUT};
   int i;
   make_batch(&b->batch, rank, first, micros);
@@ -231,7 +237,8 @@ static void train(int rank, ds_comm* comm, void* data) {
   ds_tensor_destroy(predicted);
   read_weights(engine, mine.weights);
   if (mine.by_callback) {
-    check(r.forwards == STEPS * MICROS + 2 && r.backwards == STEPS * MICROS, "one call for each micro-step");
+    check(r.forwards == STEPS * MICROS + 2 && r.backwards == STEPS * MICROS,
+          "one call for each micro-step");
     check(r.dtype == mine.dtype && r.rows == ROWS, "the compute type, and the rows that there are");
     check(r.other_thread == 0, "on the thread of the call");
     check(r.destroyed == 0, "user_data lives as long as the engine");
@@ -262,7 +269,8 @@ static void same_bits(const outcome* a, const outcome* b, const char* named) {
   check(memcmp(a->predictions, b->predictions, sizeof a->predictions) == 0, named);
 }
 
-/* At every stage, alone and on three ranks, over accumulation, in both compute types, with recomputation. */
+/* At every stage, alone and on three ranks, over accumulation, in both compute types, with
+ * recomputation. */
 static void bits_of_the_built_in(void) {
   const char* bf16 = ", \"bf16\": {\"enabled\": true}";
   const char* recompute = ", \"recompute\": \"cheap\"";
@@ -300,7 +308,8 @@ static void long_step(record* r, float* weights) {
   for (i = 0; i < MANY * ROWS * IN; ++i) x[i] = (float)(i * 7 % 23) / 11.0f - 1;
   for (i = 0; i < MANY * ROWS * OUT; ++i) y[i] = (float)(i * 5 % 19) / 9.0f - 1;
   snprintf(config, sizeof config,
-           "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d, \"optimizer\": "
+           "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d, "
+           "\"optimizer\": "
            "{\"type\": "
            "\"AdamW\", \"params\": {\"lr\": 0.01}}}",
            ROWS, MANY);
@@ -314,7 +323,8 @@ static void long_step(record* r, float* weights) {
   for (i = 0; i < 3; ++i)
     check_ok(ds_train_batch(engine, (const ds_tensor* const*)made, 2, NULL, &loss), "step");
   read_weights(engine, weights);
-  check(!r || (r->forwards == 3 * MANY && r->backwards == 3 * MANY), "one call for each micro-step");
+  check(!r || (r->forwards == 3 * MANY && r->backwards == 3 * MANY),
+        "one call for each micro-step");
   ds_tensor_destroy(made[0]);
   ds_tensor_destroy(made[1]);
   ds_engine_destroy(engine);
@@ -330,7 +340,8 @@ static void long_accumulation(void) {
 }
 
 /* y = tanh(a w + ids), and the scalar s = mean(y^2). */
-static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                               void* user_data) {
   ds_dtype dtype;
   int64_t count, rows, columns, i;
   const float *a = info(inputs[0], &dtype, &count), *w = info(inputs[1], &dtype, &columns);
@@ -375,8 +386,8 @@ static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor*
   return DS_OK;
 }
 
-/* through: the operation's input comes from a layer, not from the graph's input. both: the scalar is in the
- * loss. */
+/* through: the operation's input comes from a layer, not from the graph's input. both: the scalar
+ * is in the loss. */
 static ds_graph* mixed_graph(record* r, int through, int both) {
   const ds_dtype dtypes[] = {DS_DTYPE_NONE, DS_DTYPE_F32};
   const size_t dims_counts[] = {2, 0};
@@ -420,12 +431,13 @@ static void finite_differences(int through, int both) {
   begin_record(&r);
   graph = mixed_graph(&r, through, both);
   /* A learning rate that moves nothing. */
-  check_ok(ds_engine_create(
-               NULL,
-               "{\"train_batch_size\": 6, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"SGD\", "
-               "\"params\": {\"lr\": 1e-30}}}",
-               graph, NULL, &engine),
-           "engine");
+  check_ok(
+      ds_engine_create(
+          NULL,
+          "{\"train_batch_size\": 6, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"SGD\", "
+          "\"params\": {\"lr\": 1e-30}}}",
+          graph, NULL, &engine),
+      "engine");
   ds_graph_destroy(graph);
   for (i = 0; i < ROWS * IN; ++i) x[i] = (float)(i * 7 % 11) / 7.0f - 0.7f;
   for (i = 0; i < ROWS; ++i) ids[i] = i % 3 - 1; /* any numbers: only a callback reads them */
@@ -434,7 +446,8 @@ static void finite_differences(int through, int both) {
   check_ok(ds_forward(engine, inputs, 2, NULL, &loss), "forward");
   check_ok(ds_backward(engine), "backward");
   for (param = 0; param <= through; ++param)
-    check_ok(ds_engine_read(engine, param, "grad", grad[param], param == 0 ? IN : IN * IN), "gradient");
+    check_ok(ds_engine_read(engine, param, "grad", grad[param], param == 0 ? IN : IN * IN),
+             "gradient");
   check_ok(ds_step(engine), "step");
   for (param = 0; param <= through; ++param) {
     size_t count = param == 0 ? IN : IN * IN, e;
@@ -455,7 +468,8 @@ static void finite_differences(int through, int both) {
     }
   }
   check(r.fail_forward == !through, "no gradient by an input of the graph");
-  check(r.fail_backward == (both ? 0 : 2), "no gradient of a result that the loss does not depend on");
+  check(r.fail_backward == (both ? 0 : 2),
+        "no gradient of a result that the loss does not depend on");
   ds_tensor_destroy(made[0]);
   ds_tensor_destroy(made[1]);
   ds_engine_destroy(engine);
@@ -483,9 +497,11 @@ static void fails_on_one_rank(int rank, ds_comm* comm, void* data) {
     check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
                 "forward of custom operation 'own.mul' has given -7");
   } else {
-    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_COMM, "own.mul");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_COMM,
+                "own.mul");
   }
-  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED, "own.mul");
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED,
+              "own.mul");
   free_batch(&batch);
   ds_engine_destroy(engine);
   check(r.destroyed == 1, "destroyed once");
@@ -507,7 +523,8 @@ static void fails_alone(void) {
   make_batch(&batch, 0, 0, MICROS);
   check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
               "backward of custom operation 'own.mul' has given -1");
-  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED, "own.mul");
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED,
+              "own.mul");
   free_batch(&batch);
   ds_engine_destroy(engine);
 }
@@ -530,7 +547,8 @@ static void joins(int rank, ds_comm* comm, void* data) {
   for (s = 0; s < 2 - rank; ++s)
     check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "step");
   check_ok(ds_engine_join(engine, NULL), "join");
-  check(r.forwards == MICROS * (2 - rank) && r.backwards == r.forwards, "calls for own samples only");
+  check(r.forwards == MICROS * (2 - rank) && r.backwards == r.forwards,
+        "calls for own samples only");
   free_batch(&batch);
   ds_engine_destroy(engine);
 }
@@ -546,7 +564,8 @@ static void plans_and_texts(void) {
   begin_record(&r);
   graph = product_graph(&r);
   check_ok(ds_graph_print(graph, &text), "print");
-  check(strstr(text, "= custom %") && strstr(text, "{name=\"own.mul\" outputs=\"T[n,8]\"} -> f32[n,8]"),
+  check(strstr(text, "= custom %") &&
+            strstr(text, "{name=\"own.mul\" outputs=\"T[n,8]\"} -> f32[n,8]"),
         "its name");
   check_error(ds_graph_parse(text, &parsed), DS_ERROR_INVALID_ARGUMENT,
               "operation 'own.mul' is a callback of the program that wrote this text");
@@ -585,7 +604,8 @@ static void without_backward(void) {
   char config[1024];
   double value = 0;
   int after;
-  for (after = 0; after < 2; ++after) { /* behind a layer a gradient must pass, before it none needs to */
+  for (after = 0; after < 2;
+       ++after) { /* behind a layer a gradient must pass, before it none needs to */
     const int64_t dims[] = {-1, IN};
     begin_record(&r);
     op = mul_op(&r);
@@ -601,12 +621,14 @@ static void without_backward(void) {
     check_ok(ds_graph_output(graph, "loss", loss), "loss");
     configure(config, sizeof config, 0, 1, "");
     if (after) {
-      check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
-                  "custom operation 'square' of value %square.1 has no backward, and a gradient needs it");
+      check_error(
+          ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
+          "custom operation 'square' of value %square.1 has no backward, and a gradient needs it");
     } else {
       check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "no gradient passes");
       make_batch(&batch, 0, 0, MICROS);
-      check_ok(ds_train_batch(engine, (const ds_tensor* const*)batch.tensors, 1, NULL, &value), "step");
+      check_ok(ds_train_batch(engine, (const ds_tensor* const*)batch.tensors, 1, NULL, &value),
+               "step");
       free_batch(&batch);
       ds_engine_destroy(engine);
       engine = NULL;
@@ -632,10 +654,11 @@ static void refusals(void) {
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, x_dims, 1, &ids), "ids");
   pair[1] = pair[0];
   check_ok(ds_graph_print(graph, &before), "print");
-#define REFUSED(change, words) \
-  op = mul_op(&r);             \
-  change;                      \
-  check_error(ds_graph_custom_op(graph, "own", &op, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT, words)
+#define REFUSED(change, words)                                                                 \
+  op = mul_op(&r);                                                                             \
+  change;                                                                                      \
+  check_error(ds_graph_custom_op(graph, "own", &op, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT, \
+              words)
   REFUSED(op.struct_size = 0, "op.struct_size must be at least 8, got 0");
   REFUSED(op.forward = NULL, "op.forward must not be NULL");
   REFUSED(op.outputs_count = 0, "op.outputs_count must be 1 to 64, got 0");
@@ -655,8 +678,9 @@ static void refusals(void) {
               "operation name must be without blanks");
   check_error(ds_graph_custom_op(graph, "own", NULL, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT,
               "op must not be NULL");
-  check_error(ds_graph_custom_op(graph, "own", &op, &ids, 1, &out), DS_ERROR_INVALID_ARGUMENT,
-              "custom operation 'own': output 0 is of the compute type, which needs a floating operand");
+  check_error(
+      ds_graph_custom_op(graph, "own", &op, &ids, 1, &out), DS_ERROR_INVALID_ARGUMENT,
+      "custom operation 'own': output 0 is of the compute type, which needs a floating operand");
   pair[1] = 12;
   check_error(ds_graph_custom_op(graph, "own", &op, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT,
               "own: inputs[1] must be a value from 0 to 1, got 12");

@@ -38,7 +38,8 @@ static ds_tensor* tensor_of(float* values) {
 }
 
 static const char* const sgd =
-    "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"SGD\", "
+    "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
+    "\"SGD\", "
     "\"params\": {\"lr\": 0.5}}, \"zero_optimization\": {\"stage\": 3, "
     "\"stage3_param_persistence_threshold\": 0}}";
 
@@ -112,7 +113,8 @@ static void budget(void) {
   strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
   engine = registered(NULL, config, 10000);
   check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "memory_budget");
-  check(strchr(ds_last_error_message(), '\n') && strstr(ds_last_error_message(), "gradients"), "a table");
+  check(strchr(ds_last_error_message(), '\n') && strstr(ds_last_error_message(), "gradients"),
+        "a table");
   ds_engine_destroy(engine);
 }
 
@@ -124,8 +126,8 @@ static void others(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.view.stays} and {delegate.view.later}: two leases of h.0, the others come and go; the view
- * is read when its lease is over and its engine is gone. */
+/* Proves {delegate.view.stays} and {delegate.view.later}: two leases of h.0, the others come and
+ * go; the view is read when its lease is over and its engine is gone. */
 static void views(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   ds_tensor *first = NULL, *again = NULL, *late = NULL;
@@ -206,7 +208,8 @@ static void order(int rank, ds_comm* comm, void* data) {
   ds_status status = DS_OK;
   int32_t i;
   (void)data;
-  for (i = 0; i < PARAMS && status == DS_OK; ++i) status = give(engine, rank == 0 ? i : PARAMS - 1 - i, grad);
+  for (i = 0; i < PARAMS && status == DS_OK; ++i)
+    status = give(engine, rank == 0 ? i : PARAMS - 1 - i, grad);
   if (status == DS_OK) status = ds_backward(engine);
   if (status == DS_OK) status = ds_step(engine);
   check_error(status, DS_ERROR_COMM, "");
@@ -215,8 +218,8 @@ static void order(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.evaluate}: leases in another order than that of steps, and what an evaluation does not
- * have. */
+/* Proves {delegate.evaluate}: leases in another order than that of steps, and what an evaluation
+ * does not have. */
 static void evaluation(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   float ones[NUMEL] = {1};
@@ -252,7 +255,8 @@ static void evaluation(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.weight} and {delegate.weight.missing}: rank r hands over r + 1 and counts for 3 r + 1. */
+/* Proves {delegate.weight} and {delegate.weight.missing}: rank r hands over r + 1 and counts for 3
+ * r + 1. */
 static void weights(int rank, ds_comm* comm, void* data) {
   char config[1024];
   ds_engine* engine;
@@ -269,7 +273,8 @@ static void weights(int rank, ds_comm* comm, void* data) {
   grad = tensor_of(values);
   check_ok(give(engine, 0, grad), "gradient");
   check_error(ds_backward(engine), DS_ERROR_STATE, "micro_weight");
-  check_error(ds_engine_set(engine, "micro_weight", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, got -1");
+  check_error(ds_engine_set(engine, "micro_weight", -1), DS_ERROR_INVALID_ARGUMENT,
+              "at least 0, got -1");
   check_ok(ds_engine_get(engine, "micro_weight", &weight), "none yet");
   check(weight != weight, "NaN");
   check_ok(ds_engine_set(engine, "micro_weight", 3 * rank + 1), "weight");

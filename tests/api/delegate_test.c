@@ -1,4 +1,5 @@
-/* A host with forward and backward of its own: late releases, orders that change, evaluation between steps.
+/* A host with forward and backward of its own: late releases, orders that change, evaluation
+ * between steps.
  */
 #include <math.h>
 #include <stdio.h>
@@ -61,7 +62,8 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
 }
 
 /* Proves {delegate.between}, {delegate.release.often}, {delegate.evaluate.unannounced},
- * {engine.freeze.leased} and {engine.group_add.leased}: odd evaluations are announced, the others are not. */
+ * {engine.freeze.leased} and {engine.group_add.leased}: odd evaluations are announced, the others
+ * are not. */
 static void evaluate(ds_engine* engine, int step, int odd) {
   static const int32_t twice[2] = {1, 1};
   int32_t p, group = -1;
@@ -88,7 +90,8 @@ static void evaluate(ds_engine* engine, int step, int odd) {
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
   check_error(ds_engine_group_add(engine, &p, 1, NULL, &group), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
-  if (odd) check_error(ds_engine_evaluate(engine, 0), DS_ERROR_STATE, "while parameter 'h.2' is leased");
+  if (odd)
+    check_error(ds_engine_evaluate(engine, 0), DS_ERROR_STATE, "while parameter 'h.2' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");
   check_ok(ds_release_params(engine, &p, 1, NULL), "release the first");
@@ -97,10 +100,10 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   if (odd) check_ok(ds_engine_evaluate(engine, 0), "training again");
 }
 
-/* Each parameter's number is its value. Proves {engine.init.values} and {engine.init.local}: called for what
- * this rank updates, and nothing else. */
-static ds_status number_of(int32_t param, const char* name, int64_t first, float* data, size_t count,
-                           void* user_data) {
+/* Each parameter's number is its value. Proves {engine.init.values} and {engine.init.local}: called
+ * for what this rank updates, and nothing else. */
+static ds_status number_of(int32_t param, const char* name, int64_t first, float* data,
+                           size_t count, void* user_data) {
   size_t i;
   check(*(ds_engine**)user_data != NULL, "called inside ds_engine_start");
   check(name[2] - '0' == param, "its name");
@@ -112,7 +115,8 @@ static ds_status number_of(int32_t param, const char* name, int64_t first, float
   return DS_OK;
 }
 
-/* A step with NaN in one gradient of one rank: it is skipped on all, and some rank names the parameter. */
+/* A step with NaN in one gradient of one rank: it is skipped on all, and some rank names the
+ * parameter. */
 static void bad_gradient(int rank, ds_comm* comm, ds_engine* engine, ds_tensor* grad) {
   const int64_t dims[1] = {NUMEL};
   float values[NUMEL] = {0}, named = 0, all = 0;
@@ -133,7 +137,8 @@ static void bad_gradient(int rank, ds_comm* comm, ds_engine* engine, ds_tensor* 
   check_ok(ds_engine_skip_reason(engine, &text), "reason");
   check(strstr(text, "first tensor with NaN or infinity: ") != NULL, "a reason");
   named = strstr(text, "the gradient of 'h.1'") != NULL;
-  check(named == 1 || strstr(text, "none on this rank") != NULL, "the parameter, or none of this rank's");
+  check(named == 1 || strstr(text, "none on this rank") != NULL,
+        "the parameter, or none of this rank's");
   check_ok(ds_comm_all_reduce(comm, &named, 1, DS_DTYPE_F32, &all), "how many ranks name it");
   check(all >= 1, "one names it");
   ds_text_destroy(text);
@@ -143,7 +148,8 @@ static void bad_gradient(int rank, ds_comm* comm, ds_engine* engine, ds_tensor* 
 static void host(int rank, ds_comm* comm, void* data) {
   const char* device = data;
   const char* format =
-      "{\"device\": \"%s\", \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, "
+      "{\"device\": \"%s\", \"train_micro_batch_size_per_gpu\": 1, "
+      "\"gradient_accumulation_steps\": 2, "
       "\"gradient_clipping\": 0,"
       " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
       " \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}";
@@ -178,8 +184,8 @@ static void host(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-static ds_status fails_at_last(int32_t param, const char* name, int64_t first, float* data, size_t count,
-                               void* user_data) {
+static ds_status fails_at_last(int32_t param, const char* name, int64_t first, float* data,
+                               size_t count, void* user_data) {
   (void)name;
   (void)first;
   (void)user_data;
@@ -187,11 +193,12 @@ static ds_status fails_at_last(int32_t param, const char* name, int64_t first, f
   return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
 }
 
-/* Proves {engine.init.fails} and {delegate.start.user}. Rank 1's values cannot be read, and rank 0 has none:
- * nobody trains without them. */
+/* Proves {engine.init.fails} and {delegate.start.user}. Rank 1's values cannot be read, and rank 0
+ * has none: nobody trains without them. */
 static void failing_values(int rank, ds_comm* comm, void* data) {
   const char* config =
-      "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, \"optimizer\": {}}";
+      "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, "
+      "\"optimizer\": {}}";
   const int64_t dims[1] = {NUMEL};
   ds_engine_options options;
   ds_engine* engine = NULL;
@@ -210,7 +217,8 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
     snprintf(name, sizeof name, "h.%d", p);
     check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
   }
-  check_error(ds_engine_start(engine), DS_ERROR_USER, "options.init has given -7 for parameter 'h.2'");
+  check_error(ds_engine_start(engine), DS_ERROR_USER,
+              "options.init has given -7 for parameter 'h.2'");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_grad_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_STATE, "must be gathered");
@@ -218,7 +226,8 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Adds 1 to what was drawn, and counts. Proves {engine.init.values} and {engine.init.local} with a graph. */
+/* Adds 1 to what was drawn, and counts. Proves {engine.init.values} and {engine.init.local} with a
+ * graph. */
 static ds_status one_more(int32_t param, const char* name, int64_t first, float* data, size_t count,
                           void* user_data) {
   size_t i;
@@ -256,7 +265,8 @@ static void values_of_a_graph(int rank, ds_comm* comm, void* data) {
   check(sum == seen, "called for what this rank updates, once");
   options.init = fails_at_last;
   ds_engine_destroy(given);
-  check_error(ds_engine_create(comm, config, graph, &options, &given), DS_ERROR_USER, "has given -7");
+  check_error(ds_engine_create(comm, config, graph, &options, &given), DS_ERROR_USER,
+              "has given -7");
   check(given == NULL, "no engine");
   ds_engine_destroy(drawn);
   ds_graph_destroy(graph);

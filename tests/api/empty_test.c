@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
-/* Parameters without elements, as parts of models that are cut over ranks have them: natively and with a
- * delegate, at every ZeRO stage, in every tier, over two ranks; and sizes that no host has. */
+/* Parameters without elements, as parts of models that are cut over ranks have them: natively and
+ * with a delegate, at every ZeRO stage, in every tier, over two ranks; and sizes that no host has.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ typedef struct task {
 
 static const int64_t none[2] = {0, 4}, also_none[3] = {2, 0, 3};
 
-/* The perceptron, with empty parameters behind its own: initial values depend on the numbers of parameters.
+/* The perceptron, with empty parameters behind its own: initial values depend on the numbers of
+ * parameters.
  */
 static ds_graph* graph_of(int with_empty) {
   ds_graph* graph = mlp_graph();
@@ -125,14 +127,17 @@ static void all_stages(const char* folder) {
     for (tier = 0; tier < 3; tier += stage == 3 ? 1 : 2) {
       const char* offload = tier == 0 ? "none" : tiers[tier];
       task base = {.with_empty = 0};
-      snprintf(base.config, sizeof base.config,
-               "{\"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
-               "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": %d, "
-               "\"stage3_param_persistence_threshold\": %d, \"offload_optimizer\": {\"device\": \"%s\", "
-               "\"nvme_path\": \"%s\"}%s%s%s%s%s}, \"run\": {\"seed\": 7}}",
-               MLP_ROWS, stage, tier == 1 ? 20 : 0, offload, folder,
-               stage == 3 ? ", \"offload_param\": {\"device\": \"" : "", stage == 3 ? offload : "",
-               stage == 3 ? "\", \"nvme_path\": \"" : "", stage == 3 ? folder : "", stage == 3 ? "\"}" : "");
+      snprintf(
+          base.config, sizeof base.config,
+          "{\"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": \"AdamW\", "
+          "\"params\": "
+          "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": %d, "
+          "\"stage3_param_persistence_threshold\": %d, \"offload_optimizer\": {\"device\": \"%s\", "
+          "\"nvme_path\": \"%s\"}%s%s%s%s%s}, \"run\": {\"seed\": 7}}",
+          MLP_ROWS, stage, tier == 1 ? 20 : 0, offload, folder,
+          stage == 3 ? ", \"offload_param\": {\"device\": \"" : "", stage == 3 ? offload : "",
+          stage == 3 ? "\", \"nvme_path\": \"" : "", stage == 3 ? folder : "",
+          stage == 3 ? "\"}" : "");
       snprintf(base.folder, sizeof base.folder, "%s/%d-%d", folder, stage, tier);
       for (r = 0; r < RANKS; ++r) {
         with[r] = without[r] = host[r] = base;
@@ -153,7 +158,8 @@ static void all_stages(const char* folder) {
 }
 
 static void huge(void) {
-  const int64_t dims[2] = {(int64_t)1 << 20, (int64_t)1 << 19}, rows[2] = {-1, 4}, beyond[2] = {0, INT64_MAX};
+  const int64_t dims[2] = {(int64_t)1 << 20, (int64_t)1 << 19}, rows[2] = {-1, 4},
+                beyond[2] = {0, INT64_MAX};
   char config[512];
   ds_engine* engine = NULL;
   ds_graph* graph = mlp_graph();
@@ -162,9 +168,12 @@ static void huge(void) {
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
   check_ok(ds_engine_param_add(engine, "small", rows + 1, 1, &param), "small");
   check_ok(ds_engine_param_add(engine, "huge", dims, 2, &param), "huge");
-  check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_STATE, "ds_engine_start must come first");
-  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "the plan for 549755814144 elements needs ");
-  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "of host memory (1 rank), this machine has ");
+  check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_STATE,
+              "ds_engine_start must come first");
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY,
+              "the plan for 549755814144 elements needs ");
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY,
+              "of host memory (1 rank), this machine has ");
   ds_engine_destroy(engine);
   engine = NULL;
   check_ok(ds_graph_param(graph, "huge", dims, 2, "normal", 0.5, &value), "a parameter of a graph");

@@ -25,8 +25,8 @@ static void read_bias(ds_engine* engine, const char* state, float* values) {
   check_ok(ds_engine_read(engine, BIAS, state, values, MLP_OUT), state);
 }
 
-/* Ranks of different configurations, and budgets that are too small. Proves {engine.create.config} and
- * {engine.create.budget}, on every rank. */
+/* Ranks of different configurations, and budgets that are too small. Proves {engine.create.config}
+ * and {engine.create.budget}, on every rank. */
 static void refused(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -39,9 +39,11 @@ static void refused(int rank, ds_comm* comm, void* data) {
               "zero_optimization.stage");
   mlp_config(config, sizeof config, 0, 1, RANKS);
   strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
-  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
-  check(strchr(ds_last_error_message(), '\n') && strstr(ds_last_error_message(), "optimizer states"),
-        "a table of what takes the memory");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY,
+              "device");
+  check(
+      strchr(ds_last_error_message(), '\n') && strstr(ds_last_error_message(), "optimizer states"),
+      "a table of what takes the memory");
   check(engine == NULL, "no engine");
   ds_graph_destroy(graph);
 }
@@ -61,15 +63,16 @@ static double loss_alone(float masters[MLP_PARAMS][WEIGHTS], const mlp_batch* ba
   mlp_config(config, sizeof config, 0, 1, 1);
   engine = mlp_engine(NULL, config);
   for (p = 0; p < MLP_PARAMS; ++p) {
-    check_ok(ds_engine_write(engine, p, "master", masters[p], (size_t)numel_of(engine, p)), "write");
+    check_ok(ds_engine_write(engine, p, "master", masters[p], (size_t)numel_of(engine, p)),
+             "write");
   }
   check_ok(evaluate(engine, batch, &loss), "evaluate");
   ds_engine_destroy(engine);
   return loss;
 }
 
-/* Rank 0 has data for three steps, rank 1 for one. Proves {engine.join}, and {engine.join.means}: a step in
- * which rank 1 has no samples has the loss of rank 0's samples alone. */
+/* Rank 0 has data for three steps, rank 1 for one. Proves {engine.join}, and {engine.join.means}: a
+ * step in which rank 1 has no samples has the loss of rank 0's samples alone. */
 static void join(int rank, ds_comm* comm, void* data) {
   char config[512];
   float masters[MLP_PARAMS][WEIGHTS];
@@ -88,8 +91,10 @@ static void join(int rank, ds_comm* comm, void* data) {
   for (p = 0; p < MLP_PARAMS; ++p) {
     check_ok(ds_engine_read(engine, p, "master", masters[p], (size_t)numel_of(engine, p)), "read");
   }
-  for (s = 0; s < 2 && rank == 0; ++s) check_ok(train(engine, &batch, &losses[s]), "a step of rank 0");
-  if (rank == 0) check(losses[0] == loss_alone(masters, &batch), "the mean of the samples that there are");
+  for (s = 0; s < 2 && rank == 0; ++s)
+    check_ok(train(engine, &batch, &losses[s]), "a step of rank 0");
+  if (rank == 0)
+    check(losses[0] == loss_alone(masters, &batch), "the mean of the samples that there are");
   check_ok(ds_engine_join(engine, &steps), "join");
   check(steps == (rank == 0 ? 0 : 2), "the steps that rank 1 took part in");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
@@ -101,8 +106,8 @@ static void join(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.state.grad_read}, {engine.state.grad_write} and {engine.state.grad_used}: two micro-steps a
- * step. */
+/* Proves {engine.state.grad_read}, {engine.state.grad_write} and {engine.state.grad_used}: two
+ * micro-steps a step. */
 static void gradients(void) {
   char config[512];
   float grad[MLP_OUT], before[MLP_OUT], after[MLP_OUT];
@@ -160,18 +165,21 @@ static void gradients_on_files(const char* folder) {
   float grad[MLP_OUT];
   ds_engine* engine;
   mlp_batch batch;
-  snprintf(config, sizeof config,
-           "{\"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
-           "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
-           "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, \"offload_param\": "
-           "{\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
-           MLP_ROWS, folder, folder);
+  snprintf(
+      config, sizeof config,
+      "{\"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+      "0.01}}, "
+      "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
+      "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, \"offload_param\": "
+      "{\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
+      MLP_ROWS, folder, folder);
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
   check_ok(forward(engine, &batch), "forward");
   check_ok(ds_backward(engine), "backward");
   read_bias(engine, "grad", grad);
-  check_error(ds_engine_write(engine, BIAS, "grad", grad, MLP_OUT), DS_ERROR_UNSUPPORTED, "lies on nvme");
+  check_error(ds_engine_write(engine, BIAS, "grad", grad, MLP_OUT), DS_ERROR_UNSUPPORTED,
+              "lies on nvme");
   check_ok(ds_step(engine), "step");
   free_batch(&batch);
   ds_engine_destroy(engine);
@@ -195,7 +203,8 @@ static void copies(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.local_range}: the ranks' counts are the whole, and each begins where the one before ends. */
+/* Proves {engine.local_range}: the ranks' counts are the whole, and each begins where the one
+ * before ends. */
 static void ranges(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_engine* engine;
@@ -217,8 +226,8 @@ static void ranges(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.write_local.refresh}, of each state and each call, on both ranks; also for a rank without
- * elements. */
+/* Proves {engine.write_local.refresh}, of each state and each call, on both ranks; also for a rank
+ * without elements. */
 static void refresh(int rank, ds_comm* comm, void* data) {
   static const char* const states[2] = {"master", "param"};
   char config[512];
@@ -240,7 +249,8 @@ static void refresh(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_write_local(engine, BIAS, states[s], part, (size_t)count), "write");
     check_error(train(engine, &batch, &loss), DS_ERROR_STATE, "ds_engine_refresh must be called");
     check_error(forward(engine, &batch), DS_ERROR_STATE, "ds_engine_refresh must be called");
-    check_error(evaluate(engine, &batch, &loss), DS_ERROR_STATE, "ds_engine_refresh must be called");
+    check_error(evaluate(engine, &batch, &loss), DS_ERROR_STATE,
+                "ds_engine_refresh must be called");
     check_error(infer(engine, &batch, &out), DS_ERROR_STATE, "ds_engine_refresh must be called");
     check_error(ds_engine_read(engine, BIAS, "param", whole, MLP_OUT), DS_ERROR_STATE,
                 "ds_engine_refresh must be called");
@@ -253,8 +263,8 @@ static void refresh(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.freeze.agree} and {engine.group_add.agree}: one rank's arguments are wrong, then different;
- * nothing has changed after either. */
+/* Proves {engine.freeze.agree} and {engine.group_add.agree}: one rank's arguments are wrong, then
+ * different; nothing has changed after either. */
 static void agree(int rank, ds_comm* comm, void* data) {
   char config[512];
   int32_t param = rank, group = -7;
@@ -267,10 +277,12 @@ static void agree(int rank, ds_comm* comm, void* data) {
   engine = mlp_engine(comm, config);
   make_batch(&batch, rank, 0, 1);
   check_error(ds_engine_freeze(engine, &param, 1, 1), DS_ERROR_INVALID_ARGUMENT, "");
-  check_error(ds_engine_group_add(engine, &param, 1, NULL, &group), DS_ERROR_CONFIG, "fc1.weight on rank 0");
+  check_error(ds_engine_group_add(engine, &param, 1, NULL, &group), DS_ERROR_CONFIG,
+              "fc1.weight on rank 0");
   param = rank == 1 ? 99 : BIAS;
   check_error(ds_engine_freeze(engine, &param, 1, 1), DS_ERROR_INVALID_ARGUMENT, "99");
-  check_error(ds_engine_group_add(engine, &param, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT, "99");
+  check_error(ds_engine_group_add(engine, &param, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT,
+              "99");
   check_ok(ds_engine_get(engine, "param_groups", &groups), "groups");
   check(groups == 1 && group == -7, "no group");
   read_bias(engine, "master", before);
@@ -290,44 +302,49 @@ static void told(void) {
   char* text = NULL;
   int32_t i;
   memset(&last, 0xff, sizeof last);
-  engine =
-      mlp_engine(NULL,
-                 "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, "
-                 "\"momentum\": 0.9}}}");
+  engine = mlp_engine(
+      NULL,
+      "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, "
+      "\"momentum\": 0.9}}}");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "before any step");
-  check(last.struct_size == sizeof last && last.step == 0 && last.updates == 0 && last.skipped == 0, "zeros");
+  check(last.struct_size == sizeof last && last.step == 0 && last.updates == 0 && last.skipped == 0,
+        "zeros");
   check(last.loss == 0 && last.grad_norm == 0 && last.lr == 0 && last.reserved == 0, "zeros");
   check(last.loss_scale == 0 && last.loss_scale_at_floor == 0 && last.reserved_2 == 0, "zeros");
   check_ok(ds_engine_skip_reason(engine, &text), "reason");
   check(strcmp(text, "") == 0, "no reason");
   ds_text_destroy(text);
   check_error(ds_engine_trace(engine, "trace.json"), DS_ERROR_STATE, "options.trace 1");
-  check(ds_engine_param_count(engine) == MLP_PARAMS && ds_engine_param_count(NULL) == -1, "parameters");
+  check(ds_engine_param_count(engine) == MLP_PARAMS && ds_engine_param_count(NULL) == -1,
+        "parameters");
   for (i = 0; i < 4; ++i) check(strcmp(ds_engine_state_name(engine, i), names[i]) == 0, names[i]);
   check(!ds_engine_state_name(engine, 4) && !ds_engine_state_name(engine, -1), "no more");
   ds_engine_destroy(engine);
 }
 
-/* fp16 from f32 inputs: the loss scale of a step and of the next one, and a skipped step at its minimum. */
+/* fp16 from f32 inputs: the loss scale of a step and of the next one, and a skipped step at its
+ * minimum. */
 static void scaled(void) {
   ds_step_result last;
   double loss, scale = 0;
   mlp_batch batch;
-  ds_engine* engine =
-      mlp_engine(NULL,
-                 "{\"train_batch_size\": 6, \"fp16\": {\"enabled\": true, \"auto_cast\": true, "
-                 "\"initial_scale_power\": 40, \"hysteresis\": 1, \"min_loss_scale\": 549755813888}}");
+  ds_engine* engine = mlp_engine(
+      NULL,
+      "{\"train_batch_size\": 6, \"fp16\": {\"enabled\": true, \"auto_cast\": true, "
+      "\"initial_scale_power\": 40, \"hysteresis\": 1, \"min_loss_scale\": 549755813888}}");
   make_batch(&batch, 0, 0, 1);
   check_ok(ds_engine_get(engine, "loss_scale", &scale), "scale");
   check(scale == 1099511627776.0, "2^40");
   check_ok(train(engine, &batch, &loss), "a step that overflows");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
-  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 0, "it halves");
+  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 0,
+        "it halves");
   check_ok(ds_engine_get(engine, "loss_scale", &scale), "scale");
   check(scale == 549755813888.0, "2^39");
   check_ok(train(engine, &batch, &loss), "a step at the minimum");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
-  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 1, "it cannot halve");
+  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 1,
+        "it cannot halve");
   check(last.step == 2 && last.updates == 0, "two steps, no update");
   free_batch(&batch);
   ds_engine_destroy(engine);

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* Proves {forks.inherited}, {forks.parent} and {forks.own}. A child is told by every call that a handle is
- * its parent's, may destroy it, and trains with handles of its own; the parent goes on with the bits it has
- * without a fork. Ranks are threads, then processes. */
+/* Proves {forks.inherited}, {forks.parent} and {forks.own}. A child is told by every call that a
+ * handle is its parent's, may destroy it, and trains with handles of its own; the parent goes on
+ * with the bits it has without a fork. Ranks are threads, then processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,8 @@ static void comm_calls(objects* t) {
   int32_t number = 0;
   refused(ds_comm_all_gather(t->comm, values, 4, values), "ds_comm_all_gather");
   refused(ds_comm_all_reduce(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_all_reduce");
-  refused(ds_comm_reduce_scatter(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_reduce_scatter");
+  refused(ds_comm_reduce_scatter(t->comm, values, 1, DS_DTYPE_F32, values),
+          "ds_comm_reduce_scatter");
   refused(ds_comm_all_to_all(t->comm, values, 4, values), "ds_comm_all_to_all");
   refused(ds_comm_broadcast(t->comm, values, 4, 0), "ds_comm_broadcast");
   refused(ds_comm_send(t->comm, values, 4, 1), "ds_comm_send");
@@ -82,7 +83,8 @@ static void graph_calls(objects* t) {
   refused(ds_tensor_copy(t->tensor, t->tensor, NULL), "ds_tensor_copy");
   refused(ds_stream_create(t->delegate, &stream), "ds_stream_create");
   refused(ds_stream_synchronize(t->stream), "ds_stream_synchronize");
-  refused(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, NULL, t->stream, &tensor), "ds_tensor_create");
+  refused(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, NULL, t->stream, &tensor),
+          "ds_tensor_create");
   refused(ds_tensor_from_dlpack(&managed, NULL, t->stream, &tensor), "ds_tensor_from_dlpack");
   refused(ds_graph_print(t->graph, &text), "ds_graph_print");
   refused(ds_graph_input(t->graph, "x", DS_DTYPE_F32, dims, 1, &number), "ds_graph_input");
@@ -118,7 +120,8 @@ static void engine_calls(objects* t) {
   refused(ds_engine_join(t->engine, NULL), "ds_engine_join");
   refused(ds_eval_batch(t->engine, t->batch, 2, NULL, &loss), "ds_eval_batch");
   refused(ds_infer(t->engine, t->batch, 2, NULL, &tensor), "ds_infer");
-  check(ds_engine_param_count(t->engine) == -1 && ds_engine_state_name(t->engine, 0) == NULL, "no status");
+  check(ds_engine_param_count(t->engine) == -1 && ds_engine_state_name(t->engine, 0) == NULL,
+        "no status");
   refused(ds_engine_param_find(t->engine, "w", &number), "ds_engine_param_find");
   refused(ds_engine_param_info(t->engine, 0, NULL, NULL, 0, NULL), "ds_engine_param_info");
   refused(ds_engine_read(t->engine, 0, "master", values, 4), "ds_engine_read");
@@ -165,7 +168,8 @@ static double train_alone(int steps) {
   mlp_batch batch;
   double loss = 0;
   make_batch(&batch, 0, 0, 1);
-  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "train alone");
+  while (steps-- > 0)
+    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "train alone");
   free_batch(&batch);
   ds_engine_destroy(engine);
   return loss;
@@ -279,7 +283,8 @@ static void train_process(int rank, const char* url) {
   check_ok(ds_comm_create(url, &options, &comm), "join");
   train(rank, comm, 1, &out);
   ds_comm_destroy(comm);
-  check(memcmp(&out, &plain[rank], sizeof out) == 0, "the bits of a run without a fork, over processes");
+  check(memcmp(&out, &plain[rank], sizeof out) == 0,
+        "the bits of a run without a fork, over processes");
 }
 
 int main(int argc, char** argv) {
@@ -288,13 +293,15 @@ int main(int argc, char** argv) {
   pid_t other;
   int status = 0;
   mlp_config(own_config, sizeof own_config, 0, 1, 1);
-  snprintf(config, sizeof config,
-           "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": "
-           "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
-           "\"stage3_param_persistence_threshold\": 0, \"offload_optimizer\": {\"device\": \"nvme\", "
-           "\"nvme_path\": \"%s\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
-           "\"run\": {\"seed\": 7}}",
-           MLP_ROWS * RANKS, MLP_ROWS, folder, folder);
+  snprintf(
+      config, sizeof config,
+      "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, \"optimizer\": "
+      "{\"type\": "
+      "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
+      "\"stage3_param_persistence_threshold\": 0, \"offload_optimizer\": {\"device\": \"nvme\", "
+      "\"nvme_path\": \"%s\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
+      "\"run\": {\"seed\": 7}}",
+      MLP_ROWS * RANKS, MLP_ROWS, folder, folder);
   alone = train_alone(3);
   run_ranks("plain", RANKS, train_thread, plain);
   run_ranks("forked", RANKS, train_thread, forked);

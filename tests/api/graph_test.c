@@ -32,32 +32,36 @@ static void refusals(void) {
   check_ok(ds_graph_create("g", 4, &graph), "graph");
   check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &inputs[0]), "x");
   check_ok(ds_graph_param(graph, "w", w_dims, 2, "normal", 0.1, &inputs[1]), "w");
-  check_error(ds_graph_op(graph, "linear", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
+  check_error(ds_graph_op(graph, "linear", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
+              "linear");
   check(strstr(ds_last_error_message(), "f32[5,3]") && strstr(ds_last_error_message(), "f32[5,4]"),
         "both shapes");
   check(out == 0, "numbers are written on success only");
-  check_error(ds_graph_op(graph, "linaer", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
+  check_error(ds_graph_op(graph, "linaer", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
+              "linear");
   check_error(ds_graph_op(graph, "relu", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "relu");
-  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": 1}", &out), DS_ERROR_INVALID_ARGUMENT,
-              "slope");
-  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": ", &out), DS_ERROR_INVALID_ARGUMENT,
-              "attrs");
+  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": 1}", &out),
+              DS_ERROR_INVALID_ARGUMENT, "slope");
+  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": ", &out),
+              DS_ERROR_INVALID_ARGUMENT, "attrs");
   check_error(ds_graph_op(graph, "relu", inputs, 1, "[1]", &out), DS_ERROR_INVALID_ARGUMENT,
               "attrs must be a JSON object");
   check_error(ds_graph_op(graph, "softcap", inputs, 1, "{\"cap\": \"high\"}", &out),
-              DS_ERROR_INVALID_ARGUMENT, "softcap: attribute 'cap' must be a number, got text 'high'");
+              DS_ERROR_INVALID_ARGUMENT,
+              "softcap: attribute 'cap' must be a number, got text 'high'");
   inputs[0] = 9;
   check_error(ds_graph_op(graph, "relu", inputs, 1, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
               "relu: inputs[0] must be a value from 0 to 1, got 9");
   check_error(ds_graph_output(graph, "y", -3), DS_ERROR_INVALID_ARGUMENT,
               "value must be a value from 0 to 1, got -3");
-  check_error(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT, "'x'");
-  check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT,
-              "dims[1] must be 1 or more, or -1 for n, got 0");
+  check_error(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT,
+              "'x'");
+  check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out),
+              DS_ERROR_INVALID_ARGUMENT, "dims[1] must be 1 or more, or -1 for n, got 0");
   check_error(ds_graph_param(graph, "v", w_dims, 2, "uniform", 0, &out), DS_ERROR_INVALID_ARGUMENT,
               "uniform");
-  check_error(ds_graph_param(graph, "v", w_dims, 2, "normal", HUGE_VAL, &out), DS_ERROR_INVALID_ARGUMENT,
-              "scale must be finite and not negative, got inf");
+  check_error(ds_graph_param(graph, "v", w_dims, 2, "normal", HUGE_VAL, &out),
+              DS_ERROR_INVALID_ARGUMENT, "scale must be finite and not negative, got inf");
   ds_graph_destroy(graph);
   check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT,
               "bound must be 1 to 2147483647, got 0");
@@ -93,7 +97,8 @@ static void gradients(void) {
   values[2] = unused;
   check_error(ds_graph_grad(graph, pair[0], values, 3, grads), DS_ERROR_INVALID_ARGUMENT, "scalar");
   check_ok(ds_graph_grad(graph, loss, values, 3, grads), "gradients");
-  check(grads[0] > loss && grads[1] > loss && grads[2] == -1, "two gradients, none for the unused value");
+  check(grads[0] > loss && grads[1] > loss && grads[2] == -1,
+        "two gradients, none for the unused value");
   check_error(ds_graph_grad(graph, loss, values, 3, grads), DS_ERROR_STATE, "differentiated");
   text = graph_text(graph);
   check(strstr(text, "gelu_dx") && strstr(text, "mse_dx"), "backward operations");
@@ -123,7 +128,8 @@ static void outputs_by_name(void) {
               "output name 'loss' is already used by %");
   check_error(ds_graph_output(graph, "a b", prediction), DS_ERROR_INVALID_ARGUMENT,
               "output name must be without blanks");
-  check_error(ds_graph_output(graph, NULL, prediction), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
+  check_error(ds_graph_output(graph, NULL, prediction), DS_ERROR_INVALID_ARGUMENT,
+              "name must not be NULL");
   check_ok(ds_graph_output(graph, "x", loss), "an output may have the name of an input");
   check_ok(ds_graph_find(graph, "x", &found), "x");
   check(found == loss, "the output goes first");
@@ -162,7 +168,8 @@ static void plans(void) {
               "count must be 1 to 16 plans, got 0");
   check_error(ds_plan_picture(NULL, 1, &text), DS_ERROR_INVALID_ARGUMENT, "plans must not be NULL");
   twice[1] = NULL;
-  check_error(ds_plan_picture(twice, 2, &text), DS_ERROR_INVALID_ARGUMENT, "plans[1] must not be NULL");
+  check_error(ds_plan_picture(twice, 2, &text), DS_ERROR_INVALID_ARGUMENT,
+              "plans[1] must not be NULL");
   ds_plan_destroy(plan);
   check_error(ds_plan_create(config, NULL, 0, 4, &plan), DS_ERROR_CONFIG, "model.family");
   check_error(ds_plan_create(config, NULL, 4, 4, &plan), DS_ERROR_INVALID_ARGUMENT,
@@ -171,9 +178,11 @@ static void plans(void) {
 
 static void model_of_config(void) {
   const char* config =
-      "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+      "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+      "{\"lr\": "
       "0.001}},"
-      " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"vocab\": 32, "
+      " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"vocab\": "
+      "32, "
       "\"positions\": 8},"
       " \"run\": {\"sequence\": 8}}";
   ds_graph* graph = NULL;

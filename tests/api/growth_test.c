@@ -1,5 +1,5 @@
-/* 10,000 times each kind of handle is made, used and destroyed: the process does not grow, and no descriptor
- * stays open. */
+/* 10,000 times each kind of handle is made, used and destroyed: the process does not grow, and no
+ * descriptor stays open. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +76,8 @@ int main(void) {
   }
   check(descriptors() == before, "descriptors stay open");
 #ifndef DS_SANITIZED /* a sanitizer keeps what was freed */
-  if (anonymous() > kib + 1024) fprintf(stderr, "%ld KiB at first, %ld at the end\n", kib, anonymous());
+  if (anonymous() > kib + 1024)
+    fprintf(stderr, "%ld KiB at first, %ld at the end\n", kib, anonymous());
   check(anonymous() <= kib + 1024, "the process grows");
 #endif
   return 0;

@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* Names of graphs, inputs and parameters. Whatever is accepted comes back from the text form of a graph and
- * from a checkpoint; whatever is not says so at once and leaves everything usable. */
+/* Names of graphs, inputs and parameters. Whatever is accepted comes back from the text form of a
+ * graph and from a checkpoint; whatever is not says so at once and leaves everything usable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,8 @@ static void draw_name(char* name) {
   }
 }
 
-/* Whether a graph of this name, with an input and a parameter of it, was accepted; then it prints and parses.
+/* Whether a graph of this name, with an input and a parameter of it, was accepted; then it prints
+ * and parses.
  */
 static int survives_text(const char* name) {
   const int64_t dims[] = {-1, 2}, square[] = {2, 2};
@@ -153,9 +154,9 @@ static void survive_files(char names[][64], int count, const char* folder) {
   for (i = 0; i < 2; ++i) {
     int param;
     loaded = delegate(names, count);
-    check_ok(
-        i == 0 ? ds_checkpoint_load(loaded, folder, NULL, NULL) : ds_checkpoint_load_model(loaded, model),
-        "load");
+    check_ok(i == 0 ? ds_checkpoint_load(loaded, folder, NULL, NULL)
+                    : ds_checkpoint_load_model(loaded, model),
+             "load");
     for (param = 0; param < count; ++param) {
       float values[3] = {-1, -1, -1};
       int32_t found = -1;
@@ -183,7 +184,8 @@ static ds_graph* one_parameter(const char* name, int32_t* x, int32_t* loss) {
   return graph;
 }
 
-/* Names that are made from the longest ones are longer, and come back from the text all the same. */
+/* Names that are made from the longest ones are longer, and come back from the text all the same.
+ */
 static void longest_name(const char* name, const char* config) {
   char* text = NULL;
   int32_t x = -1, loss = -1, grad = -1;
@@ -223,12 +225,14 @@ static void refusals(void) {
     check_error(ds_engine_param_add(engine, bad[i][0], dims, 1, &param), DS_ERROR_INVALID_ARGUMENT,
                 bad[i][1][0] == 'm' && i == 0 ? "empty" : bad[i][1]);
   }
-  check_error(ds_graph_create(longest, 4, &graph), DS_ERROR_INVALID_ARGUMENT, "at most 512 bytes, got 513");
+  check_error(ds_graph_create(longest, 4, &graph), DS_ERROR_INVALID_ARGUMENT,
+              "at most 512 bytes, got 513");
   longest[512] = '\0';
   check_ok(ds_graph_create(longest, 4, &graph), "the longest name");
   ds_graph_destroy(graph);
   longest_name(longest, config);
-  check_error(ds_graph_parse("graph a\x01 n<=4\n", &graph), DS_ERROR_INVALID_ARGUMENT, "control characters");
+  check_error(ds_graph_parse("graph a\x01 n<=4\n", &graph), DS_ERROR_INVALID_ARGUMENT,
+              "control characters");
   check_error(ds_graph_parse("graph g n<=4\ninput %x f32[n]\n%y{ = relu %x -> f32[n]\n", &graph),
               DS_ERROR_INVALID_ARGUMENT, "line 3: value name must be without blanks");
   check(param == -1, "nothing was added");

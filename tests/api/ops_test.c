@@ -21,12 +21,19 @@ static ds_graph* begin(inputs* in) {
   return graph;
 }
 
-static int32_t named(ds_graph* graph, const char* op, int32_t a, int32_t b, int32_t c, const char* attrs) {
+static int32_t named(ds_graph* graph, const char* op, int32_t a, int32_t b, int32_t c,
+                     const char* attrs) {
   int32_t operands[3], out = -1;
   operands[0] = a;
   operands[1] = b;
   operands[2] = c;
-  check_ok(ds_graph_op(graph, op, operands, a < 0 ? 0 : b < 0 ? 1 : c < 0 ? 2 : 3, attrs, &out), op);
+  check_ok(ds_graph_op(graph, op, operands,
+                       a < 0   ? 0
+                       : b < 0 ? 1
+                       : c < 0 ? 2
+                               : 3,
+                       attrs, &out),
+           op);
   return out;
 }
 
@@ -38,9 +45,11 @@ static ds_graph* by_name(void) {
   y = named(graph, "rms_norm", y, in.b, -1, "{\"eps\": 1e-5, \"offset\": 1}");
   y = named(graph, "gelu", y, -1, -1, "{\"form\": \"erf\"}");
   y = named(graph, "gelu", y, -1, -1, NULL);
-  y = named(graph, "attention", y, in.mask, -1, "{\"heads\": 2, \"seq\": 8, \"causal\": 0, \"scale\": 0.1}");
+  y = named(graph, "attention", y, in.mask, -1,
+            "{\"heads\": 2, \"seq\": 8, \"causal\": 0, \"scale\": 0.1}");
   y = named(graph, "rope", y, in.ids, -1,
-            "{\"heads\": 1, \"seq\": 8, \"theta\": 1e4, \"scaling\": \"longrope\", \"factors\": \"1 2\"}");
+            "{\"heads\": 1, \"seq\": 8, \"theta\": 1e4, \"scaling\": \"longrope\", \"factors\": "
+            "\"1 2\"}");
   y = named(graph, "load_balance", y, y, in.mask, "{\"k\": 2}");
   named(graph, "fill", -1, -1, -1, "{\"value\": 0.30000000000000004, \"dtype\": \"f32\"}");
   return graph;

@@ -1,5 +1,5 @@
-/* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one value
- * twice: proves {graph.output_of_any} and {graph.output_inferred}. */
+/* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one
+ * value twice: proves {graph.output_of_any} and {graph.output_inferred}. */
 #include <stdio.h>
 #include <string.h>
 
@@ -142,10 +142,11 @@ int main(void) {
   check_ok(ds_graph_create("itself", 1, &graph), "graph");
   check_ok(ds_graph_param(graph, "p", scalar, 0, "ones", 0, &values[0]), "p");
   check_ok(ds_graph_output(graph, "itself", values[0]), "output");
-  check_ok(ds_engine_create(NULL,
-                            "{\"train_batch_size\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
-                            "\"SGD\", \"params\": {\"lr\": 0.25}}}",
-                            graph, NULL, &engine),
+  check_ok(ds_engine_create(
+               NULL,
+               "{\"train_batch_size\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
+               "\"SGD\", \"params\": {\"lr\": 0.25}}}",
+               graph, NULL, &engine),
            "engine");
   {
     double first = 0;

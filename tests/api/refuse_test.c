@@ -9,14 +9,16 @@ static void configurations(void) {
   ds_graph* graph = mlp_graph();
   ds_engine* engine = NULL;
   char config[512];
-  check_error(ds_engine_create(NULL, "{\"gradient_clippin\": 1.0}", graph, NULL, &engine), DS_ERROR_CONFIG,
-              "gradient_clipping");
-  check_error(ds_engine_create(NULL, "{\"zero_optimization\": {\"stage\": 7}}", graph, NULL, &engine),
-              DS_ERROR_CONFIG, "zero_optimization.stage");
+  check_error(ds_engine_create(NULL, "{\"gradient_clippin\": 1.0}", graph, NULL, &engine),
+              DS_ERROR_CONFIG, "gradient_clipping");
+  check_error(
+      ds_engine_create(NULL, "{\"zero_optimization\": {\"stage\": 7}}", graph, NULL, &engine),
+      DS_ERROR_CONFIG, "zero_optimization.stage");
   check_error(ds_engine_create(NULL, "{", graph, NULL, &engine), DS_ERROR_CONFIG, "config");
   mlp_config(config, sizeof config, 0, 1, 1);
   strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
-  check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
+  check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY,
+              "device");
   check(engine == NULL, "no engine");
   ds_graph_destroy(graph);
 }
@@ -32,19 +34,23 @@ static void inputs(void) {
   mlp_config(config, sizeof config, 0, 1, 1);
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
-  check_ok(ds_tensor_create(DS_DTYPE_F32, too_many, 2, NULL, NULL, NULL, &longer), "a longer input");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, too_many, 2, NULL, NULL, NULL, &longer),
+           "a longer input");
   one[0] = longer;
   one[1] = batch.tensors[1];
-  check_error(ds_train_batch(engine, one, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT, "input 'x' has 7 rows");
+  check_error(ds_train_batch(engine, one, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "input 'x' has 7 rows");
   check(strstr(ds_last_error_message(), "6") != NULL, "the bound is named");
   one[0] = batch.tensors[0];
   one[1] = NULL;
   check_error(ds_train_batch(engine, one, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
               "must not be NULL: it is needed");
-  check_error(ds_train_batch(engine, one, 1, NULL, &loss), DS_ERROR_INVALID_ARGUMENT, "2 inputs, got 1");
+  check_error(ds_train_batch(engine, one, 1, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "2 inputs, got 1");
   check_error(ds_train_batch(engine, NULL, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
               "inputs must not be NULL");
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "refused inputs harm nothing");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss),
+           "refused inputs harm nothing");
   ds_tensor_destroy(longer);
   free_batch(&batch);
   ds_engine_destroy(engine);
@@ -67,11 +73,12 @@ static void token_ids(void) {
   pair[1] = targets;
   check_ok(ds_graph_op(graph, "cross_entropy", pair, 2, NULL, &loss), "loss");
   check_ok(ds_graph_output(graph, "loss", loss), "output");
-  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\"}}", graph,
-                            NULL, &engine),
+  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\"}}",
+                            graph, NULL, &engine),
            "engine");
   check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, NULL, ids_data, NULL, &tensors[0]), "ids");
-  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, NULL, target_data, NULL, &tensors[1]), "targets");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, NULL, target_data, NULL, &tensors[1]),
+           "targets");
   batch[0] = tensors[0];
   batch[1] = tensors[1];
   check_error(ds_train_batch(engine, batch, 2, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
@@ -113,7 +120,8 @@ static void other_shapes(void) {
   inputs[0] = tensor;
   check_ok(ds_train_batch(engine, inputs, 2, NULL, NULL), "a flat input");
   ds_tensor_destroy(tensor);
-  check_ok(ds_tensor_create(DS_DTYPE_F32, cubes, 3, NULL, x, NULL, &tensor), "two dimensions of rows");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, cubes, 3, NULL, x, NULL, &tensor),
+           "two dimensions of rows");
   inputs[0] = tensor;
   check_ok(ds_train_batch(engine, inputs, 2, NULL, NULL), "rows of two dimensions");
   ds_tensor_destroy(tensor);
@@ -146,15 +154,18 @@ static void ends(void* user_data) {
 }
 
 /* Proves {graph.custom_inside}. */
-static ds_status uses_its_engine(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+static ds_status uses_its_engine(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                                 void* user_data) {
   double number = -5;
   ds_tensor* none = NULL;
   (void)user_data;
   check_error(ds_engine_get(busy, "step", &number), DS_ERROR_STATE, "engine is inside a call");
-  check_error(ds_eval_batch(busy, inputs, 1, NULL, &number), DS_ERROR_STATE, "engine is inside a call");
+  check_error(ds_eval_batch(busy, inputs, 1, NULL, &number), DS_ERROR_STATE,
+              "engine is inside a call");
   check_error(ds_infer(busy, inputs, 1, NULL, &none), DS_ERROR_STATE, "engine is inside a call");
   /* Which parameters and states there are does not change. */
-  check(ds_engine_param_count(busy) > 0 && strcmp(ds_engine_state_name(busy, 0), "master") == 0, "names");
+  check(ds_engine_param_count(busy) > 0 && strcmp(ds_engine_state_name(busy, 0), "master") == 0,
+        "names");
   if (entered == 1) ds_engine_destroy(busy); /* it ends with the call */
   check(number == -5 && none == NULL, "outputs of refused calls");
   ++entered;
@@ -179,7 +190,8 @@ static void callbacks(void) {
   double value = 0;
   float data[24] = {1, 2, 3};
   check_ok(ds_graph_create("inside", 6, &graph), "graph");
-  check_error(ds_graph_input(graph, "square", DS_DTYPE_F32, square, 2, &none), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_graph_input(graph, "square", DS_DTYPE_F32, square, 2, &none),
+              DS_ERROR_INVALID_ARGUMENT,
               "input 'square' must have at most one dimension n, got f32[n,n]");
   check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, dims, 2, &x), "input");
   check_ok(ds_graph_param(graph, "w", weight, 2, "normal", 0.5, &pair[1]), "weight");
@@ -194,8 +206,8 @@ static void callbacks(void) {
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "loss");
   check_ok(ds_graph_output(graph, "loss", loss), "output");
   check_ok(ds_graph_output(graph, "y", made), "output");
-  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"Adam\"}}", graph,
-                            NULL, &busy),
+  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"Adam\"}}",
+                            graph, NULL, &busy),
            "engine");
   ds_graph_destroy(graph);
   check_ok(ds_tensor_create(DS_DTYPE_F32, rows, 2, NULL, data, NULL, &tensor), "x");
@@ -258,14 +270,17 @@ static void different(int rank, ds_comm* comm, void* data) {
   /* refused on one rank only: the other one does not wait for it */
   mlp_config(config, sizeof config, 1, 1, 2);
   if (rank == 1) strcpy(strrchr(config, '}'), ", \"gradient_clippin\": 1}");
-  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "gradient_clipping");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
+              "gradient_clipping");
   mlp_config(config, sizeof config, 1, 1, 2);
   if (rank == 0) strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
-  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY,
+              "device");
   mlp_config(config, sizeof config, 1, 1, 2);
   if (rank == 1)
-    strcpy(strrchr(config, '}'),
-           ", \"comms_logger\": {\"enabled\": true, \"prof_all\": false, \"prof_ops\": [\"sum\"]}}");
+    strcpy(
+        strrchr(config, '}'),
+        ", \"comms_logger\": {\"enabled\": true, \"prof_all\": false, \"prof_ops\": [\"sum\"]}}");
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
               "prof_ops: 'sum' is none");
   mlp_config(config, sizeof config, 1, 1, 2);
@@ -306,7 +321,8 @@ static void any_order(int rank, void* data) {
   engine = mlp_engine(comm, config);
   ds_comm_destroy(comm);
   make_batch(&batch, rank, 0, 1);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "the engine keeps its comm");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL),
+           "the engine keeps its comm");
   ds_engine_destroy(engine);
   free_batch(&batch);
 }

@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How a run ends before its last step, or badly with it: callbacks, a signal, numbers that are not finite, a
- * bar. */
+/* How a run ends before its last step, or badly with it: callbacks, a signal, numbers that are not
+ * finite, a bar. */
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -48,10 +48,11 @@ static ds_status progress(const ds_run_progress* now, void* user_data) {
 }
 
 /* The configuration of a run in the folder NAME, with members of one's own. */
-static void configure(char* config, size_t size, const char* name, const char* optimizer, const char* run,
-                      const char* more) {
+static void configure(char* config, size_t size, const char* name, const char* optimizer,
+                      const char* run, const char* more) {
   snprintf(config, size,
-           "{\"train_batch_size\": 2, \"optimizer\": %s, \"model\": {\"family\": \"gpt\", \"layers\": 1, "
+           "{\"train_batch_size\": 2, \"optimizer\": %s, \"model\": {\"family\": \"gpt\", "
+           "\"layers\": 1, "
            "\"hidden\": 16, \"heads\": 2, \"vocab\": 256, \"positions\": 8}, \"run\": {\"dir\": "
            "\"%s/%s\", \"sequence\": 8, \"sample_tokens\": 0, %s}%s}",
            optimizer, base, name, run, more);
@@ -67,8 +68,9 @@ static void expect_step(const char* name, const char* step) {
   ds_text_destroy(text);
 }
 
-/* Proves {run.batch.stop}, {run.batch.step}, {run.progress.step}, {run.train.user} and {threads.callbacks}:
- * the fourth batch is refused, three steps are saved, and the run goes on with `resume`. */
+/* Proves {run.batch.stop}, {run.batch.step}, {run.progress.step}, {run.train.user} and
+ * {threads.callbacks}: the fourth batch is refused, three steps are saved, and the run goes on with
+ * `resume`. */
 static void batches(void) {
   char config[2048], folder[700];
   record seen = {pthread_self(), 0, 0, 4, 0};
@@ -91,7 +93,8 @@ static void on_alarm(int number) {
   stop = 1;
 }
 
-/* Proves {run.train.stop}: a signal handler sets the flag while the run is in the midst of many steps. */
+/* Proves {run.train.stop}: a signal handler sets the flag while the run is in the midst of many
+ * steps. */
 static void signals(void) {
   char config[2048];
   record seen = {pthread_self(), 0, 0, -1, 0};
@@ -114,8 +117,8 @@ static void signals(void) {
   }
 }
 
-/* Proves {run.train.numeric}: two steps in a row without a finite loss; and a model that its last step
- * destroys. */
+/* Proves {run.train.numeric}: two steps in a row without a finite loss; and a model that its last
+ * step destroys. */
 static void not_finite(void) {
   char config[2048];
   record seen = {pthread_self(), 0, 0, -1, 1};
@@ -134,7 +137,8 @@ static void not_finite(void) {
 static void bars(void) {
   char config[2048];
   configure(config, sizeof config, "bars", adam, "\"steps\": 1, \"bars\": [\"gzip\"]", text_file);
-  check_error(ds_run_train(NULL, config, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_CONFIG, "run.bars");
+  check_error(ds_run_train(NULL, config, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_CONFIG,
+              "run.bars");
   check(strstr(ds_last_error_message(), "not below gzip") != NULL, "the bar is named");
   expect_step("bars", "\"step\": 1,");
   configure(config, sizeof config, "no_bars", adam, "\"steps\": 1", text_file);
@@ -153,8 +157,8 @@ static void schedules(void) {
   for (i = 1; i <= 6; ++i) check(of.had[i] == had[i], "the rate of a step");
   of.set[2] = -0.5;
   configure(config, sizeof config, "negative", adam, "\"steps\": 6", text_file);
-  check_error(ds_run_train(NULL, config, NULL, 2, NULL, set_rate, NULL, &of), DS_ERROR_INVALID_ARGUMENT,
-              "next_lr must be finite and at least 0, or NaN, got -0.5");
+  check_error(ds_run_train(NULL, config, NULL, 2, NULL, set_rate, NULL, &of),
+              DS_ERROR_INVALID_ARGUMENT, "next_lr must be finite and at least 0, or NaN, got -0.5");
 }
 
 int main(int argc, char** argv) {
@@ -166,9 +170,11 @@ int main(int argc, char** argv) {
   snprintf(path, sizeof path, "%s/text", base);
   text = fopen(path, "w");
   check(text != NULL, "a text");
-  for (i = 0; i < 400; ++i) fprintf(text, "line %d about ranks and steps: %d\n", i, i * 7919 % 1000);
+  for (i = 0; i < 400; ++i)
+    fprintf(text, "line %d about ranks and steps: %d\n", i, i * 7919 % 1000);
   fclose(text);
-  snprintf(text_file, sizeof text_file, ", \"data\": {\"paths\": [\"%s\"], \"heldout\": 0.2}", path);
+  snprintf(text_file, sizeof text_file, ", \"data\": {\"paths\": [\"%s\"], \"heldout\": 0.2}",
+           path);
   batches();
   signals();
   not_finite();

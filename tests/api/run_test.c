@@ -40,26 +40,31 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
-/* Programs that were built before a member came find theirs where they were: new ones stand behind. */
+/* Programs that were built before a member came find theirs where they were: new ones stand behind.
+ */
 typedef char next_lr_stands[offsetof(ds_run_progress, next_lr) == 64 ? 1 : -1];
 
-/* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok}, {run.train.user},
- * {run.train.stop}, {run.train.state} and {run.tokenize.stop}. */
+/* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok},
+ * {run.train.user}, {run.train.stop}, {run.train.state} and {run.tokenize.stop}. */
 int main(int argc, char** argv) {
-  char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL, *again = NULL;
+  char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL,
+                                               *again = NULL;
   record seen = {0, 0, 30, 0, 0};
   volatile int32_t stop = 0;
   snprintf(folder, sizeof folder, "%s/run_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
   snprintf(config, sizeof config,
-           "{\"train_batch_size\": 4, \"communicator\": \"env:shm\", \"optimizer\": {\"type\": \"AdamW\", "
+           "{\"train_batch_size\": 4, \"communicator\": \"env:shm\", \"optimizer\": {\"type\": "
+           "\"AdamW\", "
            "\"params\": {\"lr\": 0.01}},"
-           " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2, \"vocab\": 256,"
+           " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2, "
+           "\"vocab\": 256,"
            " \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 40, \"sequence\": 16, "
            "\"sample_tokens\": 0}}",
            folder);
-  check_error(ds_run_train(NULL, NULL, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "config");
-  check_error(ds_run_train(NULL, config, NULL, 3, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
-              "quiet must be 0 to 2, got 3");
+  check_error(ds_run_train(NULL, NULL, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "config");
+  check_error(ds_run_train(NULL, config, NULL, 3, NULL, NULL, NULL, NULL),
+              DS_ERROR_INVALID_ARGUMENT, "quiet must be 0 to 2, got 3");
   check_error(ds_run_train(NULL, config, NULL, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
               "after step 30");
   check(seen.steps == 30 && seen.batches >= 30, "a step and a batch at a time");
@@ -68,22 +73,25 @@ int main(int argc, char** argv) {
   check_error(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
               "the stop flag asked to stop after step 30; saved in");
   snprintf(patch, sizeof patch,
-           "{\"run\": {\"dir\": \"%s_early\"}, \"data\": {\"paths\": [\"%s/config.json\"]}}", folder, folder);
+           "{\"run\": {\"dir\": \"%s_early\"}, \"data\": {\"paths\": [\"%s/config.json\"]}}",
+           folder, folder);
   check_ok(ds_config_merge(config, patch, &early), "merge");
   check_error(ds_run_train(NULL, early, NULL, 2, NULL, NULL, &stop, NULL), DS_ERROR_STATE,
               "the stop flag asked to stop before the run began: nothing was made");
   ds_text_destroy(early);
   stop = 0;
   seen.stop_at = -1;
-  check_ok(ds_run_train(NULL, "{\"train_batch_size\": 8}", folder, 2, batch, progress, &stop, &seen),
-           "resume with another batch");
+  check_ok(
+      ds_run_train(NULL, "{\"train_batch_size\": 8}", folder, 2, batch, progress, &stop, &seen),
+      "resume with another batch");
   check(seen.steps == 40, "only the missing steps are made");
   /* Proves {config.describe.refused} */
   int32_t refused = -1;
   check_ok(ds_config_describe("{\"train_batch_size\": 3, \"zero_optimization\": {\"stag\": 1}}", 2,
                               DS_FORMAT_TEXT, &refused, &text),
            "describe");
-  check(refused == 2 && strstr(text, "did you mean zero_optimization.stage?") != NULL, "both are told");
+  check(refused == 2 && strstr(text, "did you mean zero_optimization.stage?") != NULL,
+        "both are told");
   ds_text_destroy(text);
   check_ok(ds_config_describe(config, 1, DS_FORMAT_JSON, &refused, &text), "describe");
   check(refused == 0 && strstr(text, "\"refusals\": []") != NULL, "a good one");
@@ -101,8 +109,8 @@ int main(int argc, char** argv) {
   check_error(ds_config_describe("{", 1, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_CONFIG, "config");
   check_error(ds_config_describe(config, 0, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_INVALID_ARGUMENT,
               "size must be at least 1 rank, got 0");
-  snprintf(patch, sizeof patch, "{\"train_batch_size\": 1, \"data\": {\"paths\": [\"%s/config.json\"]}}",
-           folder);
+  snprintf(patch, sizeof patch,
+           "{\"train_batch_size\": 1, \"data\": {\"paths\": [\"%s/config.json\"]}}", folder);
   snprintf(parts, sizeof parts, "%.200s/t.tokens", folder);
   stop = 1;
   check_error(ds_run_tokenize(patch, parts, &stop, &text), DS_ERROR_USER, "a stop was asked for");
@@ -128,7 +136,8 @@ int main(int argc, char** argv) {
               "communicator must be a text, got 3");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, &text), "generate");
   check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
-  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, &again), "generate again");
+  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, &again),
+           "generate again");
   check(strcmp(text, again) == 0 && strcmp(text, parts) == 0, "the same text, also part by part");
   ds_text_destroy(text);
   ds_text_destroy(again);
@@ -137,7 +146,7 @@ int main(int argc, char** argv) {
   check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL),
               DS_ERROR_INVALID_ARGUMENT, "out_text");
   check(parts[0] == '\0', "nothing was computed");
-  check_error(ds_run_generate(NULL, "nowhere/at/all", "a", NULL, NULL, NULL, &text), DS_ERROR_NOT_FOUND,
-              "nowhere/at/all");
+  check_error(ds_run_generate(NULL, "nowhere/at/all", "a", NULL, NULL, NULL, &text),
+              DS_ERROR_NOT_FOUND, "nowhere/at/all");
   return 0;
 }

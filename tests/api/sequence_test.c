@@ -1,12 +1,12 @@
-/* Random sequences of calls, right and wrong ones, over handles of every kind. Whatever a host does with
- * valid pointers, a call returns a status that asks something of the caller: never a defect of libds, an
- * engine is never lost by a refused call, every refusal has one line of text, and outputs of a refused call
- * are as they were.
+/* Random sequences of calls, right and wrong ones, over handles of every kind. Whatever a host does
+ * with valid pointers, a call returns a status that asks something of the caller: never a defect of
+ * libds, an engine is never lost by a refused call, every refusal has one line of text, and outputs
+ * of a refused call are as they were.
  *
  * Proves {outputs.after_error} and {ownership.order}.
  *
- * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them, with
- * DS_LONG 10,000.
+ * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them,
+ * with DS_LONG 10,000.
  */
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +43,8 @@ static uint32_t below(uint32_t count) {
 static int one_in(uint32_t count) { return below(count) == 0; }
 
 static void fail(const char* call, const char* reason) {
-  fprintf(stderr, "seed %llu: %s: %s: %s\n", (unsigned long long)seed, call, reason, ds_last_error_message());
+  fprintf(stderr, "seed %llu: %s: %s: %s\n", (unsigned long long)seed, call, reason,
+          ds_last_error_message());
   exit(1);
 }
 
@@ -51,19 +52,23 @@ static void fail(const char* call, const char* reason) {
 static int took(ds_status status, const char* call) {
   const char *message = ds_last_error_message(), *key = NULL, *tensor = NULL;
   int32_t rank = 0;
-  if (shows) printf("%s: %s%s%s\n", call, ds_status_name(status), status ? ": " : "", status ? message : "");
+  if (shows)
+    printf("%s: %s%s%s\n", call, ds_status_name(status), status ? ": " : "", status ? message : "");
   if (status == DS_OK) return 1;
   if (status == DS_ERROR_INTERNAL || status == DS_ERROR_POISONED || status == DS_ERROR_IO ||
       status == DS_ERROR_CORRUPT)
     fail(call, ds_status_name(status));
   if (message[0] == '\0') fail(call, "no message");
-  if (status != DS_ERROR_OUT_OF_MEMORY && strchr(message, '\n')) fail(call, "a message of several lines");
+  if (status != DS_ERROR_OUT_OF_MEMORY && strchr(message, '\n'))
+    fail(call, "a message of several lines");
   ds_last_error_details(&key, &tensor, &rank);
   if (!key || !tensor || rank < -1) fail(call, "details");
   return 0;
 }
 
-static void* any(void** handles, int count) { return one_in(12) ? NULL : handles[below((uint32_t)count)]; }
+static void* any(void** handles, int count) {
+  return one_in(12) ? NULL : handles[below((uint32_t)count)];
+}
 #define ANY(kind, type) ((type*)any((void**)pool.kind, (int)(sizeof pool.kind / sizeof *pool.kind)))
 
 /* A handle that a call has made takes a place of the pool; what was there ends. */
@@ -164,12 +169,13 @@ static void with_comm(void) {
       if (one_in(4)) options.size = a_number();
       if (options.size > 1) options.size = 1; /* others would be waited for */
       if (one_in(3)) {
-        ds_comm_callbacks callbacks = {sizeof callbacks, NULL, nothing_moves, NULL, NULL, NULL, forget, NULL};
+        ds_comm_callbacks callbacks = {sizeof callbacks, NULL, nothing_moves, NULL, NULL, NULL,
+                                       forget,           NULL};
         if (one_in(5)) callbacks.all_to_all = NULL;
         if (one_in(5)) callbacks.struct_size = below((uint32_t)sizeof callbacks);
-        ok = took(
-            ds_comm_create_from_callbacks(one_in(9) ? NULL : &callbacks, one_in(3) ? NULL : &options, &made),
-            "ds_comm_create_from_callbacks");
+        ok = took(ds_comm_create_from_callbacks(one_in(9) ? NULL : &callbacks,
+                                                one_in(3) ? NULL : &options, &made),
+                  "ds_comm_create_from_callbacks");
         made_comms += ok;
       } else {
         ok = took(ds_comm_create(one_in(5) ? a_text() : "self", one_in(3) ? NULL : &options, &made),
@@ -185,10 +191,12 @@ static void with_comm(void) {
       took(ds_comm_all_gather(comm, numbers, count, others), "ds_comm_all_gather");
       break;
     case 3:
-      took(ds_comm_reduce_scatter(comm, numbers, count, a_dtype(), others), "ds_comm_reduce_scatter");
+      took(ds_comm_reduce_scatter(comm, numbers, count, a_dtype(), others),
+           "ds_comm_reduce_scatter");
       break;
     case 4:
-      took(ds_comm_broadcast(comm, one_in(9) ? NULL : numbers, count, a_number()), "ds_comm_broadcast");
+      took(ds_comm_broadcast(comm, one_in(9) ? NULL : numbers, count, a_number()),
+           "ds_comm_broadcast");
       break;
     case 5:
       ok = took(ds_comm_split(comm, a_number(), a_number(), &made), "ds_comm_split");
@@ -270,7 +278,8 @@ static void with_tensor(void) {
   int ok;
   switch (below(7)) {
     case 0:
-      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, an_order(), &made),
+      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, an_order(),
+                                 &made),
                 "ds_tensor_create");
       expect_made(ok, made, "ds_tensor_create");
       KEEP(tensors, made, ds_tensor);
@@ -281,7 +290,8 @@ static void with_tensor(void) {
       KEEP(tensors, made, ds_tensor);
       break;
     case 2:
-      took(ds_tensor_info(tensor, &dtype, dims, strides, 8, &rank, &device, &data), "ds_tensor_info");
+      took(ds_tensor_info(tensor, &dtype, dims, strides, 8, &rank, &device, &data),
+           "ds_tensor_info");
       break;
     case 3:
       ok = took(ds_stream_create(ANY(engines, ds_engine), &stream), "ds_stream_create");
@@ -295,7 +305,8 @@ static void with_tensor(void) {
       ok = took(ds_tensor_to_dlpack(tensor, &shared, NULL), "ds_tensor_to_dlpack");
       expect_made(ok, shared, "ds_tensor_to_dlpack");
       if (!shared) break;
-      ok = took(ds_tensor_from_dlpack(shared, NULL, ANY(streams, ds_stream), &made), "ds_tensor_from_dlpack");
+      ok = took(ds_tensor_from_dlpack(shared, NULL, ANY(streams, ds_stream), &made),
+                "ds_tensor_from_dlpack");
       expect_made(ok, made, "ds_tensor_from_dlpack");
       if (!ok) shared->deleter(shared); /* it is the caller's still */
       KEEP(tensors, made, ds_tensor);
@@ -320,7 +331,8 @@ static void clear(ds_tensor* tensor) {
                                                                             : 4));
 }
 
-static ds_status zero_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+static ds_status zero_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                              void* user_data) {
   (void)inputs, (void)user_data;
   clear(outputs[0]);
   return DS_OK;
@@ -342,7 +354,8 @@ static void end_user_data(void* user_data) {
   free(user_data);
 }
 
-static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* dims, size_t dims_count) {
+static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* dims,
+                      size_t dims_count) {
   const ds_dtype dtype = one_in(2) ? DS_DTYPE_NONE : a_dtype();
   int32_t *count = malloc(sizeof *count), value = -5;
   ds_custom_op op;
@@ -392,7 +405,8 @@ static void with_graph(void) {
       if (!ok && value != -5) fail("ds_graph_input", "an output in spite of an error");
       break;
     case 2:
-      took(ds_graph_param(graph, a_text(), dims, count, a_text(), a_real(), &value), "ds_graph_param");
+      took(ds_graph_param(graph, a_text(), dims, count, a_text(), a_real(), &value),
+           "ds_graph_param");
       break;
     case 3:
     case 4:
@@ -426,17 +440,19 @@ static void with_graph(void) {
 
 static void a_config(char* config, size_t size) {
   static const char* optimizers[] = {"AdamW", "Adam", "SGD", "Adafactor"};
-  static const char* groups[] = {"", ", \"param_groups\": [{\"params\": \"*bias\", \"weight_decay\": 0}]",
-                                 ", \"param_groups\": [{\"params\": \"*\", \"lr\": 0.5}]",
-                                 ", \"param_groups\": [{\"params\": \"none\"}]"};
-  snprintf(config, size,
-           "{\"train_micro_batch_size_per_gpu\": 6, \"gradient_accumulation_steps\": %u, \"optimizer\": "
-           "{\"type\": "
-           "\"%s\", \"params\": {\"lr\": 0.01}%s}, \"zero_optimization\": {\"stage\": %u}, \"bf16\": "
-           "{\"enabled\": "
-           "%s}, \"device\": \"%s\", \"run\": {\"threads\": 1}}",
-           1 + below(2), optimizers[below(one_in(4) ? 4 : 3)], groups[below(one_in(3) ? 4 : 2)],
-           below(one_in(9) ? 5 : 4), one_in(3) ? "true" : "false", one_in(3) ? "separate" : "cpu");
+  static const char* groups[] = {
+      "", ", \"param_groups\": [{\"params\": \"*bias\", \"weight_decay\": 0}]",
+      ", \"param_groups\": [{\"params\": \"*\", \"lr\": 0.5}]",
+      ", \"param_groups\": [{\"params\": \"none\"}]"};
+  snprintf(
+      config, size,
+      "{\"train_micro_batch_size_per_gpu\": 6, \"gradient_accumulation_steps\": %u, \"optimizer\": "
+      "{\"type\": "
+      "\"%s\", \"params\": {\"lr\": 0.01}%s}, \"zero_optimization\": {\"stage\": %u}, \"bf16\": "
+      "{\"enabled\": "
+      "%s}, \"device\": \"%s\", \"run\": {\"threads\": 1}}",
+      1 + below(2), optimizers[below(one_in(4) ? 4 : 3)], groups[below(one_in(3) ? 4 : 2)],
+      below(one_in(9) ? 5 : 4), one_in(3) ? "true" : "false", one_in(3) ? "separate" : "cpu");
 }
 
 static void make_engine(void) {
@@ -451,8 +467,8 @@ static void make_engine(void) {
   ds_engine_options_init(&options, sizeof options);
   options.threads = one_in(9) ? a_number() : 1;
   if (options.threads > 4) options.threads = 4;
-  ok = took(ds_engine_create(one_in(2) ? NULL : ANY(comms, ds_comm), one_in(20) ? a_text() : config, graph,
-                             one_in(3) ? NULL : &options, &made),
+  ok = took(ds_engine_create(one_in(2) ? NULL : ANY(comms, ds_comm), one_in(20) ? a_text() : config,
+                             graph, one_in(3) ? NULL : &options, &made),
             "ds_engine_create");
   expect_made(ok, made, "ds_engine_create");
   KEEP(engines, made, ds_engine);
@@ -532,7 +548,8 @@ static void with_steps(void) {
 }
 
 static const char* a_state(void) {
-  static const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad", "momentum_buffer"};
+  static const char* names[] = {"master", "exp_avg", "exp_avg_sq",
+                                "param",  "grad",    "momentum_buffer"};
   return one_in(6) ? a_text() : names[below(sizeof names / sizeof *names)];
 }
 
@@ -552,7 +569,8 @@ static const char* a_number_name(void) {
 static size_t a_count(const ds_engine* engine, int32_t param) {
   int64_t dims[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   size_t count = 1, rank = 0, i;
-  if (one_in(6) || ds_engine_param_info(engine, param, NULL, dims, 8, &rank) != DS_OK) return below(40);
+  if (one_in(6) || ds_engine_param_info(engine, param, NULL, dims, 8, &rank) != DS_OK)
+    return below(40);
   for (i = 0; i < rank; ++i) count *= (size_t)dims[i];
   return count <= NUMBERS ? count : 0;
 }
@@ -577,7 +595,8 @@ static void with_states(void) {
       took(ds_engine_read_local(engine, param, a_state(), others, count), "ds_engine_read_local");
       break;
     case 3:
-      took(ds_engine_write_local(engine, param, a_state(), numbers, count), "ds_engine_write_local");
+      took(ds_engine_write_local(engine, param, a_state(), numbers, count),
+           "ds_engine_write_local");
       break;
     case 4:
       took(ds_engine_refresh(engine), "ds_engine_refresh");
@@ -587,7 +606,8 @@ static void with_states(void) {
            "ds_engine_freeze");
       break;
     case 6:
-      ok = took(ds_engine_group_add(engine, many, below(3), a_group(), &group), "ds_engine_group_add");
+      ok = took(ds_engine_group_add(engine, many, below(3), a_group(), &group),
+                "ds_engine_group_add");
       if (!ok && group != -5) fail("ds_engine_group_add", "a number in spite of an error");
       break;
     case 7:
@@ -598,7 +618,8 @@ static void with_states(void) {
       if (!ok && number != -5) fail("ds_engine_get", "a number in spite of an error");
       break;
     case 9:
-      took(ds_engine_param_info(engine, param, &name, dims, below(8), &rank), "ds_engine_param_info");
+      took(ds_engine_param_info(engine, param, &name, dims, below(8), &rank),
+           "ds_engine_param_info");
       ds_engine_state_name(engine, a_number());
       break;
     default:
@@ -703,9 +724,11 @@ static void begin(void) {
   pool.graphs[0] = mlp_graph();
   mlp_config(config, sizeof config, (int)below(4), 1 + (int)below(2), 1);
   took(ds_plan_create(config, pool.graphs[0], 0, 1, &pool.plans[0]), "ds_plan_create");
-  took(ds_engine_create(one_in(2) ? pool.comms[0] : NULL, config, pool.graphs[0], NULL, &pool.engines[0]),
+  took(ds_engine_create(one_in(2) ? pool.comms[0] : NULL, config, pool.graphs[0], NULL,
+                        &pool.engines[0]),
        "ds_engine_create");
-  took(ds_config_merge(config, one_in(2) ? "{\"device\": \"separate\"}" : "{}", &text), "ds_config_merge");
+  took(ds_config_merge(config, one_in(2) ? "{\"device\": \"separate\"}" : "{}", &text),
+       "ds_config_merge");
   took(ds_engine_create(NULL, text, NULL, NULL, &pool.engines[1]), "ds_engine_create");
   ds_text_destroy(text);
   for (i = 0; i < 3; ++i) {
@@ -748,7 +771,8 @@ static void sequence(void) {
   }
   end_some(1);
   if (kept_user_data != 0) fail("ds_graph_custom_op", "user_data that nobody has ended");
-  if (forgotten_comms != made_comms) fail("ds_comm_create_from_callbacks", "a comm that nobody has ended");
+  if (forgotten_comms != made_comms)
+    fail("ds_comm_create_from_callbacks", "a comm that nobody has ended");
 }
 
 static void no_log(ds_log_level level, const char* line, void* user_data) {

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* A host program that leaves SIGPIPE and SIGXFSZ as they are survives a closed standard output and files that
- * may not grow, and its signals and its mask stay its own. */
+/* A host program that leaves SIGPIPE and SIGXFSZ as they are survives a closed standard output and
+ * files that may not grow, and its signals and its mask stay its own. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,10 +42,12 @@ static void allow_files_of(rlim_t bytes) {
 int main(int argc, char** argv) {
   char config[1024], folder[512];
   int pipes[2], out = dup(STDOUT_FILENO);
-  snprintf(folder, sizeof folder, "%s/signals_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
+  snprintf(folder, sizeof folder, "%s/signals_test_folder_%d", argc > 1 ? argv[1] : ".",
+           (int)getpid());
   snprintf(
       config, sizeof config,
-      "{\"train_batch_size\": 4, \"steps_per_print\": 1, \"model\": {\"family\": \"gpt\", \"layers\": 1, "
+      "{\"train_batch_size\": 4, \"steps_per_print\": 1, \"model\": {\"family\": \"gpt\", "
+      "\"layers\": 1, "
       "\"hidden\": 32, \"heads\": 2, \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 4, "
       "\"save_every\": 2, \"sequence\": 16, \"sample_tokens\": 0}}",
       folder);
@@ -56,7 +58,8 @@ int main(int argc, char** argv) {
   close(pipes[0]);
   dup2(pipes[1], STDOUT_FILENO);
   close(pipes[1]);
-  check_ok(ds_run_train(NULL, config, NULL, 1, batch, NULL, NULL, NULL), "a closed standard output");
+  check_ok(ds_run_train(NULL, config, NULL, 1, batch, NULL, NULL, NULL),
+           "a closed standard output");
   check_untouched();
   dup2(out, STDOUT_FILENO);
 
@@ -66,9 +69,11 @@ int main(int argc, char** argv) {
   check_untouched();
   check(strstr(ds_last_error_message(), "the last checkpoint is") != NULL, "what is saved");
   allow_files_of(0);
-  check_error(ds_run_train(NULL, NULL, folder, 2, batch, NULL, NULL, NULL), DS_ERROR_IO, "File too large");
+  check_error(ds_run_train(NULL, NULL, folder, 2, batch, NULL, NULL, NULL), DS_ERROR_IO,
+              "File too large");
   check_untouched();
   allow_files_of(RLIM_INFINITY);
-  check_ok(ds_run_train(NULL, "{\"run\": {\"steps\": 8}}", folder, 2, batch, NULL, NULL, NULL), "resume");
+  check_ok(ds_run_train(NULL, "{\"run\": {\"steps\": 8}}", folder, 2, batch, NULL, NULL, NULL),
+           "resume");
   return 0;
 }

@@ -58,7 +58,8 @@ static void local(ds_engine* engine) {
   check_ok(ds_engine_read(engine, param, "master", whole, BIAS), "read");
   check(memcmp(part, whole + first, (size_t)count * sizeof(float)) == 0, "a part of the whole");
   check_error(ds_engine_read_local(engine, param, "master", part, (size_t)count + 1),
-              DS_ERROR_INVALID_ARGUMENT, "data_count of this rank's elements of parameter 'fc2.bias'");
+              DS_ERROR_INVALID_ARGUMENT,
+              "data_count of this rank's elements of parameter 'fc2.bias'");
   part[0] = part[1] = 0.25f;
   check_ok(ds_engine_write_local(engine, param, "master", part, (size_t)count), "write local");
   check_error(ds_engine_read(engine, param, "param", whole, BIAS), DS_ERROR_STATE,
@@ -97,7 +98,8 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_error(ds_forward(engine, batch_inputs(batch), 2, NULL, &loss), DS_ERROR_STATE, "forward");
   check_error(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &loss), DS_ERROR_STATE,
               "ds_train_batch must not");
-  check_error(ds_checkpoint_save(engine, folder, NULL), DS_ERROR_STATE, "ds_checkpoint_save must not");
+  check_error(ds_checkpoint_save(engine, folder, NULL), DS_ERROR_STATE,
+              "ds_checkpoint_save must not");
   check_error(ds_engine_refresh(engine), DS_ERROR_STATE, "ds_engine_refresh must not");
   check_ok(ds_backward(engine), "backward");
   check_ok(ds_step(engine), "step");
@@ -120,8 +122,9 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   check(memcmp(before, after, sizeof after) == 0, "nothing moves");
   check_ok(ds_engine_set(engine, "lr", 0.25), "another");
   snprintf(path, sizeof path, "%s/state_test_set", folder);
-  check_ok(ds_checkpoint_save(engine, path, "{\"client_state\": {\"epoch\": [3, 0.5]}, \"keep\": 1}"),
-           "save");
+  check_ok(
+      ds_checkpoint_save(engine, path, "{\"client_state\": {\"epoch\": [3, 0.5]}, \"keep\": 1}"),
+      "save");
   mlp_config(config, sizeof config, 0, 1, RANKS);
   other = mlp_engine(comm, config);
   check_ok(ds_checkpoint_load(other, path, NULL, &client), "load");
@@ -135,25 +138,29 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "its result");
   check(last.lr == scheduled, "the configuration's");
-  check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, or NaN, got -1");
+  check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT,
+              "at least 0, or NaN, got -1");
   check_error(ds_engine_set(engine, "lr", (double)INFINITY), DS_ERROR_INVALID_ARGUMENT, "got inf");
-  check_error(
-      ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
-      "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind 'param_groups[N].', got "
-      "'lt'; did you mean 'lr'?");
+  check_error(ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
+              "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind "
+              "'param_groups[N].', got "
+              "'lt'; did you mean 'lr'?");
   check_error(ds_engine_set(engine, NULL, 1), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
-  check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG, "did you mean keep?");
+  check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG,
+              "did you mean keep?");
   check_error(ds_checkpoint_save(engine, path, "{\"keep\": -1}"), DS_ERROR_CONFIG,
               "options.keep: must be 0 to");
 }
 
-/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag} and {checkpoint.save.keep}. */
+/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag} and
+ * {checkpoint.save.keep}. */
 static void tags(ds_engine* engine, const mlp_batch* batch) {
   char path[512], *text = NULL;
   float saved[MLP_OUT], newest[MLP_OUT], now[MLP_OUT];
   int i;
   snprintf(path, sizeof path, "%s/state_test_tags", folder);
-  check_ok(ds_checkpoint_save(engine, path, "{\"tag\": \"best.1\", \"client_state\": 7}"), "with a tag");
+  check_ok(ds_checkpoint_save(engine, path, "{\"tag\": \"best.1\", \"client_state\": 7}"),
+           "with a tag");
   check_ok(ds_engine_read(engine, 3, "master", saved, MLP_OUT), "what was saved");
   for (i = 0; i < 2; ++i) {
     check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
@@ -171,8 +178,10 @@ static void tags(ds_engine* engine, const mlp_batch* batch) {
   check(memcmp(newest, now, sizeof saved) == 0, "what was saved last");
   check_error(ds_checkpoint_load(engine, path, "{\"tag\": \"best\"}", NULL), DS_ERROR_NOT_FOUND,
               "no complete checkpoint with tag 'best'");
-  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"a/b\"}"), DS_ERROR_INVALID_ARGUMENT, "got 'a/b'");
-  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"\"}"), DS_ERROR_INVALID_ARGUMENT, "got ''");
+  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"a/b\"}"), DS_ERROR_INVALID_ARGUMENT,
+              "got 'a/b'");
+  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"\"}"), DS_ERROR_INVALID_ARGUMENT,
+              "got ''");
   check_error(ds_checkpoint_load(engine, path, "{\"tags\": \"a\"}", NULL), DS_ERROR_CONFIG,
               "did you mean tag?");
 }
@@ -186,7 +195,8 @@ static void state_names(ds_engine* engine) {
     check(strcmp(ds_engine_state_name(engine, i), names[i]) == 0, names[i]);
     check_ok(ds_engine_read(engine, 3, ds_engine_state_name(engine, i), values, MLP_OUT), names[i]);
   }
-  check(ds_engine_state_name(engine, 5) == NULL && ds_engine_state_name(engine, -1) == NULL, "no more names");
+  check(ds_engine_state_name(engine, 5) == NULL && ds_engine_state_name(engine, -1) == NULL,
+        "no more names");
   check(ds_engine_state_name(NULL, 0) == NULL, "no engine");
   check_error(ds_engine_read(engine, 3, NULL, values, MLP_OUT), DS_ERROR_INVALID_ARGUMENT,
               "state must not be NULL");
@@ -199,7 +209,8 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
   double number = 0;
   check_ok(ds_engine_get(engine, "param_groups", &number), "groups");
   check(number == 1, "one group at first");
-  check_ok(ds_engine_group_add(engine, &param, 1, "{\"lr\": 0, \"weight_decay\": 0}", &group), "a group");
+  check_ok(ds_engine_group_add(engine, &param, 1, "{\"lr\": 0, \"weight_decay\": 0}", &group),
+           "a group");
   check(group == 1, "its number");
   check_ok(ds_engine_read(engine, param, "master", before, MLP_OUT), "before");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
@@ -215,7 +226,8 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
   check_error(ds_engine_group_add(engine, &param, 1, "{\"lt\": 1}", &group), DS_ERROR_CONFIG,
               "options.lt: a group has lr, weight_decay, betas, eps; did you mean 'lr'?");
   check(group == 7, "an output after an error");
-  check_error(ds_engine_group_add(engine, NULL, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT, "params must");
+  check_error(ds_engine_group_add(engine, NULL, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT,
+              "params must");
   check_error(ds_engine_group_add(engine, &param, 1, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "out must not be NULL");
 }
@@ -225,10 +237,12 @@ static void details(ds_engine* engine) {
   const char *key = NULL, *tensor = NULL;
   int32_t rank = 7, group = -1, param = 3;
   float value = 0;
-  check_error(ds_engine_read(engine, 3, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "data_count");
+  check_error(ds_engine_read(engine, 3, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT,
+              "data_count");
   ds_last_error_details(&key, &tensor, &rank);
   check(strcmp(tensor, "fc2.bias") == 0 && strcmp(key, "") == 0 && rank == -1, "a parameter");
-  check_error(ds_engine_group_add(engine, &param, 1, "{\"lr\": -1}", &group), DS_ERROR_CONFIG, "options.lr");
+  check_error(ds_engine_group_add(engine, &param, 1, "{\"lr\": -1}", &group), DS_ERROR_CONFIG,
+              "options.lr");
   ds_last_error_details(&key, NULL, &rank);
   check(strcmp(key, "options.lr") == 0 && rank == 0, "a key, on the first rank that was refused");
   ds_last_error_details(NULL, NULL, NULL);
@@ -237,8 +251,8 @@ static void details(ds_engine* engine) {
   check(strcmp(key, "") == 0 && strcmp(tensor, "") == 0 && rank == -1, "nothing that it names");
 }
 
-/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world sizes and
- * tiers. */
+/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world
+ * sizes and tiers. */
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;
@@ -249,7 +263,8 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   mlp_config(config, sizeof config, 0, 1, RANKS);
   other = mlp_engine(comm, config); /* saved at stage 3, loaded at stage 0 */
   check_ok(ds_checkpoint_load(other, path, NULL, NULL), "load");
-  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL, &after), "the same step after the load");
+  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL, &after),
+           "the same step after the load");
   check(before == after, "the same bits");
   check_ok(ds_engine_get(other, "step", &step), "step");
   check(step == 6, "the step count is part of a checkpoint");
@@ -258,7 +273,8 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   check(strstr(text, "\"step\": 5") && strstr(text, "payload_hash"), "step and hash");
   ds_text_destroy(text);
   snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
-  check_error(ds_checkpoint_load(engine, path, NULL, NULL), DS_ERROR_NOT_FOUND, "state_test_nowhere");
+  check_error(ds_checkpoint_load(engine, path, NULL, NULL), DS_ERROR_NOT_FOUND,
+              "state_test_nowhere");
   check_ok(ds_comm_barrier(comm), "barrier");
   (void)rank;
 }
@@ -338,7 +354,8 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   check(strstr(text, "bytes per rank") != NULL, "a table");
   ds_text_destroy(text);
   check_ok(ds_engine_plan_report(engine, DS_FORMAT_JSON, &text), "report as JSON");
-  check(strstr(text, "\"kinds\": ") != NULL && strstr(text, "\"overhead\": ") != NULL, "its members");
+  check(strstr(text, "\"kinds\": ") != NULL && strstr(text, "\"overhead\": ") != NULL,
+        "its members");
   ds_text_destroy(text);
   free_batch(&batch);
   ds_engine_destroy(engine);

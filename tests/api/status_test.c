@@ -6,7 +6,8 @@
 
 #include "support.h"
 
-/* Proves {strings.owned} and {runtime.text_destroy}: two texts are there at once, and each is freed. */
+/* Proves {strings.owned} and {runtime.text_destroy}: two texts are there at once, and each is
+ * freed. */
 static void texts(void) {
   char *text = NULL, *json = NULL;
   check_ok(ds_env_report(DS_FORMAT_TEXT, &text), "report");
@@ -20,7 +21,8 @@ static void texts(void) {
   check_error(ds_env_report((ds_format)2, &text), DS_ERROR_INVALID_ARGUMENT,
               "format must be text (0) or JSON (1), got 2");
   check(text == NULL, "no text after an error");
-  check_error(ds_env_report(DS_FORMAT_TEXT, NULL), DS_ERROR_INVALID_ARGUMENT, "out_text must not be NULL");
+  check_error(ds_env_report(DS_FORMAT_TEXT, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out_text must not be NULL");
   ds_text_destroy(json);
   ds_text_destroy(NULL);
 }
@@ -59,11 +61,12 @@ static void option_structs(void) {
   options.rank = 3;
   check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "options.rank must be 0 to 0, got 3");
-  check_error(ds_comm_create("carrier-pigeon://x", NULL, &comm), DS_ERROR_INVALID_ARGUMENT, "carrier-pigeon");
+  check_error(ds_comm_create("carrier-pigeon://x", NULL, &comm), DS_ERROR_INVALID_ARGUMENT,
+              "carrier-pigeon");
 }
 
-/* Proves {status.returned}, {ownership.null}, {comm.rank} and {comm.size}: what has no handle to work with
- * says so by its status; the calls that have none answer NULL with what ds.h says. */
+/* Proves {status.returned}, {ownership.null}, {comm.rank} and {comm.size}: what has no handle to
+ * work with says so by its status; the calls that have none answer NULL with what ds.h says. */
 static void nulls(void) {
   ds_comm* comm = NULL;
   ds_graph* graph = NULL;
@@ -75,14 +78,17 @@ static void nulls(void) {
   float value = 0;
   char* text = NULL;
   check_error(ds_comm_create(NULL, NULL, &comm), DS_ERROR_INVALID_ARGUMENT, "url must not be NULL");
-  check_error(ds_comm_create("self", NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "out must not be NULL");
+  check_error(ds_comm_create("self", NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out must not be NULL");
   check_error(ds_comm_barrier(NULL), DS_ERROR_INVALID_ARGUMENT, "comm must not be NULL");
   check_error(ds_comm_all_gather(NULL, &value, 4, &value), DS_ERROR_INVALID_ARGUMENT,
               "comm must not be NULL");
   check_error(ds_graph_create(NULL, 1, &graph), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
-  check_error(ds_graph_output(NULL, "loss", 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
+  check_error(ds_graph_output(NULL, "loss", 0), DS_ERROR_INVALID_ARGUMENT,
+              "graph must not be NULL");
   check_error(ds_graph_parse(NULL, &graph), DS_ERROR_INVALID_ARGUMENT, "text must not be NULL");
-  check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT, "config must not be NULL");
+  check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT,
+              "config must not be NULL");
   check_error(ds_plan_print(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "plan must not be NULL");
   check_error(ds_engine_create(NULL, NULL, NULL, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
               "config must not be NULL");
@@ -91,12 +97,15 @@ static void nulls(void) {
   check_error(ds_train_batch(NULL, NULL, 0, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
               "engine must not be NULL");
   check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
-  check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
-  check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "engine must not");
-  check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not be NULL");
+  check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not");
+  check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not be NULL");
   check_error(ds_checkpoint_info(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
-  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
-              "dims must not be NULL");
+  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, NULL, NULL, &tensor),
+              DS_ERROR_INVALID_ARGUMENT, "dims must not be NULL");
   check_error(ds_tensor_copy(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
   check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
               "exactly one of managed and versioned must be given, got none");
@@ -128,7 +137,8 @@ static void take_line(ds_log_level level, const char* line, void* user_data) {
   snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
-/* Proves {runtime.log} and {threads.callbacks}; what the default prints, checkpoint_test.c reads. */
+/* Proves {runtime.log} and {threads.callbacks}; what the default prints, checkpoint_test.c reads.
+ */
 static void log_lines(void) {
   char config[512];
   lines seen = {pthread_self(), 0, ""};
@@ -163,7 +173,8 @@ static void messages_of_threads(void) {
 int main(void) {
   char version[32];
   check(strcmp(ds_last_error_message(), "") == 0, "no message before any error");
-  snprintf(version, sizeof version, "%d.%d.%d", DS_VERSION_MAJOR, DS_VERSION_MINOR, DS_VERSION_PATCH);
+  snprintf(version, sizeof version, "%d.%d.%d", DS_VERSION_MAJOR, DS_VERSION_MINOR,
+           DS_VERSION_PATCH);
   check(strcmp(ds_version(), version) == 0, "the header's version is the library's");
   check(strcmp(ds_status_name(DS_OK), "ok") == 0, "name of DS_OK");
   check(strcmp(ds_status_name(DS_ERROR_NUMERIC), "numeric") == 0, "name of DS_ERROR_NUMERIC");

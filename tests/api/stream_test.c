@@ -1,5 +1,5 @@
-/* Streams: on test_device(), which has memory of its own, calls read and write tensors in the order of a
- * stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
+/* Streams: on test_device(), which has memory of its own, calls read and write tensors in the order
+ * of a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,25 +11,29 @@ enum { BIG = 1 << 22 }; /* bytes of a copy that takes long enough to be overtake
 static int on_gpu(void) { return strncmp(test_device(), "cuda:", 5) == 0; }
 
 /* Expects a message with `before`, the device's name and `after`. */
-static void check_device_error(ds_status status, ds_status wanted, const char* before, const char* after) {
+static void check_device_error(ds_status status, ds_status wanted, const char* before,
+                               const char* after) {
   char words[256];
   snprintf(words, sizeof words, "%s'%s'%s", before, test_device(), after);
   check_error(status, wanted, words);
 }
 
 static void on_device_of_tests(char* buffer, size_t size, const char* more) {
-  snprintf(buffer, size,
-           "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
-           "{\"type\": "
-           "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
-           "\"stage3_param_persistence_threshold\": 0}%s}",
-           test_device(), MLP_ROWS, more);
+  snprintf(
+      buffer, size,
+      "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
+      "{\"type\": "
+      "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
+      "\"stage3_param_persistence_threshold\": 0}%s}",
+      test_device(), MLP_ROWS, more);
 }
 
-static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t* dims, size_t count) {
+static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t* dims,
+                                size_t count) {
   ds_tensor* out = NULL;
   const char* device = NULL;
-  check_ok(ds_tensor_create(dtype, dims, count, NULL, NULL, stream, &out), "a tensor on the device");
+  check_ok(ds_tensor_create(dtype, dims, count, NULL, NULL, stream, &out),
+           "a tensor on the device");
   check_ok(ds_tensor_info(out, NULL, NULL, NULL, 0, NULL, &device, NULL), "info");
   check(strcmp(device, test_device()) == 0, "the device is named");
   return out;
@@ -44,9 +48,9 @@ static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
   }
 }
 
-/* Three steps, an evaluation and an inference from tensors on the device, filled by the stream just before,
- * have the bits of the same from the host's. Proves {streams.order}, {stream.create.outlives} and
- * {stream.synchronize}. */
+/* Three steps, an evaluation and an inference from tensors on the device, filled by the stream just
+ * before, have the bits of the same from the host's. Proves {streams.order},
+ * {stream.create.outlives} and {stream.synchronize}. */
 static void same_bits_as_the_host(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -68,21 +72,26 @@ static void same_bits_as_the_host(void) {
   for (step = 0; step < 3; ++step) {
     mlp_batch batch;
     make_batch(&batch, 0, step, 1);
-    check_ok(ds_train_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]), "a step from the host");
+    check_ok(ds_train_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]),
+             "a step from the host");
     make_late(stream, a, b);
     check_ok(ds_tensor_copy(staged[0], batch.tensors[0], stream), "x");
     check_ok(ds_tensor_copy(staged[1], batch.tensors[1], stream), "y");
-    check_ok(ds_train_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]), "a step");
+    check_ok(ds_train_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]),
+             "a step");
     check(losses[0] == losses[1], "the loss of a step is the same");
-    check_ok(ds_eval_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]), "evaluation from the host");
+    check_ok(ds_eval_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]),
+             "evaluation from the host");
     make_late(stream, a, b);
     check_ok(ds_tensor_copy(staged[0], batch.tensors[0], stream), "x again");
-    check_ok(ds_eval_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]), "evaluation");
+    check_ok(ds_eval_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]),
+             "evaluation");
     check(losses[0] == losses[1], "the loss of an evaluation is the same");
     check_ok(ds_infer(host, batch_inputs(&batch), 2, NULL, &seen[0]), "inference from the host");
     check_ok(ds_infer(device, batch_inputs(&batch), 2, stream, &seen[1]),
              "inference from the host, in order");
-    check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, NULL, NULL, &copy), "room on the host");
+    check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, NULL, NULL, &copy),
+             "room on the host");
     make_late(stream, a, b);
     check_ok(ds_tensor_copy(copy, seen[1], stream), "a result to the host");
     check_ok(ds_stream_synchronize(stream), "synchronize");
@@ -149,13 +158,14 @@ static ds_engine* delegate(ds_comm* comm, int on_device) {
   char config[512];
   ds_engine* engine = NULL;
   int i;
-  snprintf(
-      config, sizeof config,
-      "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
-      "\"AdamW\", "
-      "\"params\": "
-      "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
-      on_device ? test_device() : "cpu", ds_comm_size(comm));
+  snprintf(config, sizeof config,
+           "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, "
+           "\"optimizer\": {\"type\": "
+           "\"AdamW\", "
+           "\"params\": "
+           "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
+           "\"stage3_param_persistence_threshold\": 0}}",
+           on_device ? test_device() : "cpu", ds_comm_size(comm));
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "delegate");
   for (i = 0; i < PARAMS; ++i) {
     char name[8];
@@ -197,7 +207,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       check_ok(ds_engine_param_view(host, param, NULL, &view), "view");
       check_ok(ds_tensor_info(view, NULL, NULL, NULL, 0, NULL, NULL, &leased), "info");
       for (e = 0; e < kRows[i]; ++e) grads[e] = gradient(((const float*)leased)[e], rank, step, e);
-      check_ok(ds_tensor_create(DS_DTYPE_F32, &kRows[i], 1, NULL, grads, NULL, &on_host), "gradient");
+      check_ok(ds_tensor_create(DS_DTYPE_F32, &kRows[i], 1, NULL, grads, NULL, &on_host),
+               "gradient");
       ds_tensor_destroy(view);
       check_ok(ds_release_params(host, &param, 1, NULL), "release");
       check_ok(ds_grad_ready(host, param, on_host, NULL), "gradient");
@@ -250,8 +261,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(device);
 }
 
-/* DLPack of a device: the kind of an extension, and only with a stream back. Proves {stream.create.cpu},
- * {streams.cpu} and {tensor.copy.devices}. */
+/* DLPack of a device: the kind of an extension, and only with a stream back. Proves
+ * {stream.create.cpu}, {streams.cpu} and {tensor.copy.devices}. */
 static void refused_and_shared(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -263,7 +274,8 @@ static void refused_and_shared(void) {
   const ds_tensor* inputs[2];
   double loss = 0;
   float memory[2 * MLP_ROWS * MLP_IN] = {0};
-  const int64_t dims[] = {MLP_ROWS, MLP_IN}, gaps[] = {2 * MLP_IN, 1}, wide_dims[] = {2 * MLP_ROWS, MLP_IN};
+  const int64_t dims[] = {MLP_ROWS, MLP_IN}, gaps[] = {2 * MLP_IN, 1},
+                wide_dims[] = {2 * MLP_ROWS, MLP_IN};
   const int64_t far_dims[] = {(int64_t)1 << 44}, below[] = {-((int64_t)1 << 42), 1};
   void *data = NULL, *same = NULL, *room = NULL;
   mlp_config(config, sizeof config, 0, 1, 1);
@@ -276,9 +288,10 @@ static void refused_and_shared(void) {
   check_ok(ds_stream_create(device, &stream), "stream");
   check_ok(ds_stream_create(other, &foreign), "stream");
   make_batch(&batch, 0, 0, 1);
-  check_error(ds_train_batch(cpu, batch_inputs(&batch), 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
-              "and NULL on device 'cpu'");
-  check_error(ds_train_batch(device, batch_inputs(&batch), 2, foreign, &loss), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_train_batch(cpu, batch_inputs(&batch), 2, stream, &loss),
+              DS_ERROR_INVALID_ARGUMENT, "and NULL on device 'cpu'");
+  check_error(ds_train_batch(device, batch_inputs(&batch), 2, foreign, &loss),
+              DS_ERROR_INVALID_ARGUMENT,
               "stream must be one that ds_stream_create made of this engine");
   tensor = device_tensor(stream, DS_DTYPE_F32, dims, 2);
   inputs[0] = tensor;
@@ -294,7 +307,8 @@ static void refused_and_shared(void) {
                      DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ",
                      " from element 0 to 17592186044415, got an end of it at another address");
   check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, below, data, stream, &lent),
-                     DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", " from element -");
+                     DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ",
+                     " from element -");
   check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, (char*)data + 2, stream, &lent),
                      DS_ERROR_INVALID_ARGUMENT, "data must be a multiple of 4 bytes on device ",
                      ", got an address 2 bytes beyond one");
@@ -307,7 +321,8 @@ static void refused_and_shared(void) {
   ds_tensor_destroy(sparse);
   ds_tensor_destroy(wide);
   /* on the host a tensor with gaps is taken */
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse), "with gaps on the host");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse),
+           "with gaps on the host");
   inputs[0] = sparse;
   check_ok(ds_train_batch(device, inputs, 2, NULL, &loss), "inputs with gaps");
   ds_tensor_destroy(sparse);
@@ -315,8 +330,8 @@ static void refused_and_shared(void) {
   check_error(ds_tensor_from_dlpack(managed, NULL, NULL, &back), DS_ERROR_UNSUPPORTED,
               on_gpu() ? "got device 2:0" : "got device 12");
   if (!on_gpu()) /* on a GPU it is memory of that stream's device, too */
-    check_device_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back), DS_ERROR_INVALID_ARGUMENT,
-                       "data must be memory of device ", "");
+    check_device_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back),
+                       DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", "");
   check_ok(ds_tensor_from_dlpack(managed, NULL, stream, &back), "import");
   check_ok(ds_tensor_info(back, NULL, NULL, NULL, 0, NULL, NULL, &same), "info");
   check(same == data, "the same memory");
@@ -324,7 +339,8 @@ static void refused_and_shared(void) {
               "stream must be one of the tensors' device");
   {
     ds_tensor* elsewhere = device_tensor(foreign, DS_DTYPE_F32, dims, 2);
-    check_error(ds_tensor_copy(elsewhere, tensor, stream), DS_ERROR_INVALID_ARGUMENT, "two devices");
+    check_error(ds_tensor_copy(elsewhere, tensor, stream), DS_ERROR_INVALID_ARGUMENT,
+                "two devices");
     ds_tensor_destroy(elsewhere);
   }
   ds_tensor_destroy(tensor);
@@ -338,8 +354,8 @@ static void refused_and_shared(void) {
   ds_graph_destroy(graph);
 }
 
-/* Without a stream a call has done its part when it returns: the host's memory is changed at once. Proves
- * {streams.null}. */
+/* Without a stream a call has done its part when it returns: the host's memory is changed at once.
+ * Proves {streams.null}. */
 static void without_a_stream(void) {
   enum { NUMEL = BIG / 4 };
   char config[512];
@@ -362,7 +378,8 @@ static void without_a_stream(void) {
     check_ok(ds_tensor_copy(on_device, on_host, NULL), "to the device");
     for (i = 0; i < NUMEL; ++i) memory[i] = -1;
     check_ok(ds_tensor_copy(on_host, on_device, NULL), "and back");
-    for (i = 0; i < NUMEL; ++i) check(memory[i] == (float)round, "what was there at the time of the call");
+    for (i = 0; i < NUMEL; ++i)
+      check(memory[i] == (float)round, "what was there at the time of the call");
   }
   make_batch(&batch, 0, 0, 1);
   check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, NULL, &losses[0]), "evaluate");
@@ -377,8 +394,8 @@ static void without_a_stream(void) {
   ds_graph_destroy(graph);
 }
 
-/* Rank 0 ends the group while rank 1 is in a step: rank 1's stream is as unusable as its engine. Proves
- * {stream.create.poisoned}. */
+/* Rank 0 ends the group while rank 1 is in a step: rank 1's stream is as unusable as its engine.
+ * Proves {stream.create.poisoned}. */
 static void failed_engine(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_graph* graph = mlp_graph();

@@ -19,8 +19,8 @@ void check_ok(ds_status status, const char* what) {
 
 void check_error(ds_status status, ds_status wanted, const char* words) {
   if (status == wanted && strstr(ds_last_error_message(), words)) return;
-  fprintf(stderr, "want %s with '%s', got %s: %s\n", ds_status_name(wanted), words, ds_status_name(status),
-          ds_last_error_message());
+  fprintf(stderr, "want %s with '%s', got %s: %s\n", ds_status_name(wanted), words,
+          ds_status_name(status), ds_last_error_message());
   exit(1);
 }
 
@@ -77,9 +77,9 @@ static int32_t param(ds_graph* graph, const char* name, int64_t rows, int64_t co
   int32_t value = -1;
   dims[0] = rows;
   dims[1] = columns;
-  check_ok(
-      ds_graph_param(graph, name, dims, columns > 0 ? 2 : 1, columns > 0 ? "normal" : "zeros", 0.5, &value),
-      name);
+  check_ok(ds_graph_param(graph, name, dims, columns > 0 ? 2 : 1, columns > 0 ? "normal" : "zeros",
+                          0.5, &value),
+           name);
   return value;
 }
 
@@ -114,8 +114,10 @@ void mlp_config(char* buffer, size_t buffer_size, int stage, int accumulation, i
   snprintf(buffer, buffer_size,
            "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, "
            "\"gradient_accumulation_steps\": %d,"
-           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 1.0,"
-           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, \"run\": "
+           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+           "\"gradient_clipping\": 1.0,"
+           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, "
+           "\"run\": "
            "{\"seed\": 7}}",
            MLP_ROWS * accumulation * size, MLP_ROWS, accumulation, stage);
 }
@@ -149,8 +151,10 @@ void make_batch(mlp_batch* batch, int rank, int first_micro, int micros) {
     batch->y[row * MLP_OUT] = sum;
     batch->y[row * MLP_OUT + 1] = sum > 0 ? 1.0f : -1.0f;
   }
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, batch->x, NULL, &batch->tensors[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, batch->y, NULL, &batch->tensors[1]), "y");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, batch->x, NULL, &batch->tensors[0]),
+           "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, batch->y, NULL, &batch->tensors[1]),
+           "y");
 }
 
 void free_batch(mlp_batch* batch) {

@@ -17,7 +17,8 @@ static void own_and_lent(void) {
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, NULL, NULL, &own), "own memory");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, NULL, &lent), "lent memory");
   check_ok(ds_tensor_info(own, &dtype, out_dims, NULL, 2, &rank, NULL, &data), "info");
-  check(dtype == DS_DTYPE_F32 && rank == 2 && out_dims[0] == 2 && out_dims[1] == 3, "type and shape");
+  check(dtype == DS_DTYPE_F32 && rank == 2 && out_dims[0] == 2 && out_dims[1] == 3,
+        "type and shape");
   check(data != NULL && data != memory && ((float*)data)[5] == 0.0f, "zero-filled");
   check_ok(ds_tensor_copy(own, lent, NULL), "copy");
   check(memcmp(data, memory, sizeof memory) == 0, "copied");
@@ -28,8 +29,8 @@ static void own_and_lent(void) {
   check_error(ds_tensor_copy(turned, own, NULL), DS_ERROR_INVALID_ARGUMENT,
               "to is f32[3,2], from is f32[2,3]");
   ds_tensor_destroy(turned);
-  check_error(ds_tensor_create(DS_DTYPE_NONE, dims, 2, NULL, NULL, NULL, &turned), DS_ERROR_INVALID_ARGUMENT,
-              "dtype must be");
+  check_error(ds_tensor_create(DS_DTYPE_NONE, dims, 2, NULL, NULL, NULL, &turned),
+              DS_ERROR_INVALID_ARGUMENT, "dtype must be");
   check(turned == NULL, "out is NULL after an error");
   ds_tensor_destroy(own);
   ds_tensor_destroy(lent);
@@ -63,7 +64,8 @@ static void from_dlpack(void) {
               "host memory (device 1), got device 2");
   managed.tensor.device.kind = 1;
   managed.tensor.type.bits = 24;
-  check_error(ds_tensor_from_dlpack(&managed, NULL, NULL, &tensor), DS_ERROR_UNSUPPORTED, "24 bits");
+  check_error(ds_tensor_from_dlpack(&managed, NULL, NULL, &tensor), DS_ERROR_UNSUPPORTED,
+              "24 bits");
   check(released == 1, "on an error the caller keeps it");
 }
 
@@ -78,7 +80,8 @@ static void to_dlpack(void) {
   check_ok(ds_tensor_to_dlpack(tensor, &managed, NULL), "export");
   ds_tensor_destroy(tensor);
   ((uint16_t*)data)[3] = 0x3f80; /* the view keeps the memory */
-  check(managed->tensor.type.code == 4 && managed->tensor.type.bits == 16 && managed->tensor.rank == 2,
+  check(managed->tensor.type.code == 4 && managed->tensor.type.bits == 16 &&
+            managed->tensor.rank == 2,
         "bf16");
   check(managed->tensor.strides[0] == 2 && managed->tensor.strides[1] == 1, "strides");
   check_ok(ds_tensor_from_dlpack(managed, NULL, NULL, &back), "round trip");
@@ -87,7 +90,9 @@ static void to_dlpack(void) {
   ds_tensor_destroy(back);
 }
 
-static void count_release_versioned(struct DLManagedTensorVersioned* self) { ++*(int*)self->context; }
+static void count_release_versioned(struct DLManagedTensorVersioned* self) {
+  ++*(int*)self->context;
+}
 
 static float value_at(const ds_tensor* tensor, int64_t i, int64_t j) {
   int64_t strides[2] = {0, 0};
@@ -106,13 +111,16 @@ static void strides(void) {
   int64_t i, j;
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, NULL, &compact), "compact");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, turned, other, NULL, &column), "column-major");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, back, memory + 5, NULL, &reversed), "negative strides");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, back, memory + 5, NULL, &reversed),
+           "negative strides");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, same, memory, NULL, &repeated), "stride 0");
   check_ok(ds_tensor_info(column, NULL, NULL, out_strides, 2, NULL, &device, NULL), "info");
-  check(out_strides[0] == 1 && out_strides[1] == 2 && strcmp(device, "cpu") == 0, "strides and device");
+  check(out_strides[0] == 1 && out_strides[1] == 2 && strcmp(device, "cpu") == 0,
+        "strides and device");
   check_ok(ds_tensor_copy(column, compact, NULL), "to columns");
   for (i = 0; i < 2; ++i)
-    for (j = 0; j < 3; ++j) check(value_at(column, i, j) == (float)(3 * i + j + 1), "an element of columns");
+    for (j = 0; j < 3; ++j)
+      check(value_at(column, i, j) == (float)(3 * i + j + 1), "an element of columns");
   check(other[1] == 4, "in column-major order");
   check_ok(ds_tensor_copy(column, reversed, NULL), "from the end");
   for (i = 0; i < 2; ++i)
@@ -137,7 +145,8 @@ static void strides(void) {
   ds_tensor_destroy(reversed);
 }
 
-/* Random layouts of up to four dimensions in one block of memory; every element, and nothing else, is copied.
+/* Random layouts of up to four dimensions in one block of memory; every element, and nothing else,
+ * is copied.
  */
 static void random_layouts(void) {
   enum { ROOM = 4096 };
@@ -167,12 +176,17 @@ static void random_layouts(void) {
       check(step < ROOM, "the layout fits");
     }
     for (e = 0; e < ROOM; ++e) from[e] = (float)(e + 1), to[e] = -1;
-    check_ok(ds_tensor_create(DS_DTYPE_F32, dims, rank + 1, strides_of[0], from + offset[0], NULL, &a), "a");
-    check_ok(ds_tensor_create(DS_DTYPE_F32, dims, rank + 1, strides_of[1], to + offset[1], NULL, &b), "b");
+    check_ok(
+        ds_tensor_create(DS_DTYPE_F32, dims, rank + 1, strides_of[0], from + offset[0], NULL, &a),
+        "a");
+    check_ok(
+        ds_tensor_create(DS_DTYPE_F32, dims, rank + 1, strides_of[1], to + offset[1], NULL, &b),
+        "b");
     check_ok(ds_tensor_copy(b, a, NULL), "copy");
     while (seen < numel) {
       int64_t x = offset[0], y = offset[1];
-      for (d = 0; d <= rank; ++d) x += index[d] * strides_of[0][d], y += index[d] * strides_of[1][d];
+      for (d = 0; d <= rank; ++d)
+        x += index[d] * strides_of[0][d], y += index[d] * strides_of[1][d];
       check(to[y] == from[x], "an element of a random layout");
       to[y] = -1;
       ++seen;
@@ -187,7 +201,8 @@ static void random_layouts(void) {
   }
 }
 
-/* Proves {tensor.from_dlpack.readonly}, {tensor.to_dlpack.readonly} and {tensor.to_dlpack.alive}. */
+/* Proves {tensor.from_dlpack.readonly}, {tensor.to_dlpack.readonly} and {tensor.to_dlpack.alive}.
+ */
 static void versioned(void) {
   float memory[6] = {1, 2, 3, 4, 5, 6};
   int64_t shape[] = {2, 2}, strides_of[] = {3, 1};
@@ -209,19 +224,23 @@ static void versioned(void) {
   managed.tensor.type.lanes = 1;
   managed.tensor.shape = shape;
   managed.tensor.strides = strides_of;
-  check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT, "got none");
+  check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+              "got none");
   managed.version.major = 2;
-  check_error(ds_tensor_from_dlpack(NULL, &managed, NULL, &tensor), DS_ERROR_UNSUPPORTED, "got 2.0");
+  check_error(ds_tensor_from_dlpack(NULL, &managed, NULL, &tensor), DS_ERROR_UNSUPPORTED,
+              "got 2.0");
   managed.version.major = 1;
   check_ok(ds_tensor_from_dlpack(NULL, &managed, NULL, &tensor), "import");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, NULL, NULL, &copy), "room");
   check_ok(ds_tensor_copy(copy, tensor, NULL), "copy of a strided tensor");
   check(value_at(copy, 1, 0) == 4 && value_at(copy, 1, 1) == 5, "its second row");
   check_error(ds_tensor_copy(tensor, copy, NULL), DS_ERROR_INVALID_ARGUMENT, "to must be writable");
-  check_error(ds_tensor_to_dlpack(tensor, &old, NULL), DS_ERROR_INVALID_ARGUMENT, "tensor must be writable");
+  check_error(ds_tensor_to_dlpack(tensor, &old, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "tensor must be writable");
   check_error(ds_tensor_to_dlpack(tensor, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "got none");
   check_ok(ds_tensor_to_dlpack(tensor, NULL, &out), "export");
-  check(out->version.major == 1 && out->flags == 1 && out->tensor.strides[0] == 3, "read-only and strided");
+  check(out->version.major == 1 && out->flags == 1 && out->tensor.strides[0] == 3,
+        "read-only and strided");
   check(out->tensor.data == memory, "the same memory");
   ds_tensor_destroy(tensor);
   check(released == 0, "the export keeps the memory");

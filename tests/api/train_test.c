@@ -1,5 +1,5 @@
-/* A perceptron trained from plain C at every ZeRO stage on two ranks: the loss falls, with the same bits at
- * every stage, linked or in pieces. Proves {engine.pieces}. */
+/* A perceptron trained from plain C at every ZeRO stage on two ranks: the loss falls, with the same
+ * bits at every stage, linked or in pieces. Proves {engine.pieces}. */
 #include <string.h>
 
 #include "support.h"
@@ -67,10 +67,14 @@ int main(void) {
     out->pieces = stage == 4;
     run_ranks(name, RANKS, train, out);
     check(out->losses[0][STEPS - 1] < 0.5 * out->losses[0][0], "the loss falls to half");
-    for (s = 0; s < STEPS; ++s) check(out->losses[0][s] == out->losses[1][s], "one loss on all ranks");
-    check(memcmp(out->weights[0], out->weights[1], sizeof out->weights[0]) == 0, "one weight on all ranks");
-    check(memcmp(out->losses, results[0].losses, sizeof out->losses) == 0, "losses have stage 0's bits");
-    check(memcmp(out->weights, results[0].weights, sizeof out->weights) == 0, "weights have stage 0's bits");
+    for (s = 0; s < STEPS; ++s)
+      check(out->losses[0][s] == out->losses[1][s], "one loss on all ranks");
+    check(memcmp(out->weights[0], out->weights[1], sizeof out->weights[0]) == 0,
+          "one weight on all ranks");
+    check(memcmp(out->losses, results[0].losses, sizeof out->losses) == 0,
+          "losses have stage 0's bits");
+    check(memcmp(out->weights, results[0].weights, sizeof out->weights) == 0,
+          "weights have stage 0's bits");
   }
   return 0;
 }

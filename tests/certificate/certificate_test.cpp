@@ -148,12 +148,14 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 TEST(Certificate, PlansAreRight) {
-  for (const Point& p : cover()) EXPECT_EQ(findings_of(certificate_of(plans_of(p))), "") << p.name();
+  for (const Point& p : cover())
+    EXPECT_EQ(findings_of(certificate_of(plans_of(p))), "") << p.name();
 }
 
 TEST(Certificate, RandomProgramsAreRight) {
   for (uint64_t seed = 0; seed < 30; ++seed)
-    EXPECT_EQ(findings_of(certificate_of(random_ranks(seed, 1 + static_cast<int>(seed % 3)))), "") << seed;
+    EXPECT_EQ(findings_of(certificate_of(random_ranks(seed, 1 + static_cast<int>(seed % 3)))), "")
+        << seed;
 }
 
 // What each rank of a delegate engine runs, and the certificate of all.
@@ -175,8 +177,8 @@ std::vector<DelegateRank> delegate_ranks(int stage, Tier tier, int world, int64_
   std::vector<DelegateRank> ranks;
   for (int r = 0; r < world; ++r) {
     DelegatePlan plan = delegate_plan(c, kParams, r, world);
-    std::optional<RecordedStep> step =
-        compile_recorded(plan, c, Machine{}, layer_calls(kParams, micros), std::array<int64_t, 3>{}, 16);
+    std::optional<RecordedStep> step = compile_recorded(
+        plan, c, Machine{}, layer_calls(kParams, micros), std::array<int64_t, 3>{}, 16);
     std::vector<Program> fragments = all_fragments(plan, c, Machine{});
     ranks.push_back({std::move(plan), std::move(fragments), std::move(*step)});
   }
@@ -203,7 +205,8 @@ TEST(Certificate, DelegatePlansAreRight) {
   }
 }
 
-// The host's calls are instructions like others: what they must wait for is found when it is missing.
+// The host's calls are instructions like others: what they must wait for is found when it is
+// missing.
 TEST(Certificate, FindsTheDroppedWaitsOfADelegatesStep) {
   for (int64_t micros : {2, 40}) {
     std::vector<DelegateRank> right = delegate_ranks(3, Tier::nvme, 2, micros);
@@ -229,15 +232,15 @@ TEST(Certificate, InferencePlansAreRight) {
     std::vector<InferencePlan> plans;
     std::vector<std::vector<const Program*>> given;
     for (int r = 0; r < p.world; ++r)
-      plans.push_back(
-          compile_inference(graph_of(p), config_of(p), {.positions = 8, .chunk = 4}, r, p.world, Machine{}));
+      plans.push_back(compile_inference(graph_of(p), config_of(p), {.positions = 8, .chunk = 4}, r,
+                                        p.world, Machine{}));
     for (const InferencePlan& plan : plans) given.push_back(programs_of(plan));
     EXPECT_EQ(findings_of(certificate(given)), "") << p.name();
   }
 }
 
-// Two derivations that share no code agree on every wait: the checker refuses a program without it exactly
-// when the verifier does.
+// Two derivations that share no code agree on every wait: the checker refuses a program without it
+// exactly when the verifier does.
 TEST(Certificate, FindsTheDroppedWaitsThatVerifyFinds) {
   int refused = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -245,7 +248,8 @@ TEST(Certificate, FindsTheDroppedWaitsThatVerifyFinds) {
     for (std::pair<size_t, size_t> wait : waits_of(ranks[0])) {
       std::vector<Program> broken = ranks;
       drop_wait(broken[0], wait);
-      bool verifier = verify_refuses(broken[0]), found = !findings_of(certificate_of(broken)).empty();
+      bool verifier = verify_refuses(broken[0]),
+           found = !findings_of(certificate_of(broken)).empty();
       EXPECT_EQ(verifier, found) << "seed " << seed << " instruction " << wait.first;
       refused += verifier;
     }
@@ -265,13 +269,14 @@ std::string changed(std::vector<std::string> lines, const std::string& begin,
 }
 
 // Every claim is checked: one more byte, call or instruction in it is found.
-// Readers of one queue are remembered by the last of them: a hostile file of 4,000 operands, each within the
-// one before, takes a moment.
+// Readers of one queue are remembered by the last of them: a hostile file of 4,000 operands, each
+// within the one before, takes a moment.
 TEST(Certificate, NestedReadersCostLittle) {
   constexpr int64_t kReaders = 4000;
   std::string text = "certificate 1\nprogram step 0\nbuffer b dev persistent master 32000 0\n";
   for (int64_t i = 0; i < kReaders; ++i)
-    text += fmt::format("instr {} comp f\nreads b {} {} f32\n", i, 4 * i, 4 * (2 * kReaders - 2 * i));
+    text +=
+        fmt::format("instr {} comp f\nreads b {} {} f32\n", i, 4 * i, 4 * (2 * kReaders - 2 * i));
   int64_t begin = now_ns();
   ::certificate::check(text + "end 1\n");
   EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10);
@@ -281,7 +286,8 @@ TEST(Certificate, NestedReadersCostLittle) {
 TEST(Certificate, TheCheckerHasUnder500Lines) {
   int lines = 0;
   for (const char* file : {"check.h", "main.cpp"}) {
-    std::istringstream in(read_file(std::string(DS_SOURCE_DIR "/tools/certificate/") + file, 1 << 20));
+    std::istringstream in(
+        read_file(std::string(DS_SOURCE_DIR "/tools/certificate/") + file, 1 << 20));
     for (std::string line; std::getline(in, line);) {
       size_t first = line.find_first_not_of(' ');
       lines += first != line.npos && line.compare(first, 2, "//") != 0;
@@ -296,7 +302,8 @@ TEST(Certificate, FalseClaimsAreFound) {
   for (const char* kind :
        {"arena dev", "life", "moved all_gather", "moved load", "order", "memory", "held"}) {
     std::string finding = changed(lines, kind, [](std::string& line) { line += "1"; });
-    EXPECT_NE(finding.find("is so, but is not claimed"), std::string::npos) << kind << ": " << finding;
+    EXPECT_NE(finding.find("is so, but is not claimed"), std::string::npos)
+        << kind << ": " << finding;
     finding = changed(lines, kind, [](std::string& line) { line = "wait 0"; });
     EXPECT_NE(finding, "") << kind;
   }
@@ -341,7 +348,9 @@ TEST(Certificate, EachRuleIsChecked) {
   const std::pair<const char*, Break> rules[] = {
       {"in the order of collectives", [](auto& r) { first_collective(r[0]).comm_order = 1 << 20; }},
       {"makes",
-       [](auto& r) { first_collective(r[0]).operands[0].type = first_collective(r[0]).operands[1].type; }},
+       [](auto& r) {
+         first_collective(r[0]).operands[0].type = first_collective(r[0]).operands[1].type;
+       }},
       {"an integer from 1",
        [](auto& r) {
          first_collective(r[0]).group = {0, 0};
@@ -386,7 +395,8 @@ TEST(Certificate, EachRuleIsChecked) {
     std::vector<Program> broken = right;
     change(broken);
     std::string all;
-    for (const std::string& finding : ::certificate::check(certificate_of(broken))) all += finding + "\n";
+    for (const std::string& finding : ::certificate::check(certificate_of(broken)))
+      all += finding + "\n";
     EXPECT_NE(all.find(words), std::string::npos) << words << ": " << all.substr(0, 400);
   }
 }
@@ -402,8 +412,8 @@ bool reaches(Queue queue, Tier tier) {
   }
 }
 
-// An operand is put into another memory, at random. Both refuse what its queue does not reach, and name
-// instruction, operand and memory; without separate memories a device is the host.
+// An operand is put into another memory, at random. Both refuse what its queue does not reach, and
+// name instruction, operand and memory; without separate memories a device is the host.
 TEST(Certificate, MemoriesThatAQueueDoesNotReach) {
   int refused = 0, shared = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
@@ -432,7 +442,9 @@ TEST(Certificate, MemoriesThatAQueueDoesNotReach) {
     bool right = reaches(in.queue, moved.tier);
     std::string where = fmt::format("operand {}, %moved, in memory '{}'", k, tier_name(moved.tier));
     EXPECT_EQ(message.find(where) == message.npos, right) << seed << ": " << message;
-    EXPECT_EQ(found.find(fmt::format("does not reach operand {}, moved, in memory", k)) == found.npos, right)
+    EXPECT_EQ(
+        found.find(fmt::format("does not reach operand {}, moved, in memory", k)) == found.npos,
+        right)
         << seed << ": " << found;
     if (!right) expect_names(message, {fmt::format("instruction {} ({})", i, in.def->name)});
     refused += !right;
@@ -446,8 +458,8 @@ TEST(Certificate, MemoriesThatAQueueDoesNotReach) {
   EXPECT_GT(shared, 15);
 }
 
-// In a repeated program the checker finds a missing wait where the verifier does, and what differs between
-// rounds and ranks.
+// In a repeated program the checker finds a missing wait where the verifier does, and what differs
+// between rounds and ranks.
 TEST(Certificate, RepeatedStepsAreChecked) {
   Point p = point(3, Tier::nvme, 2);
   p.leaves = 2 * 40;

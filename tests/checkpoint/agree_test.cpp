@@ -12,7 +12,8 @@
 namespace ds::test {
 namespace {
 
-// What each of two ranks gets from on_root when rank 0's make is `make`: a text, or status and message.
+// What each of two ranks gets from on_root when rank 0's make is `make`: a text, or status and
+// message.
 std::array<std::string, 2> seen(const std::function<std::string()>& make) {
   std::array<std::string, 2> out;
   run_ranks(2, [&](Communicator& comm) {

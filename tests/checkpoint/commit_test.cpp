@@ -141,8 +141,9 @@ TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
     info.client.set("text", std::string(static_cast<size_t>(kMostManifest), 'x'));
     expect_names(
         message_of([&] { save_checkpoint(state, folder.path(), info); }, DS_ERROR_INVALID_ARGUMENT),
-        {folder / "step-00000004-2/manifest.json: at most 268435456 bytes can be read, this would have "
-                  "2684"});
+        {folder /
+         "step-00000004-2/manifest.json: at most 268435456 bytes can be read, this would have "
+         "2684"});
   });
   EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));
   EXPECT_EQ(latest_checkpoint(folder.path()), old);

@@ -11,7 +11,9 @@
 namespace ds::test {
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(CheckpointDamage, ByteOfATensorIsNamed) {
   for (int world : {1, 3}) {
@@ -35,7 +37,8 @@ TEST(CheckpointDamage, AHashOfADamagedCheckpointIsRefused) {
 
 TEST(CheckpointDamage, OlderOnesAreFoundBehindADamagedOne) {
   TempFolder folder;
-  std::string first = save_fake(folder / "checkpoints", 2), second = save_fake(folder / "checkpoints", 4);
+  std::string first = save_fake(folder / "checkpoints", 2),
+              second = save_fake(folder / "checkpoints", 4);
   for (const std::string& place : {folder.path(), folder / "checkpoints"}) {
     EXPECT_EQ(find_checkpoint(place), second);
     EXPECT_EQ(find_older_checkpoint(place, second), first);
@@ -87,7 +90,8 @@ TEST(CheckpointDamage, MissingAndShortFiles) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(latest_checkpoint(folder.path()), first);
   std::string warning = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(has(warning, "checkpoint '" + second + "' is skipped: '" + file + "' has ")) << warning;
+  EXPECT_TRUE(has(warning, "checkpoint '" + second + "' is skipped: '" + file + "' has "))
+      << warning;
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
   EXPECT_EQ(load_error(second).first, DS_ERROR_CORRUPT);
   std::filesystem::remove(file);
@@ -137,7 +141,8 @@ TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
 }
 
 TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
-  for (const auto& [updates, wanted] : std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
+  for (const auto& [updates, wanted] :
+       std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
            {{"y", 0}, "updates has 'y', which is no tensor"},
            {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got -1"},
            {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got 1"}}) {
@@ -153,7 +158,8 @@ TEST(CheckpointDamage, RanksThatSeeDifferentOnes) {
   std::string paths[2] = {save_fake(folder / "a", 1, 1), save_fake(folder / "b", 2, 1)};
   run_ranks(2, [&](Communicator& comm) {
     FakeState state(comm, true);
-    std::string message = message_of([&] { load_checkpoint(state, paths[comm.rank()]); }, DS_ERROR_CORRUPT);
+    std::string message =
+        message_of([&] { load_checkpoint(state, paths[comm.rank()]); }, DS_ERROR_CORRUPT);
     EXPECT_NE(message.find("on rank 1"), std::string::npos) << message;
   });
 }
@@ -164,7 +170,8 @@ TEST(CheckpointDamage, NoCheckpoint) {
   EXPECT_EQ(load_error(folder / "nowhere", 2).first, DS_ERROR_NOT_FOUND);
 }
 
-// A program that begins anew where nothing is found must not take a damaged folder for an empty one.
+// A program that begins anew where nothing is found must not take a damaged folder for an empty
+// one.
 TEST(CheckpointDamage, FoldersWithDamagedOnesAloneAreNotEmpty) {
   TempFolder folder;
   std::string checkpoints = folder / "checkpoints", file;

@@ -1,5 +1,5 @@
-// What `--to fp32` makes of DeepSpeed's checkpoints beside what its zero_to_fp32 makes (fp32.json of
-// tests/data/deepspeed), whatever the optimizer was; and the states of DeepSpeed's Muon.
+// What `--to fp32` makes of DeepSpeed's checkpoints beside what its zero_to_fp32 makes (fp32.json
+// of tests/data/deepspeed), whatever the optimizer was; and the states of DeepSpeed's Muon.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -62,7 +62,8 @@ std::map<std::string, Tensor> tensors_of(const std::string& folder) {
       const auto begin = static_cast<size_t>(place[0].integer()),
                  end = static_cast<size_t>(place[1].integer());
       const std::string_view data = std::string_view(bytes).substr(8 + length + begin, end - begin);
-      out[name] = {value.at("dtype").string(), value.at("shape"), crc_of(data), entry.path().filename()};
+      out[name] = {value.at("dtype").string(), value.at("shape"), crc_of(data),
+                   entry.path().filename()};
     }
   }
   return out;
@@ -79,7 +80,8 @@ void convert(const std::string& from, const std::string& to, const ConvertReques
   convert_checkpoint(from, to, request);
 }
 
-// Proves {checkpoint.convert.forms}: name by name, bit by bit, and the same tensors in the same files.
+// Proves {checkpoint.convert.forms}: name by name, bit by bit, and the same tensors in the same
+// files.
 TEST(DeepSpeedFp32, IsWhatZeroToFp32Makes) {
   const Json all = Json::parse(read_file(kData + "/fp32.json"));
   size_t buffers = 0, ties = 0;
@@ -181,7 +183,8 @@ TEST(DeepSpeedFp32, NeedsNoStates) {
     for (const ZipEntry& one : zip.entries()) {
       if (one.name.find("/data/") == std::string::npos || one.bytes == 0) continue;
       flip_byte(file, one.begin);
-      expect_names(message_of([&] { open_source(place); }, DS_ERROR_CORRUPT), {one.name, "checksum"});
+      expect_names(message_of([&] { open_source(place); }, DS_ERROR_CORRUPT),
+                   {one.name, "checksum"});
       try {
         open_source(place, SourceParts::masters);
         ++unread;
@@ -216,7 +219,8 @@ TEST(DeepSpeedFp32, ForeignStatesAreNamed) {
   EXPECT_EQ(weights(mixed), 17u);
 }
 
-// Its momenta are exp_avg of the matrices, which have no squares; in slices, in whole copies, in sub-groups.
+// Its momenta are exp_avg of the matrices, which have no squares; in slices, in whole copies, in
+// sub-groups.
 TEST(DeepSpeedFp32, StatesOfMuonAreRead) {
   for (const char* kind : {"zero1_muon", "zero2_muon", "zero3_muon"}) {
     SCOPED_TRACE(kind);
@@ -236,9 +240,11 @@ TEST(DeepSpeedFp32, StatesOfMuonAreRead) {
     }
     EXPECT_EQ(matrices, 6u);
     TempFolder folder;
-    expect_names(message_of([&] { convert(kData + "/" + kind, folder / "universal", {.form = "universal"}); },
-                            DS_ERROR_UNSUPPORTED),
-                 {"Muon", "not exported"});
+    expect_names(
+        message_of(
+            [&] { convert(kData + "/" + kind, folder / "universal", {.form = "universal"}); },
+            DS_ERROR_UNSUPPORTED),
+        {"Muon", "not exported"});
   }
 }
 

@@ -12,7 +12,8 @@ namespace ds {
 namespace {
 
 test::Recording recorded() {
-  return {test::semantics_path("zero_flat.json"), {"stage1_2", "stage3", "reduce_scatter_coalesced"}};
+  return {test::semantics_path("zero_flat.json"),
+          {"stage1_2", "stage3", "reduce_scatter_coalesced"}};
 }
 
 std::vector<int64_t> integers(const Json& list) {
@@ -60,7 +61,8 @@ TEST(DeepSpeedLayout, ParameterSlicesOfStage3) {
     SliceOptions options;
     options.world = c.at("world").integer();
     if (auto size = c.find("sub_group_size")) options.sub_group_size = size->integer();
-    if (auto most = c.find("param_persistence_threshold")) options.persistence_threshold = most->integer();
+    if (auto most = c.find("param_persistence_threshold"))
+      options.persistence_threshold = most->integer();
     if (auto most = c.find("model_persistence_threshold"))
       options.model_persistence_threshold = most->integer();
     std::vector<std::vector<int64_t>> groups;
@@ -118,7 +120,8 @@ TEST(DeepSpeedLayout, CoalescedReduceScatter) {
         const auto& want = c.at("result").array().at(static_cast<size_t>(r)).array().at(t).array();
         ASSERT_EQ(static_cast<int64_t>(want.size()), param.valid(r));
         for (int64_t i = 0; i < param.valid(r); ++i) {
-          double element = static_cast<double>(param.begin(r) + i + 100 * static_cast<int64_t>(t) + 1);
+          double element =
+              static_cast<double>(param.begin(r) + i + 100 * static_cast<int64_t>(t) + 1);
           EXPECT_EQ(want[static_cast<size_t>(i)].number(), element * scale);
         }
       }

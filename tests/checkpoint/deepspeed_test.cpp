@@ -1,6 +1,6 @@
 // Checkpoints that DeepSpeed 0.19.8 saved (tests/data/deepspeed, made by `./run interop checkpoints
-// --record`), read without torch: their masters and states, the losses of the steps that follow, and what is
-// refused.
+// --record`), read without torch: their masters and states, the losses of the steps that follow,
+// and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,12 +56,14 @@ std::string copy_of(const std::string& kind, const std::string& folder) {
   return folder;
 }
 
-std::string convert(const std::string& from, const std::string& to, const ConvertRequest& request = {}) {
+std::string convert(const std::string& from, const std::string& to,
+                    const ConvertRequest& request = {}) {
   return convert_checkpoint(from, to, request).at("path").string();
 }
 
 bool is_bf16(const std::string& kind) {
-  const std::set<std::string> others{"zero3_frozen", "universal3", "stream", "zero2_names", "zero2_muon"};
+  const std::set<std::string> others{"zero3_frozen", "universal3", "stream", "zero2_names",
+                                     "zero2_muon"};
   return kind.find("bf16") != std::string::npos || others.contains(kind);
 }
 
@@ -100,7 +102,8 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
         ids.push_back(static_cast<int32_t>(id.integer()));
       EXPECT_EQ(static_cast<int64_t>(ids.size()), 16 * samples);
       for (size_t i = 0; i < ids.size(); ++i) targets.push_back(i % 16 == 15 ? -100 : ids[i + 1]);
-      std::vector<InputView> inputs{{ids.data(), DS_DTYPE_I32, 32}, {targets.data(), DS_DTYPE_I32, 32}};
+      std::vector<InputView> inputs{{ids.data(), DS_DTYPE_I32, 32},
+                                    {targets.data(), DS_DTYPE_I32, 32}};
       StepResult result = engine.train_batch(inputs);
       if (comm.rank() == 0) losses.push_back(result.loss), last_scales.push_back(result.loss_scale);
     }
@@ -147,13 +150,15 @@ TEST(DeepSpeed, CountersAndSettingsComeAlong) {
   EXPECT_EQ(record.at("zero_stage").integer(), 2);
   EXPECT_EQ(record.at("module").at("lr_scheduler").at("last_batch_iteration").integer(), 4);
   EXPECT_EQ(record.at("module").at("note").string(), "kept");
-  EXPECT_EQ(record.at("module").at("shared_params").at("lm_head.weight").string(), "transformer.wte.weight");
+  EXPECT_EQ(record.at("module").at("shared_params").at("lm_head.weight").string(),
+            "transformer.wte.weight");
   EXPECT_EQ(record.at("param_groups").array().at(0).at("weight_decay").number(), 0.1);
   EXPECT_NE(record.find("loss_scaler"), nullptr);
   EXPECT_EQ(source->info.config.at("config").at("gradient_clipping").number(), 1.0);
 }
 
-// Weights of f16 beside f32 masters, and a dynamic loss scale that has moved (`checkpoints.py --half`).
+// Weights of f16 beside f32 masters, and a dynamic loss scale that has moved (`checkpoints.py
+// --half`).
 TEST(DeepSpeed, AHalfPrecisionRunGoesOnWithItsLossScale) {
   const LossScaler recorded_scaler{.scale = 512, .steps = 5, .last_overflow = 3, .hysteresis = 1};
   std::unique_ptr<StateSource> source = open_source(kData + "/zero2_f16");
@@ -214,7 +219,8 @@ TEST(DeepSpeed, AnyPartOfAParameterIsRead) {
 // Proves {checkpoint.convert.forms} too: every form becomes every other one, without loss.
 TEST(DeepSpeed, EveryFormBecomesEveryOther) {
   TempFolder folder;
-  std::string first = convert(kData + "/zero3_frozen", folder / "first"), hash = payload_hash(first);
+  std::string first = convert(kData + "/zero3_frozen", folder / "first"),
+              hash = payload_hash(first);
   for (bool tensor : {false, true}) {
     std::string to = folder / (tensor ? "universal_tensor" : "universal");
     convert(first, to, {.form = "universal", .step_tensor = tensor});
@@ -225,7 +231,8 @@ TEST(DeepSpeed, EveryFormBecomesEveryOther) {
   }
   convert(first, folder / "model", {.form = "fp32"});
   convert(kData + "/zero3_frozen", folder / "model2", {.form = "fp32"});
-  EXPECT_EQ(read_file(folder / "model/model.safetensors"), read_file(folder / "model2/model.safetensors"));
+  EXPECT_EQ(read_file(folder / "model/model.safetensors"),
+            read_file(folder / "model2/model.safetensors"));
   SafetensorHeader header = read_safetensors_header(folder / "model/model.safetensors");
   EXPECT_EQ(header.find("transformer.wpe.weight")->shape, (std::vector<int64_t>{16, 12}));
 }
@@ -251,8 +258,8 @@ TEST(DeepSpeed, AnExportHasTheDynamicLossScale) {
     std::string name, from;
     double window, hysteresis;
   };
-  for (const Case& c :
-       {Case{"own", saved_by(config, folder / "own"), 7, 3}, Case{"theirs", kData + "/zero2_f16", 3, 2}}) {
+  for (const Case& c : {Case{"own", saved_by(config, folder / "own"), 7, 3},
+                        Case{"theirs", kData + "/zero2_f16", 3, 2}}) {
     SCOPED_TRACE(c.name);
     const std::optional<LossScaler> before = open_source(c.from)->info.scaler;
     const std::string to = folder / (c.name + "_exported");
@@ -278,8 +285,9 @@ TEST(DeepSpeed, AnExportHasTheDynamicLossScale) {
     config.compute = dtype;
     const std::string name = dtype_name(dtype);
     convert(saved_by(config, folder / name), folder / (name + "_exported"), {.form = "universal"});
-    EXPECT_EQ(open_source(folder / (name + "_exported"))->info.client.at("deepspeed").find("loss_scaler"),
-              nullptr);
+    EXPECT_EQ(
+        open_source(folder / (name + "_exported"))->info.client.at("deepspeed").find("loss_scaler"),
+        nullptr);
   }
 }
 
@@ -288,9 +296,9 @@ TEST(DeepSpeed, StatesOfMuonAreNotExported) {
   Config config = make_config(0, 1, 1);
   config.optimizer.type = "Muon";
   const std::string saved = saved_by(config, folder / "own");
-  expect_names(
-      message_of([&] { convert(saved, folder / "exported", {.form = "universal"}); }, DS_ERROR_UNSUPPORTED),
-      {"Muon", "export weights only"});
+  expect_names(message_of([&] { convert(saved, folder / "exported", {.form = "universal"}); },
+                          DS_ERROR_UNSUPPORTED),
+               {"Muon", "export weights only"});
   EXPECT_TRUE(is_absent(folder / "exported/latest_universal"));
   convert(saved, folder / "weights", {.form = "fp32"});
   EXPECT_TRUE(exists(folder / "weights/model.safetensors"));
@@ -331,7 +339,8 @@ TEST(DeepSpeed, MissingFilesAreNamed) {
   expect_names(message_of([&] { open_source(folder.path()); }, DS_ERROR_NOT_FOUND),
                {folder.path(), "no checkpoint"});
   for (const char* kind : {"zero1_f32", "zero3_bf16"}) {
-    for (const fs::directory_entry& file : fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
+    for (const fs::directory_entry& file :
+         fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
       std::string name = file.path().filename();
       SCOPED_TRACE(name);
       TempFolder copy;
@@ -347,11 +356,13 @@ TEST(DeepSpeed, MissingFilesAreNamed) {
                {"latest", "global_step5"});
 }
 
-// What has another record than DeepSpeed's in place of the module's states would lose steps and shapes.
+// What has another record than DeepSpeed's in place of the module's states would lose steps and
+// shapes.
 TEST(DeepSpeed, ModuleStatesHaveStepsAndShapes) {
   const auto without = [](const char* kind, const auto& root) {
     TempFolder folder;
-    const std::string place = copy_of(kind, folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
+    const std::string place =
+        copy_of(kind, folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
     fs::remove(place);
     PickleWriter pickle;
     root(pickle);
@@ -365,10 +376,11 @@ TEST(DeepSpeed, ModuleStatesHaveStepsAndShapes) {
                  {"mp_rank_00_model", "has no 'global_steps'"});
     expect_names(without(kind, [](PickleWriter& out) { out.integer(5); }),
                  {"mp_rank_00_model", "has no 'global_steps'"});
-    expect_names(
-        without(kind,
-                [](PickleWriter& out) { out.empty_dict().mark().text("global_steps").integer(5).items(); }),
-        {"mp_rank_00_model", "has no 'param_shapes'"});
+    expect_names(without(kind,
+                         [](PickleWriter& out) {
+                           out.empty_dict().mark().text("global_steps").integer(5).items();
+                         }),
+                 {"mp_rank_00_model", "has no 'param_shapes'"});
   }
 }
 
@@ -390,7 +402,8 @@ TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
 // Proves {checkpoint.convert.corrupt}: every bit of the files of a checkpoint is watched.
 TEST(DeepSpeed, DamageIsNamed) {
   for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
+    for (const fs::directory_entry& entry :
+         fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
       std::string name = entry.path().filename();
       SCOPED_TRACE(name);
       TempFolder folder;
@@ -406,8 +419,8 @@ TEST(DeepSpeed, DamageIsNamed) {
         }
       }
       open_source(folder / "c");
-      for (int64_t size :
-           {int64_t{0}, int64_t{3}, zip.entries()[0].begin, File(file, File::Mode::read).size() - 1}) {
+      for (int64_t size : {int64_t{0}, int64_t{3}, zip.entries()[0].begin,
+                           File(file, File::Mode::read).size() - 1}) {
         fs::resize_file(file, static_cast<uintmax_t>(size));
         expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {name});
       }
@@ -420,14 +433,17 @@ TEST(DeepSpeed, ShardsOfAnotherSaveAreRefused) {
   std::string place = copy_of("zero2_f32", folder / "c") + "/global_step5/";
   std::string rank1 = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
   fs::copy(place + rank1, place + "zero_pp_rank_2_mp_rank_00_optim_states.pt");
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"rank 2", "2 ranks"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"rank 2", "2 ranks"});
   fs::remove(place + "zero_pp_rank_2_mp_rank_00_optim_states.pt");
   fs::copy(place + rank1, place + "bf16_" + rank1);
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"both of rank 1"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"both of rank 1"});
   fs::remove(place + "bf16_" + rank1);
   fs::copy(kData + "/zero2_frozen/global_step5/" + rank1, place + rank1,
            fs::copy_options::overwrite_existing);
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"group 0", "elements"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"group 0", "elements"});
 }
 
 // An exchanged file has the right sizes, so that only the name that it was saved under tells it.
@@ -440,16 +456,21 @@ TEST(DeepSpeed, ExchangedShardsAreRefused) {
     fs::copy(kData + "/" + from, place + precision + rank1, fs::copy_options::overwrite_existing);
     return message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT);
   };
-  expect_names(with("zero2_f32", "zero2_f32/global_step5/" + rank0, ""), {rank1, "was saved as", rank0});
-  expect_names(with("zero3_bf16", "zero3_bf16/global_step5/bf16_" + rank0, "bf16_"), {rank1, "saved as"});
-  expect_names(with("zero2_f32", "zero1_f32/global_step5/" + rank1, ""), {rank1, "stage 1", "stage 2"});
-  expect_names(with("zero2_f32", "zero2_bf16/global_step5/bf16_" + rank1, ""), {rank1, "saved as 'bf16_"});
+  expect_names(with("zero2_f32", "zero2_f32/global_step5/" + rank0, ""),
+               {rank1, "was saved as", rank0});
+  expect_names(with("zero3_bf16", "zero3_bf16/global_step5/bf16_" + rank0, "bf16_"),
+               {rank1, "saved as"});
+  expect_names(with("zero2_f32", "zero1_f32/global_step5/" + rank1, ""),
+               {rank1, "stage 1", "stage 2"});
+  expect_names(with("zero2_f32", "zero2_bf16/global_step5/bf16_" + rank1, ""),
+               {rank1, "saved as 'bf16_"});
 }
 
 // Proves {checkpoint.convert.unsupported}.
 TEST(DeepSpeed, WhatLibdsLacksIsRefusedByName) {
-  for (const char* name : {"mp_rank_01_model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt",
-                           "expp_rank_0_mp_rank_00_optim_states.pt", "offloaded_tensors"}) {
+  for (const char* name :
+       {"mp_rank_01_model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt",
+        "expp_rank_0_mp_rank_00_optim_states.pt", "offloaded_tensors"}) {
     TempFolder folder;
     copy_of("zero2_f32", folder / "c");
     File(folder / "c/global_step5/" + name, File::Mode::create);
@@ -460,13 +481,16 @@ TEST(DeepSpeed, WhatLibdsLacksIsRefusedByName) {
   for (int rank : {0, 1})
     fs::remove(folder / "c/global_step5/zero_pp_rank_" + std::to_string(rank) +
                "_mp_rank_00_optim_states.pt");
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED), {"without ZeRO"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED),
+               {"without ZeRO"});
 }
 
-// Proves {checkpoint.convert.data}: a pickle that would call os.system is refused, and nothing happens.
+// Proves {checkpoint.convert.data}: a pickle that would call os.system is refused, and nothing
+// happens.
 TEST(DeepSpeed, NothingOfAPickleRuns) {
   TempFolder folder;
-  std::string place = copy_of("zero2_f32", folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
+  std::string place =
+      copy_of("zero2_f32", folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
   std::string proof = folder / "proof";
   for (const auto& [module, name] : {std::pair{"os", "system"},
                                      {"posix", "system"},
@@ -491,7 +515,8 @@ TEST(DeepSpeed, NothingOfAPickleRuns) {
   ZipWriter zip(place);
   zip.add("archive/data.pkl", pickle.finish());
   zip.finish();
-  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {place, "global_steps"});
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {place, "global_steps"});
   EXPECT_FALSE(exists(proof));
 }
 

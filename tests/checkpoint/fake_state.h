@@ -26,8 +26,11 @@ struct FakeParam {
 };
 
 inline std::vector<FakeParam> fake_params() {
-  return {
-      {"wte", {29, 24}}, {"h.0.weight", {40, 33}}, {"h.0.bias", {40}}, {"h.1.weight", {7, 100}}, {"z", {1}}};
+  return {{"wte", {29, 24}},
+          {"h.0.weight", {40, 33}},
+          {"h.0.bias", {40}},
+          {"h.1.weight", {7, 100}},
+          {"z", {1}}};
 }
 
 // What element `i` of a parameter holds: different for every kind, parameter and element.
@@ -36,8 +39,9 @@ inline float fake_value(int kind, ParamId param, int64_t i) {
          static_cast<float>(i);
 }
 
-// State of one rank in plain vectors, on a mesh with the axes `data` and `tensor`. Partitioned: the rank's
-// cut of every bucket, as from stage 1 on; otherwise all of it. Padding holds NaN, so that its use shows.
+// State of one rank in plain vectors, on a mesh with the axes `data` and `tensor`. Partitioned: the
+// rank's cut of every bucket, as from stage 1 on; otherwise all of it. Padding holds NaN, so that
+// its use shows.
 class FakeState : public StateAccess {
  public:
   FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params(),
@@ -86,7 +90,8 @@ class FakeState : public StateAccess {
     ASSERT_LE(begin + count, first(b) + held(b));
     std::copy_n(at(kind, b, begin), count, out);
   }
-  void write_state(StateKind kind, BucketId b, int64_t begin, int64_t count, const float* in) override {
+  void write_state(StateKind kind, BucketId b, int64_t begin, int64_t count,
+                   const float* in) override {
     ASSERT_GE(begin, first(b));
     ASSERT_LE(begin + count, first(b) + held(b));
     std::copy_n(in, count, at(kind, b, begin));
@@ -99,7 +104,8 @@ class FakeState : public StateAccess {
     for (int k = 0; k < static_cast<int>(kinds_.size()); ++k) {
       for (BucketId b : layout_.buckets.ids()) {
         for (const ParamPlace& p : layout_.buckets[b].params) {
-          int64_t begin = std::max(p.begin, first(b)), end = std::min(p.begin + p.numel, first(b) + held(b));
+          int64_t begin = std::max(p.begin, first(b)),
+                  end = std::min(p.begin + p.numel, first(b) + held(b));
           for (int64_t e = begin; e < end; ++e) {
             int64_t whole = slices_[p.param].blocks(e - p.begin, 1).at(0).begin;
             visit(k, p.param, whole, *at(static_cast<StateKind>(k), b, e));
@@ -113,7 +119,9 @@ class FakeState : public StateAccess {
   }
   int64_t wrong() {
     int64_t count = 0;
-    each([&](int kind, ParamId param, int64_t i, float& v) { count += v != fake_value(kind, param, i); });
+    each([&](int kind, ParamId param, int64_t i, float& v) {
+      count += v != fake_value(kind, param, i);
+    });
     return count;
   }
 
@@ -162,8 +170,8 @@ inline std::string save_fake(const std::string& folder, int64_t step, int world 
 }
 
 // The status and message of loading path at `world` ranks; nothing may be written into the state.
-inline std::pair<ds_status, std::string> load_error(const std::string& path, int world = 1,
-                                                    const std::vector<FakeParam>& params = fake_params()) {
+inline std::pair<ds_status, std::string> load_error(
+    const std::string& path, int world = 1, const std::vector<FakeParam>& params = fake_params()) {
   std::pair<ds_status, std::string> out{DS_OK, ""};
   run_ranks(world, [&](Communicator& comm) {
     FakeState state(comm, true, params);

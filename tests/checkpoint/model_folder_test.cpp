@@ -56,7 +56,8 @@ TEST_F(ModelFolder, AHeadThatDiffersFromItsEmbeddingIsNotTied) {
 
 TEST_F(ModelFolder, WhatIsNoModelFolderIsNamed) {
   std::string path = folder_ / "config.json";
-  write_file_atomic(path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 268435456\n");
+  write_file_atomic(path,
+                    "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 268435456\n");
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "Git LFS pointer", "256 MiB", "git lfs pull"});
   write_file_atomic(path, "<!DOCTYPE html><html>Access denied</html>");
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "web page (HTML)"});

@@ -45,9 +45,9 @@ TEST(Checkpoint, TensorsLargerThanOneBlock) {
   });
 }
 
-// Of states in codes a block that is written in parts may lose bits. So writes begin and end between
-// granules, or where what a rank holds of a parameter does, wherever the pieces of the checkpoint and the
-// blocks of the file end.
+// Of states in codes a block that is written in parts may lose bits. So writes begin and end
+// between granules, or where what a rank holds of a parameter does, wherever the pieces of the
+// checkpoint and the blocks of the file end.
 TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
   TempFolder folder;
   std::vector<FakeParam> params = {{"a", {77}}, {"big", {1700, 1700}}, {"small", {3}}};
@@ -59,9 +59,11 @@ TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
         state.on_write = [&](BucketId b, int64_t begin, int64_t end) {
           auto is_edge = [&](int64_t at) {
             const auto& places = state.layout().buckets[b].params;
-            return at % kGranule == 0 || at == state.first(b) || at == state.first(b) + state.held(b) ||
-                   std::any_of(places.begin(), places.end(),
-                               [&](const ParamPlace& p) { return at == p.begin || at == p.begin + p.numel; });
+            return at % kGranule == 0 || at == state.first(b) ||
+                   at == state.first(b) + state.held(b) ||
+                   std::any_of(places.begin(), places.end(), [&](const ParamPlace& p) {
+                     return at == p.begin || at == p.begin + p.numel;
+                   });
           };
           EXPECT_TRUE(is_edge(begin) && is_edge(end)) << begin << " to " << end;
         };
@@ -74,7 +76,8 @@ TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
   }
 }
 
-// One rank that cannot restore its states decides for all; else a refused load ends with restore() on all.
+// One rank that cannot restore its states decides for all; else a refused load ends with restore()
+// on all.
 TEST(Checkpoint, StatesAreRestoredOnAllRanksOrOnNone) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1, 3), file = path + "/exp_avg_sq.safetensors";
@@ -161,7 +164,8 @@ TEST(Checkpoint, PayloadHashSeesOneBit) {
 
 TEST(Checkpoint, FilesAreSafetensorsWithoutPadding) {
   TempFolder folder;
-  SafetensorHeader header = read_safetensors_header(save_fake(folder.path(), 1, 3) + "/master.safetensors");
+  SafetensorHeader header =
+      read_safetensors_header(save_fake(folder.path(), 1, 3) + "/master.safetensors");
   ASSERT_EQ(header.entries.size(), fake_params().size());
   int64_t at = header.entries[0].begin;
   for (size_t i = 0; i < header.entries.size(); ++i) {

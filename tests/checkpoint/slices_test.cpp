@@ -1,5 +1,5 @@
-// Checkpoints of ranks that hold slices of tensors: any mesh reads what any other has written, and no damaged
-// list of pieces is taken for a whole one.
+// Checkpoints of ranks that hold slices of tensors: any mesh reads what any other has written, and
+// no damaged list of pieces is taken for a whole one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -147,12 +147,14 @@ TEST(Tiling, RandomPiecesAreJudgedAsByCounting) {
       int64_t* number = dice.pick({&p.begin, &p.count, &p.rows, &p.stride});
       *number = static_cast<int64_t>(static_cast<uint64_t>(*number) + static_cast<uint64_t>(by));
     }
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
     std::vector<int> owners(static_cast<size_t>(numel), 0);
     bool within = true;
     for (const Piece& p : pieces) {
-      within = within && p.begin >= 0 && p.count > 0 && p.rows > 0 && p.begin < numel && p.count <= numel &&
-               p.rows <= numel && p.stride >= 0 && p.stride <= numel && (p.rows == 1) == (p.stride == 0);
+      within = within && p.begin >= 0 && p.count > 0 && p.rows > 0 && p.begin < numel &&
+               p.count <= numel && p.rows <= numel && p.stride >= 0 && p.stride <= numel &&
+               (p.rows == 1) == (p.stride == 0);
       for (int64_t r = 0; within && r < p.rows; ++r) {
         for (int64_t i = 0; i < p.count; ++i) {
           int64_t e = p.begin + r * p.stride + i;
@@ -171,18 +173,21 @@ TEST(Tiling, RandomPiecesAreJudgedAsByCounting) {
 }
 
 TEST(Tiling, SaysWhatIsWrong) {
-  auto judge = [](std::vector<Piece> pieces, int64_t numel) { return find_bad_tiling(pieces, numel); };
+  auto judge = [](std::vector<Piece> pieces, int64_t numel) {
+    return find_bad_tiling(pieces, numel);
+  };
   constexpr int64_t kMany = int64_t{1} << 50;
   EXPECT_EQ(judge({{0, 0, 0, 2, kMany, 4}, {0, 0, 2, 2, kMany, 4}}, 4 * kMany), "");
   EXPECT_EQ(judge({{0, 0, 0, 2, 3, 4}, {0, 0, 2, 2, 2, 4}}, 12), "pieces hold 10 of 12 elements");
   EXPECT_EQ(judge({{0, 0, 0, 3, 3, 4}, {0, 0, 2, 2, 3, 4}}, 12),
             "the pieces that begin at 0 and at 2 share elements");
-  EXPECT_EQ(
-      judge({{0, 0, 0, 2, 3, 5}}, 12),
-      "a piece of 3 times 2 elements, 5 apart, begins at 0; its stride must divide the tensor's 12 elements");
+  EXPECT_EQ(judge({{0, 0, 0, 2, 3, 5}}, 12),
+            "a piece of 3 times 2 elements, 5 apart, begins at 0; its stride must divide the "
+            "tensor's 12 elements");
   EXPECT_EQ(judge({{0, 0, 0, 2, 3, 4}, {0, 0, 2, 3, 3, 4}}, 12),
             "a piece of 3 times 3 elements, 4 apart, begins at 2, which is not within 3 rows of 4");
-  EXPECT_EQ(judge({{0, 0, 0, 5}, {0, 0, 6, 6}}, 12), "a piece of 6 elements begins at 6, expected 5 of 12");
+  EXPECT_EQ(judge({{0, 0, 0, 5}, {0, 0, 6, 6}}, 12),
+            "a piece of 6 elements begins at 6, expected 5 of 12");
 }
 
 }  // namespace

@@ -39,8 +39,9 @@ TEST(StartedSave, SavesWhatTheStateWas) {
       if (comm.rank() == 0) path = mine;
     });
     EXPECT_EQ(payload_hash(path), hash);
-    EXPECT_EQ(list_folder(path), (std::vector<std::string>{"exp_avg.safetensors", "exp_avg_sq.safetensors",
-                                                           "manifest.json", "master.safetensors"}));
+    EXPECT_EQ(list_folder(path),
+              (std::vector<std::string>{"exp_avg.safetensors", "exp_avg_sq.safetensors",
+                                        "manifest.json", "master.safetensors"}));
   }
 }
 
@@ -65,7 +66,8 @@ TEST(StartedSave, KeepsAsManyAsItIsTold) {
       StartedSave(state, folder.path(), fake_info(step), {.newest = 2}, kPatience).wait();
     });
   }
-  EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"step-00000004-2", "step-00000006-3"}));
+  EXPECT_EQ(list_folder(folder.path()),
+            (std::vector<std::string>{"step-00000004-2", "step-00000006-3"}));
 }
 
 // Every rank hears of it, and nothing is left.
@@ -93,9 +95,9 @@ TEST(StartedSave, AnErrorOfTheCopyIsThrownAtOnce) {
   run_ranks(2, [&](Communicator& comm) {
     FakeState state(comm, true);
     if (comm.rank() == 1) state.on_read = [] { raise(DS_ERROR_IO, "a state that cannot be read"); };
-    expect_names(
-        message_of([&] { StartedSave(state, folder / "c", fake_info(4), {}, kPatience); }, DS_ERROR_IO),
-        {"cannot be read"});
+    expect_names(message_of([&] { StartedSave(state, folder / "c", fake_info(4), {}, kPatience); },
+                            DS_ERROR_IO),
+                 {"cannot be read"});
     ++heard;
   });
   EXPECT_EQ(heard, 2);
@@ -163,7 +165,8 @@ TEST_F(StartedSaveEngine, TheEndOfAnEngineWaits) {
   engine_->checkpoints().start_save(folder_.path());
   engine_.reset();
   EXPECT_EQ(newest_step(), 1);
-  engine_ = std::make_unique<Engine>(make_config(1, 1, 1), make_mlp(1, 8, 2), *comm_, EngineOptions{});
+  engine_ =
+      std::make_unique<Engine>(make_config(1, 1, 1), make_mlp(1, 8, 2), *comm_, EngineOptions{});
   std::string lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines += line; });
   engine_->checkpoints().start_save(folder_.path(), unreadable());

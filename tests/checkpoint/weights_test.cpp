@@ -48,7 +48,8 @@ std::string file_bytes(const std::vector<Stored>& tensors) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     int64_t numel = entries[t].bytes / size_of(tensors[t].dtype);
     for (int64_t i = 0; i < numel; ++i) {
-      bytes += element(tensors[t].dtype, tensors[t].param < 0 ? 1.0f : weight(ParamId(tensors[t].param), i));
+      bytes += element(tensors[t].dtype,
+                       tensors[t].param < 0 ? 1.0f : weight(ParamId(tensors[t].param), i));
     }
   }
   return bytes;
@@ -97,7 +98,8 @@ class Weights : public testing::Test {
       load_weights(state, path());
       int64_t wrong = 0;
       state.each([&](int kind, ParamId param, int64_t i, float& value) {
-        if (kind == 0) wrong += std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(weight(param, i));
+        if (kind == 0)
+          wrong += std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(weight(param, i));
         if (kind != 0) wrong += value == value;  // moments are not touched: still NaN
       });
       EXPECT_EQ(wrong, 0) << world << " ranks";
@@ -121,7 +123,8 @@ class Weights : public testing::Test {
         },
         status);
   }
-  std::string saved_file(const std::string& folder, const std::string& name = "model.safetensors") const {
+  std::string saved_file(const std::string& folder,
+                         const std::string& name = "model.safetensors") const {
     return read_file(folder_ / folder + "/" + name);
   }
   TempFolder folder_;
@@ -153,7 +156,8 @@ TEST_F(Weights, WithoutLikeOneF32FileInTheOrderOfParameters) {
   round_trip(2, true, folder_ / "new", "");
   std::vector<Stored> wanted;
   for (size_t p = 0; p < fake_params().size(); ++p) {
-    wanted.push_back({fake_params()[p].name, DS_DTYPE_F32, fake_params()[p].shape, static_cast<int32_t>(p)});
+    wanted.push_back(
+        {fake_params()[p].name, DS_DTYPE_F32, fake_params()[p].shape, static_cast<int32_t>(p)});
   }
   EXPECT_EQ(saved_file("new"), file_bytes(wanted));
 }
@@ -164,7 +168,8 @@ TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
   write({all[2], all[3], all[4]}, "model-2.safetensors");
   std::string map = R"({"weight_map":{)";
   for (size_t t = 0; t < all.size(); ++t) {
-    map += fmt::format("{}\"{}\":\"model-{}.safetensors\"", t ? "," : "", all[t].name, t < 2 ? 1 : 2);
+    map +=
+        fmt::format("{}\"{}\":\"model-{}.safetensors\"", t ? "," : "", all[t].name, t < 2 ? 1 : 2);
   }
   write_file_atomic(path() + "/model.safetensors.index.json", map + "}}");
   write_file_atomic(path() + "/config.json", "{}");
@@ -174,9 +179,11 @@ TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
   std::vector<std::string> names{"config.json", "model-1.safetensors", "model-2.safetensors",
                                  "model.safetensors.index.json", "tokenizer.json"};
   EXPECT_EQ(list_folder(folder_ / "back"), names);
-  for (const std::string& name : names) EXPECT_EQ(saved_file("back", name), saved_file("model", name));
+  for (const std::string& name : names)
+    EXPECT_EQ(saved_file("back", name), saved_file("model", name));
   round_trip(1, true, path(), path());  // in place
-  for (const std::string& name : names) EXPECT_EQ(saved_file("back", name), saved_file("model", name));
+  for (const std::string& name : names)
+    EXPECT_EQ(saved_file("back", name), saved_file("model", name));
 }
 
 // Names of old files, a tied head that is stored twice, constants.
@@ -212,11 +219,13 @@ TEST_F(Weights, TwoTensorsOfOneParameter) {
   write({{"transformer.wte.weight", DS_DTYPE_F32, {9, 4}, 0},
          {"wte.weight", DS_DTYPE_F32, {9, 4}, 0},
          {"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1}});
-  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()), {"'transformer.wte.weight'", "'wte.weight'"});
+  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()),
+               {"'transformer.wte.weight'", "'wte.weight'"});
   write({{"wte.weight", DS_DTYPE_F32, {9, 4}, 0},
          {"lm_head.weight", DS_DTYPE_F32, {9, 4}, 1},
          {"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1}});
-  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()), {"'lm_head.weight'", "'wte.weight'", "not equal"});
+  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()),
+               {"'lm_head.weight'", "'wte.weight'", "not equal"});
 }
 
 TEST_F(Weights, MissingSurplusAndDifferentTensors) {
@@ -246,7 +255,8 @@ TEST_F(Weights, SurplusTensorsAreKeptAndWarnedOf) {
   expect_names(log.text(), {path(), "left out", "h.7.bias"});
 }
 
-// As the folder of a base model: without its prefix and without a head, which keeps its values and is saved.
+// As the folder of a base model: without its prefix and without a head, which keeps its values and
+// is saved.
 TEST_F(Weights, AMissingHeadKeepsItsValuesAndIsSaved) {
   std::vector<FakeParam> params{{"bert.embeddings.word_embeddings.weight", {9, 4}},
                                 {"cls.predictions.transform.dense.weight", {4, 4}},
@@ -263,18 +273,21 @@ TEST_F(Weights, AMissingHeadKeepsItsValuesAndIsSaved) {
     load_weights(state, path());
     save_weights(state, folder_ / "back", path());
   });
-  expect_names(log.text(), {"pooler.dense.bias", "random", "cls.predictions.transform.dense.weight"});
+  expect_names(log.text(),
+               {"pooler.dense.bias", "random", "cls.predictions.transform.dense.weight"});
   EXPECT_EQ(saved_file("back"),
             file_bytes({{"bert.embeddings.word_embeddings.weight", DS_DTYPE_F32, {9, 4}, 0},
                         {"bert.encoder.layer.0.output.dense.bias", DS_DTYPE_F32, {4}, 2},
                         {"cls.predictions.transform.dense.weight", DS_DTYPE_F32, {4, 4}, 1}}));
   std::filesystem::rename(folder_ / "back", folder_ / "model/whole");
-  std::filesystem::rename(folder_ / "model/whole/model.safetensors", folder_ / "model/model.safetensors");
+  std::filesystem::rename(folder_ / "model/whole/model.safetensors",
+                          folder_ / "model/model.safetensors");
   round_trip(2, true, folder_ / "again", path(), params);
   EXPECT_EQ(saved_file("again"), saved_file("model"));
 }
 
-// A state dict as torch.save writes it; a tensor of the same parameter as one before shares its storage.
+// A state dict as torch.save writes it; a tensor of the same parameter as one before shares its
+// storage.
 void write_torch(const std::string& path, const std::vector<Stored>& tensors) {
   PickleWriter out;
   out.empty_dict().mark();
@@ -291,19 +304,31 @@ void write_torch(const std::string& path, const std::vector<Stored>& tensors) {
     }
     out.text(t.name).global("torch._utils", "_rebuild_tensor_v2").mark().mark().text("storage");
     out.global("torch", t.dtype == DS_DTYPE_F32 ? "FloatStorage" : "BFloat16Storage");
-    out.text(std::to_string(storage->second)).text("cpu").integer(numel).tuple().persistent().integer(0);
+    out.text(std::to_string(storage->second))
+        .text("cpu")
+        .integer(numel)
+        .tuple()
+        .persistent()
+        .integer(0);
     out.mark();
     for (int64_t extent : t.shape) out.integer(extent);
     out.tuple().mark();
     int64_t stride = numel;
     for (int64_t extent : t.shape) out.integer(stride /= extent);
-    out.tuple().boolean(false).global("collections", "OrderedDict").empty_tuple().reduce().tuple().reduce();
+    out.tuple()
+        .boolean(false)
+        .global("collections", "OrderedDict")
+        .empty_tuple()
+        .reduce()
+        .tuple()
+        .reduce();
   }
   out.items();
   ZipWriter zip(path);
   zip.add("pytorch_model/data.pkl", out.finish());
   zip.add("pytorch_model/byteorder", "little");
-  for (size_t s = 0; s < data.size(); ++s) zip.add(fmt::format("pytorch_model/data/{}", s), data[s]);
+  for (size_t s = 0; s < data.size(); ++s)
+    zip.add(fmt::format("pytorch_model/data/{}", s), data[s]);
   zip.add("pytorch_model/version", "3\n");
   zip.finish();
 }
@@ -333,7 +358,8 @@ TEST_F(Weights, ShardsOfTorchAreSavedAsShardsOfSafetensors) {
   write_file_atomic(path() + "/pytorch_model.bin.index.json", index.dump());
   round_trip(2, true, folder_ / "back", path());
   EXPECT_EQ(saved_file("back", "model-00001-of-00002.safetensors"), file_bytes({all[0], all[1]}));
-  EXPECT_EQ(saved_file("back", "model-00002-of-00002.safetensors"), file_bytes({all[2], all[3], all[4]}));
+  EXPECT_EQ(saved_file("back", "model-00002-of-00002.safetensors"),
+            file_bytes({all[2], all[3], all[4]}));
   round_trip(1, true, folder_ / "again", folder_ / "back");
   for (const std::string& name : list_folder(folder_ / "back"))
     EXPECT_EQ(saved_file("again", name), saved_file("back", name));
@@ -368,7 +394,8 @@ TEST_F(Weights, ASaveThatCannotBeMadeLeavesNothing) {
     state.on_read = [&] {
       if (comm.rank() == 1) raise(DS_ERROR_IO, "no state");
     };
-    std::string text = message_of([&] { save_weights(state, folder_ / "half", path()); }, DS_ERROR_IO);
+    std::string text =
+        message_of([&] { save_weights(state, folder_ / "half", path()); }, DS_ERROR_IO);
     expect_names(text, {"rank 1", "no state"});
   });
   EXPECT_TRUE(list_folder(folder_ / "half").empty());

@@ -1,5 +1,5 @@
-/* LD_PRELOAD library: the first pread of whole blocks of a file comes back with one bit turned, as from a
- * medium that has gone bad. Calls that libc makes inside itself are not seen. */
+/* LD_PRELOAD library: the first pread of whole blocks of a file comes back with one bit turned, as
+ * from a medium that has gone bad. Calls that libc makes inside itself are not seen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -13,8 +13,11 @@ ssize_t pread(int fd, void* data, size_t size, off_t offset) {
   ssize_t (*real)(int, void*, size_t, off_t) =
       (ssize_t(*)(int, void*, size_t, off_t))dlsym(RTLD_NEXT, "pread");
   ssize_t got = real(fd, data, size, offset);
-  if (got > 0 && size % kBlock == 0 && atomic_fetch_add(&calls, 1) == 0) ((unsigned char*)data)[0] ^= 1;
+  if (got > 0 && size % kBlock == 0 && atomic_fetch_add(&calls, 1) == 0)
+    ((unsigned char*)data)[0] ^= 1;
   return got;
 }
 
-ssize_t pread64(int fd, void* data, size_t size, off_t offset) { return pread(fd, data, size, offset); }
+ssize_t pread64(int fd, void* data, size_t size, off_t offset) {
+  return pread(fd, data, size, offset);
+}

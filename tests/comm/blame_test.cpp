@@ -35,7 +35,8 @@ class Blames : public testing::TestWithParam<const char*> {
 
   // The words of three ranks of which the last ends the group in this way.
   std::set<std::string> heard(const std::function<void(Communicator&)>& end) {
-    std::string url = over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://blames-{}", getpid());
+    std::string url =
+        over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://blames-{}", getpid());
     test::spawn_processes(3, [&](int rank) {
       setenv("RANK", std::to_string(rank).c_str(), 1);
       auto comm = create_communicator(url, {.rank = rank, .size = 3});
@@ -56,7 +57,8 @@ class Blames : public testing::TestWithParam<const char*> {
 
 TEST_P(Blames, WhoDiesIsNamedByAllThatItTakesAlong) {
   std::set<std::string> words = heard([](Communicator&) { ::raise(SIGKILL); });
-  EXPECT_TRUE(words.count("0 2") + words.count("0 1") != 0 && words.count("1 2") + words.count("1 0") != 0);
+  EXPECT_TRUE(words.count("0 2") + words.count("0 1") != 0 &&
+              words.count("1 2") + words.count("1 0") != 0);
   EXPECT_TRUE(words.count("0 2") + words.count("1 2") != 0);
 }
 

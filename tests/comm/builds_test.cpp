@@ -14,8 +14,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// A group of ranks that run different builds of libds does not come about, and each of them says which builds
-// they are. mpi.sh has the same over MPI.
+// A group of ranks that run different builds of libds does not come about, and each of them says
+// which builds they are. mpi.sh has the same over MPI.
 namespace ds::test::builds_test {
 namespace {
 
@@ -33,9 +33,11 @@ class Builds : public testing::TestWithParam<const char*> {
   }
   bool tcp() const { return std::string(GetParam()) == "tcp"; }
 
-  // Rank r of the group is of the build programs[r]. Rank 0 is started last: the others wait for it.
+  // Rank r of the group is of the build programs[r]. Rank 0 is started last: the others wait for
+  // it.
   std::vector<Ended> meet(const std::vector<const char*>& programs) {
-    std::string url = tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
+    std::string url =
+        tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
     std::vector<pid_t> processes(programs.size());
     for (size_t r = programs.size(); r-- > 0;) {
       bool waits_in_vain = r == 0 && !tcp();  // over shm for the rank that it has refused
@@ -67,9 +69,9 @@ TEST_P(Builds, AnotherOneIsRefused) {
   std::vector<Ended> ends = meet({"join_rank", "join_rank", "join_rank_other"});
   for (const Ended& end : ends) {
     EXPECT_FALSE(end.joined);
-    expect_names(end.message,
-                 {std::string("rank 2 runs libds ") + kOther, std::string(" runs libds ") + library_build(),
-                  "all ranks must run the same build"});
+    expect_names(end.message, {std::string("rank 2 runs libds ") + kOther,
+                               std::string(" runs libds ") + library_build(),
+                               "all ranks must run the same build"});
   }
 }
 

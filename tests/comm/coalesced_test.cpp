@@ -40,13 +40,15 @@ TEST_P(Coalesced, AllReduceHasTheSameBits) {
       for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
         Lists lists;
         for (size_t count : kCounts)
-          lists.add(elements(wire, comm.rank() + static_cast<int>(count % 7), count), count * sum_size(wire));
+          lists.add(elements(wire, comm.rank() + static_cast<int>(count % 7), count),
+                    count * sum_size(wire));
         for (size_t i = 0; i < kCounts.size(); ++i)
           comm.all_reduce(lists.in[i], lists.expected[i].data(), kCounts[i], wire, "one", op);
         auto before = comm.counts();
         comm.all_reduce_coalesced(lists.in, lists.out, kCounts, wire, "all", op);
         ASSERT_TRUE(lists.taken == lists.expected) << dtype_name(wire);
-        EXPECT_EQ(comm.counts()["all_reduce_coalesced"].calls, before["all_reduce_coalesced"].calls + 1);
+        EXPECT_EQ(comm.counts()["all_reduce_coalesced"].calls,
+                  before["all_reduce_coalesced"].calls + 1);
       }
     }
   });
@@ -57,12 +59,14 @@ TEST_P(Coalesced, AllGatherReduceScatterAndBroadcast) {
     auto ranks = static_cast<size_t>(comm.size());
     Lists gather, scatter;
     for (size_t count : kCounts) {
-      gather.add(elements(DS_DTYPE_U8, comm.rank() + static_cast<int>(count % 5), count), count * ranks);
+      gather.add(elements(DS_DTYPE_U8, comm.rank() + static_cast<int>(count % 5), count),
+                 count * ranks);
       scatter.add(elements(DS_DTYPE_BF16, comm.rank(), count * ranks), count * sizeof(float));
     }
     for (size_t i = 0; i < kCounts.size(); ++i) {
       comm.all_gather(gather.in[i], gather.expected[i].data(), kCounts[i], "one");
-      comm.reduce_scatter(scatter.in[i], scatter.expected[i].data(), kCounts[i], DS_DTYPE_BF16, "one");
+      comm.reduce_scatter(scatter.in[i], scatter.expected[i].data(), kCounts[i], DS_DTYPE_BF16,
+                          "one");
     }
     comm.all_gather_coalesced(gather.in, gather.out, kCounts, "all");
     ASSERT_TRUE(gather.taken == gather.expected);
@@ -110,11 +114,13 @@ TEST_P(CoalescedPairs, ListsMustAgree) {
                      DS_ERROR_INVALID_ARGUMENT);
     std::string message =
         test::message_of([&] { comm.all_reduce_coalesced(in, out, counts, DS_DTYPE_F32, "h.3"); });
-    test::expect_names(message, {"ranks 0 and 1 give other counts to all_reduce_coalesced f32 'h.3'"});
+    test::expect_names(message,
+                       {"ranks 0 and 1 give other counts to all_reduce_coalesced f32 'h.3'"});
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Two, CoalescedPairs, testing::ValuesIn(test::group_cases(2)), test::group_name);
+INSTANTIATE_TEST_SUITE_P(Two, CoalescedPairs, testing::ValuesIn(test::group_cases(2)),
+                         test::group_name);
 INSTANTIATE_TEST_SUITE_P(All, Coalesced, testing::ValuesIn(test::group_cases()), test::group_name);
 
 }  // namespace

@@ -26,7 +26,8 @@ std::vector<size_t> payloads(int w) {
 }
 
 unsigned char byte_of(int from, int to, size_t i) {
-  return static_cast<unsigned char>(static_cast<size_t>(from * 37 + to * 11 + 5) + i * 131 + (i >> 9));
+  return static_cast<unsigned char>(static_cast<size_t>(from * 37 + to * 11 + 5) + i * 131 +
+                                    (i >> 9));
 }
 
 // Values whose f32 sum depends on the order of addition.
@@ -40,7 +41,8 @@ T value_of(int rank, size_t i) {
     return T(base);
 }
 
-// The documented order, written down once more: halves of the next power of two, missing ranks left out.
+// The documented order, written down once more: halves of the next power of two, missing ranks left
+// out.
 template <typename Wire, typename Sum>
 Sum oracle(int first, int span, int ranks, size_t i) {
   if (span == 1) return static_cast<Sum>(value_of<Wire>(first, i));
@@ -58,7 +60,8 @@ TEST_P(Collectives, AllGatherAndBroadcast) {
     for (size_t bytes : sizes) {
       std::vector<unsigned char> in(bytes), expected(bytes * w), out(bytes * w, 0xee);
       for (size_t i = 0; i < bytes; ++i) in[i] = byte_of(comm.rank(), 0, i);
-      for (size_t i = 0; i < bytes * w; ++i) expected[i] = byte_of(static_cast<int>(i / bytes), 0, i % bytes);
+      for (size_t i = 0; i < bytes * w; ++i)
+        expected[i] = byte_of(static_cast<int>(i / bytes), 0, i % bytes);
       comm.all_gather(in.data(), out.data(), bytes, "apart");
       ASSERT_TRUE(out == expected) << bytes;
       std::fill(out.begin(), out.end(), 0xee);
@@ -92,8 +95,8 @@ void check_sums(Communicator& comm, DType wire) {
   int w = comm.size(), span = 1;
   while (span < w) span *= 2;
   size_t half = kSlotBytes / 2 / sizeof(Wire) / static_cast<size_t>(w);
-  for (size_t count :
-       {size_t{0}, size_t{1}, size_t{3}, size_t{257}, half + 3, wire == DS_DTYPE_F32 ? 5 * half + 1 : 7}) {
+  for (size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{257}, half + 3,
+                       wire == DS_DTYPE_F32 ? 5 * half + 1 : 7}) {
     std::vector<Wire> in(count * static_cast<size_t>(w));
     std::vector<Sum> expected(in.size()), all(in.size(), Sum{7}), own(count, Sum{7});
     for (size_t i = 0; i < in.size(); ++i) {
@@ -136,7 +139,8 @@ TEST_P(Collectives, CountsReceivedBytes) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(test::group_cases()), test::group_name);
+INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(test::group_cases()),
+                         test::group_name);
 
 }  // namespace
 }  // namespace ds

@@ -67,8 +67,8 @@ TEST(CommLogRows, OperationsAreChosenByOurNamesAndDeepSpeeds) {
   for (const char* name : {"all_gather", "broadcast", "all_reduce"}) log.add(name, 8, 0, 1);
   ASSERT_EQ(log.rows().size(), 2u);
   EXPECT_EQ(log.rows()[0].operation, "all_gather");
-  std::string message =
-      test::message_of([] { CommLog("all", 2, std::vector<std::string>{"reduze"}); }, DS_ERROR_CONFIG);
+  std::string message = test::message_of(
+      [] { CommLog("all", 2, std::vector<std::string>{"reduze"}); }, DS_ERROR_CONFIG);
   test::expect_names(message, {"comms_logger.prof_ops: 'reduze' is none of", "reduce_scatter"});
 }
 
@@ -90,7 +90,8 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
     std::vector<CommTime> rows = comm.times();
     EXPECT_EQ(comm.counts()["all_reduce"].calls, before["all_reduce"].calls + 1);
     ASSERT_EQ(rows.size(), 3u);
-    EXPECT_EQ(rows[0].calls + rows[1].calls, after["all_gather"].calls - before["all_gather"].calls);
+    EXPECT_EQ(rows[0].calls + rows[1].calls,
+              after["all_gather"].calls - before["all_gather"].calls);
     // A rank receives (W-1)/W of the messages.
     EXPECT_EQ(static_cast<int64_t>((rows[0].bytes + rows[1].bytes) / ranks * (ranks - 1)),
               after["all_gather"].bytes);
@@ -106,7 +107,8 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
     std::vector<int32_t> slowest(ranks);
     comm.all_gather(&rows[0].waited_ns, waited.data(), 8, "check");
     comm.all_gather(&rows[0].slowest, slowest.data(), 4, "check");
-    for (int32_t r : slowest) EXPECT_EQ(r, std::min_element(waited.begin(), waited.end()) - waited.begin());
+    for (int32_t r : slowest)
+      EXPECT_EQ(r, std::min_element(waited.begin(), waited.end()) - waited.begin());
   });
 }
 

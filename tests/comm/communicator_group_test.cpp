@@ -61,14 +61,15 @@ TEST(CommunicatorGroup, HasTheBitsOfItsCommunicator) {
                           Group::Op::all_to_all}) {
             device->copy(arena->address(), in.data(), bytes);
             device->fill(arena->address() + bytes, 0, bytes);
-            group->run(*queue, op, arena->address(), arena->address() + bytes, kCount, DS_DTYPE_F32, nullptr,
-                       "group");
+            group->run(*queue, op, arena->address(), arena->address() + bytes, kCount, DS_DTYPE_F32,
+                       nullptr, "group");
             queue->record(*event);
             event->synchronize();
             std::vector<float> out(in.size());
             device->copy(out.data(), arena->address() + bytes, bytes);
             EXPECT_TRUE(out == direct(comm, op, in))
-                << device->name() << " operation " << static_cast<int>(op) << " staging " << staging;
+                << device->name() << " operation " << static_cast<int>(op) << " staging "
+                << staging;
           }
         }
       }

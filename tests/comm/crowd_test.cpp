@@ -12,8 +12,8 @@
 #include "support/groups.h"
 #include "support/spawn.h"
 
-// With more ranks than cores, what is the same for all is staged from 8 MiB on; everything else and everyone
-// else reads in place. All ranks of a group do the same.
+// With more ranks than cores, what is the same for all is staged from 8 MiB on; everything else and
+// everyone else reads in place. All ranks of a group do the same.
 namespace ds {
 namespace {
 
@@ -73,7 +73,8 @@ TEST(Crowd, CoresAreThoseThatAnyRankMayRunOn) {
   });
 }
 
-// Blocks of which only one is large, one empty; a rank that fails alone frees what others would read.
+// Blocks of which only one is large, one empty; a rank that fails alone frees what others would
+// read.
 TEST(Crowd, UnequalBlocksAndOwnErrors) {
   test::spawn_threads(3, [](int rank) {
     auto comm = create_communicator(fmt::format("threads://crowd-unequal-{}", getpid()),
@@ -85,7 +86,8 @@ TEST(Crowd, UnequalBlocksAndOwnErrors) {
     comm->all_gather_v(in.data(), out.data(), sizes, "w");
     size_t wrong = 0, at = 0;
     for (size_t r = 0; r < 3; ++r) {
-      for (size_t i = 0; i < sizes[r]; ++i) wrong += out[at++] != test::byte_of(static_cast<int>(r), 0, i);
+      for (size_t i = 0; i < sizes[r]; ++i)
+        wrong += out[at++] != test::byte_of(static_cast<int>(r), 0, i);
     }
     EXPECT_EQ(wrong, 0u);
     auto data = std::make_unique<std::vector<char>>(4 * kMiB);

@@ -45,9 +45,11 @@ TEST(Environment, NoLauncherIsOneRank) {
 TEST(Environment, LibdsLaunch) {
   expect_place({{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"DS_COMM_URL", "shm://x"}}, 3, 4, "shm://x");
   // Its own word counts where mpirun or srun started it.
-  expect_place(
-      {{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"DS_COMM_URL", "shm://x"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, 3, 4,
-      "shm://x");
+  expect_place({{"WORLD_SIZE", "4"},
+                {"RANK", "3"},
+                {"DS_COMM_URL", "shm://x"},
+                {"OMPI_COMM_WORLD_SIZE", "2"}},
+               3, 4, "shm://x");
 }
 
 Variables torchrun(const char* local) {
@@ -72,8 +74,8 @@ TEST(Environment, Torchrun) {
   expect_place(own_store, 1, 4, "tcp://127.0.0.1:40002/torchrun-2-0a1b");
   own_store.erase("MASTER_ADDR");
   EXPECT_EQ(refusal(own_store), "comm url 'env' needs MASTER_ADDR in the environment, got none");
-  expect_place({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}}, 1, 4,
-               "tcp://a:9");
+  expect_place({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}}, 1,
+               4, "tcp://a:9");
 }
 
 TEST(Environment, Mpi) {
@@ -98,23 +100,24 @@ TEST(Environment, Slurm) {
   pmi2["PMI_RANK"] = "5";
   pmi2["PMI_SIZE"] = "8";
   expect_place(pmi2, 5, 8, "mpi");
-  EXPECT_EQ(refusal(srun("2")), "srun started 8 ranks on 2 hosts without PMIx: add --mpi=pmix to srun");
+  EXPECT_EQ(refusal(srun("2")),
+            "srun started 8 ranks on 2 hosts without PMIx: add --mpi=pmix to srun");
 }
 
 TEST(Environment, WithoutTextIsNotSet) {
   expect_place({{"WORLD_SIZE", ""}, {"RANK", ""}}, 0, 1, "self");
-  expect_place({{"WORLD_SIZE", ""}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}}, 2, 3,
-               "mpi");
+  expect_place({{"WORLD_SIZE", ""}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}},
+               2, 3, "mpi");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", ""}}),
             "comm url 'env' needs RANK in the environment, got none");
 }
 
 // `WORLD_SIZE=1 RANK=0 mpirun -n 2 libds train` would be two runs of one rank.
 TEST(Environment, AWorldSizeThatWasLeftBehind) {
-  EXPECT_EQ(
-      refusal({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
-      "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE): unset WORLD_SIZE and RANK to "
-      "train on all of them, or unset OMPI_COMM_WORLD_SIZE to train in each");
+  EXPECT_EQ(refusal({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+            "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE): unset "
+            "WORLD_SIZE and RANK to "
+            "train on all of them, or unset OMPI_COMM_WORLD_SIZE to train in each");
   for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     Variables given{{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}};
     for (const char* fitting : {"1", "2", "4"}) {
@@ -127,16 +130,17 @@ TEST(Environment, AWorldSizeThatWasLeftBehind) {
     }
   }
   // Launchers that set WORLD_SIZE themselves are the innermost ones.
-  expect_place({{"WORLD_SIZE", "1"}, {"DS_COMM_URL", "self"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, 0, 1, "self");
-  expect_place({{"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "x"}, {"SLURM_STEP_NUM_TASKS", "2"}}, 0, 1,
+  expect_place({{"WORLD_SIZE", "1"}, {"DS_COMM_URL", "self"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, 0, 1,
                "self");
+  expect_place({{"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "x"}, {"SLURM_STEP_NUM_TASKS", "2"}},
+               0, 1, "self");
 }
 
 TEST(Environment, RefusalsNameVariableAndValue) {
-  EXPECT_EQ(
-      refusal({{"WORLD_SIZE", "4"}}),
-      "WORLD_SIZE is 4, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: start the ranks "
-      "with `libds launch -n 4`");
+  EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}}),
+            "WORLD_SIZE is 4, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: "
+            "start the ranks "
+            "with `libds launch -n 4`");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}}),
             "comm url 'env' needs RANK in the environment, got none");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", "one"}}),

@@ -45,8 +45,8 @@ TEST_P(Failures, DivergenceNamesBothCalls) {
       if (rank == 0) comm->all_gather(in.data(), out.data(), 64, "h.3");
       if (rank == 1) comm->all_reduce(in.data(), out.data(), 8, DS_DTYPE_F32, "h.4");
     });
-    expect_names(message,
-                 {"all_gather 'h.3' of 64 bytes", "all_reduce f32 'h.4' of 32 bytes", "rank 0", "rank 1"});
+    expect_names(message, {"all_gather 'h.3' of 64 bytes", "all_reduce f32 'h.4' of 32 bytes",
+                           "rank 0", "rank 1"});
     message_of([&] { comm->barrier("later"); });
     pause_ms(50);
   });
@@ -62,7 +62,8 @@ TEST_P(Failures, BytesTypesAndLabelsMustAgree) {
         if (what == 0) comm->all_gather(in.data(), out.data(), other ? 60 : 64, "x");
         if (what == 1) comm->all_gather(in.data(), out.data(), 64, other ? "y" : "x");
         if (what == 2)
-          comm->all_reduce(in.data(), out.data(), other ? 8 : 4, other ? DS_DTYPE_BF16 : DS_DTYPE_F32, "x");
+          comm->all_reduce(in.data(), out.data(), other ? 8 : 4,
+                           other ? DS_DTYPE_BF16 : DS_DTYPE_F32, "x");
       });
       expect_names(message, {"ranks differ"});
     });
@@ -127,7 +128,8 @@ TEST_P(Failures, AMissingRankIsAJoinError) {
   message_of([&] { create_communicator(name, {.rank = 0, .size = 2, .join_ms = 50}); });
 }
 
-// A rank that ends alone frees what others are reading: they end too, and read nothing that is gone.
+// A rank that ends alone frees what others are reading: they end too, and read nothing that is
+// gone.
 TEST_P(Failures, APayloadMayEndWithItsRank) {
   for (int turn = 0; turn < 20; ++turn) {
     on_all(3, [turn](int rank, const std::string& url) {
@@ -195,9 +197,10 @@ TEST(ShmFailures, AKilledRankIsNamedAndNothingIsLeft) {
     std::vector<float> data(1000);
     comm->all_reduce(data.data(), data.data(), 1000, DS_DTYPE_F32, "good");
     if (rank == 1) kill(getpid(), SIGKILL);
-    expect_names(
-        message_of([&] { comm->all_reduce(data.data(), data.data(), 1000, DS_DTYPE_F32, "grad h.3"); }),
-        {fmt::format("rank {} in all_reduce f32 'grad h.3'", rank), "rank 1 is dead"});
+    expect_names(message_of([&] {
+                   comm->all_reduce(data.data(), data.data(), 1000, DS_DTYPE_F32, "grad h.3");
+                 }),
+                 {fmt::format("rank {} in all_reduce f32 'grad h.3'", rank), "rank 1 is dead"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 137, 0}));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
@@ -284,9 +287,10 @@ TEST(ShmFailures, AForkedChildMayEndASplitGroup) {
 TEST(ShmFailures, RanksOfTwoSizesDoNotMeet) {
   std::string url = fmt::format("shm://sizes-{}", getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
-    expect_names(
-        message_of([&] { create_communicator(url, {.rank = rank, .size = 2 + rank, .join_ms = 300}); }),
-        {"rank 0 says size 2, rank 1 says size 3"});
+    expect_names(message_of([&] {
+                   create_communicator(url, {.rank = rank, .size = 2 + rank, .join_ms = 300});
+                 }),
+                 {"rank 0 says size 2, rank 1 says size 3"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }

@@ -44,7 +44,9 @@ std::vector<std::string> lines(const std::string& text) {
 class Flight : public testing::Test {
  protected:
   test::TempFolder folder_;
-  std::string file(int rank) const { return fmt::format("{}/flight/rank_{}.txt", folder_.path(), rank); }
+  std::string file(int rank) const {
+    return fmt::format("{}/flight/rank_{}.txt", folder_.path(), rank);
+  }
 };
 
 TEST_F(Flight, DivergingRanksBothSayWhereTheyWere) {
@@ -62,7 +64,8 @@ TEST_F(Flight, DivergingRanksBothSayWhereTheyWere) {
   });
   for (int rank : {0, 1}) {
     std::string text = read(file(rank));
-    expect_names(text, {fmt::format("rank {} of 2: the last 2 of 2 operations", rank), "ranks differ"});
+    expect_names(text,
+                 {fmt::format("rank {} of 2: the last 2 of 2 operations", rank), "ranks differ"});
     std::vector<std::string> rows = lines(text);
     ASSERT_EQ(rows.size(), 2u);
     expect_names(rows[0], {"all", " 0  ", "done", "all_reduce", "64", "'good' f32 mean"});

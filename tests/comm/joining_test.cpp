@@ -18,8 +18,8 @@
 #include "support/refused_call.h"
 #include "support/spawn.h"
 
-// Ranks that stand still, join twice or meet under a name that is not theirs alone: a line each, and nothing
-// is left of them.
+// Ranks that stand still, join twice or meet under a name that is not theirs alone: a line each,
+// and nothing is left of them.
 namespace ds::joining_test {
 namespace {
 
@@ -113,7 +113,8 @@ TEST_P(Joining, OneNameAndTwoSizes) {
     } catch (const Error& error) {
       message = error.what();
     }
-    bool sizes = message.find("size 3") != std::string::npos || message.find("size 2") != std::string::npos;
+    bool sizes =
+        message.find("size 3") != std::string::npos || message.find("size 2") != std::string::npos;
     EXPECT_TRUE(sizes || message.find("within 800 ms") != std::string::npos) << message;
   });
   EXPECT_EQ(open_files(), files);
@@ -127,7 +128,8 @@ TEST_P(Joining, ANameServesOneGroupAfterTheOther) {
 INSTANTIATE_TEST_SUITE_P(All, Joining, testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A stop shorter than the time-out is waited out; in a longer one the rank makes no progress and is named.
+// A stop shorter than the time-out is waited out; in a longer one the rank makes no progress and is
+// named.
 TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
   for (int64_t timeout : {30000, 300}) {
     bool named = timeout == 300;
@@ -139,8 +141,9 @@ TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
       if (rank == 1) {
         kill(own, SIGSTOP);
         if (!named) return comm->barrier("stop");
-        return expect_names(message_of([&] { comm->barrier("stop"); }),
-                            {"rank 1 in barrier 'stop'", "ended by rank 0", "no progress for 300 ms"});
+        return expect_names(
+            message_of([&] { comm->barrier("stop"); }),
+            {"rank 1 in barrier 'stop'", "ended by rank 0", "no progress for 300 ms"});
       }
       std::thread waker([&] {
         while (state_of(pids[1]) != 'T') pause_ms(5);
@@ -151,7 +154,8 @@ TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
       if (!named) comm->barrier("stop");
       waker.join();
       if (named)
-        expect_names(message, {"rank 0 in barrier 'stop'", "rank 1 has made no progress for 300 ms"});
+        expect_names(message,
+                     {"rank 0 in barrier 'stop'", "rank 1 has made no progress for 300 ms"});
       pause_ms(100);
     });
     EXPECT_EQ(codes, (std::vector<int>{0, 0})) << timeout;
@@ -159,7 +163,8 @@ TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
   }
 }
 
-// A job that died while its group was forming, and one that died in the midst of work, leave no name behind.
+// A job that died while its group was forming, and one that died in the midst of work, leave no
+// name behind.
 TEST(ShmJoining, ACrashedJobLeavesItsNameFree) {
   std::string url = fmt::format("shm://crashed-{}", getpid());
   std::vector<int> codes = test::spawn_processes(1, [&](int) {

@@ -15,8 +15,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Ranks that are in several groups at once: who works in one is waited for in another, and messages name
-// ranks as the world numbers them.
+// Ranks that are in several groups at once: who works in one is waited for in another, and messages
+// name ranks as the world numbers them.
 namespace ds {
 namespace {
 
@@ -30,7 +30,8 @@ constexpr int64_t kTimeout = 1000;  // ms; longer than a busy machine leaves a r
 class Count {
  public:
   Count() {
-    void* page = mmap(nullptr, sizeof *at_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* page =
+        mmap(nullptr, sizeof *at_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     at_ = new (page) std::atomic<int>(0);
   }
   ~Count() { munmap(at_, sizeof *at_); }
@@ -107,8 +108,10 @@ TEST_P(Levels, ACircleOverGroupsIsAnError) {
     ready.add();
     ready.wait_for(3);
     int without = (me + 2) % 3;
-    std::string message = message_of([&] { groups[static_cast<size_t>(without)]->barrier("turn"); });
-    expect_names(message, {fmt::format("rank {} in barrier 'turn' of group 'without {} 0'", me, without)});
+    std::string message =
+        message_of([&] { groups[static_cast<size_t>(without)]->barrier("turn"); });
+    expect_names(message,
+                 {fmt::format("rank {} in barrier 'turn' of group 'without {} 0'", me, without)});
     if (message.find("ranks wait for each other") != std::string::npos) named.add();
     failed.add();
     failed.wait_for(tcp() ? 3 : 1);

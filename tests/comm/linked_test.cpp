@@ -13,8 +13,8 @@
 #include "support/post_office.h"
 #include "support/spawn.h"
 
-// What a group over a plugin does when a peer fails. A test decides what arrives; real messages are tested by
-// mpi.sh.
+// What a group over a plugin does when a peer fails. A test decides what arrives; real messages are
+// tested by mpi.sh.
 namespace ds {
 namespace {
 
@@ -26,8 +26,8 @@ class Linked : public testing::Test {
   // Runs body(communicator) on two ranks.
   static void on_both(int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
     test::spawn_threads(2, [&](int rank) {
-      auto comm =
-          make_linked(test::post_transport(), "", {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
+      auto comm = make_linked(test::post_transport(), "",
+                              {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
       body(*comm);
     });
   }
@@ -112,8 +112,9 @@ TEST_F(Linked, WhatTheWireShowsIsSaidOfARankThatIsLost) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
   });
-  EXPECT_EQ(message,
-            "rank 0 in barrier 'alone': rank 1 has made no progress for 50 ms; of 9 bytes none arrive");
+  EXPECT_EQ(
+      message,
+      "rank 0 in barrier 'alone': rank 1 has made no progress for 50 ms; of 9 bytes none arrive");
 }
 
 // Its peer's part is there already; signs are 100 ms apart at least.

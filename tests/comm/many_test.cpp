@@ -24,8 +24,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// More ranks than a machine has cores, and than one had room for once: every shape of collective, with blocks
-// of unequal sizes, among them empty ones.
+// More ranks than a machine has cores, and than one had room for once: every shape of collective,
+// with blocks of unequal sizes, among them empty ones.
 namespace ds {
 namespace {
 
@@ -89,8 +89,9 @@ TEST_P(Many, CollectivesGiveEveryRankItsOwn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Many,
                          testing::Values(test::GroupCase{"threads", 130},
-                                         test::GroupCase{"threads", 67, false}, test::GroupCase{"shm", 96},
-                                         test::GroupCase{"post", 24}, test::GroupCase{"tcp", 66}),
+                                         test::GroupCase{"threads", 67, false},
+                                         test::GroupCase{"shm", 96}, test::GroupCase{"post", 24},
+                                         test::GroupCase{"tcp", 66}),
                          test::group_name);
 
 // How many ranks meet, and how they end. DS_LONG: as many as the promises say.
@@ -108,8 +109,9 @@ class Meeting : public testing::TestWithParam<const char*> {
   }
   // Milliseconds after which ranks give up one that does not come.
   int64_t patience() const { return ranks() > 100 ? 8000 : 1500; }
-  // Runs body(rank, join) in processes once all of them are there, since starting so many may take longer
-  // than a rank's patience; join(ms) makes that rank's communicator, join(ms, r) that of rank r.
+  // Runs body(rank, join) in processes once all of them are there, since starting so many may take
+  // longer than a rank's patience; join(ms) makes that rank's communicator, join(ms, r) that of
+  // rank r.
   struct Join {
     std::string url;
     int rank, size;
@@ -121,8 +123,8 @@ class Meeting : public testing::TestWithParam<const char*> {
   std::vector<int> on_ranks(const std::function<void(int, const Join&)>& body) {
     const std::string url =
         over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://meeting-{}", getpid());
-    void* shared =
-        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* shared = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     auto* started = new (shared) std::atomic<int>(0);
     std::vector<int> codes = test::spawn_processes(ranks(), [&](int rank) {
@@ -174,9 +176,12 @@ TEST_P(Meeting, NamesTheRankThatIsForeign) {
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
     if (rank == foreign && over_tcp()) setenv("DS_JOB_KEY", "the key of another job", 1);
     const bool twice = rank == foreign && !over_tcp();
-    const std::string message = test::message_of([&] { join(patience(), twice ? rank + 1 : rank); });
-    if (rank == 0 || rank == foreign) test::expect_names(message, {fmt::format("rank {}", foreign + twice)});
-    if (rank == foreign && over_tcp()) test::expect_names(message, {"does not take this rank's proof"});
+    const std::string message =
+        test::message_of([&] { join(patience(), twice ? rank + 1 : rank); });
+    if (rank == 0 || rank == foreign)
+      test::expect_names(message, {fmt::format("rank {}", foreign + twice)});
+    if (rank == foreign && over_tcp())
+      test::expect_names(message, {"does not take this rank's proof"});
     if (rank == 0 && over_tcp()) test::expect_names(message, {"did not prove the key"});
   });
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));

@@ -25,7 +25,9 @@ class Short final : public Exchange {
     if (left_-- == 0) throw std::bad_alloc();
     inner_->round(sends, receives);
   }
-  const std::byte* see(int r, size_t offset, size_t bytes) override { return inner_->see(r, offset, bytes); }
+  const std::byte* see(int r, size_t offset, size_t bytes) override {
+    return inner_->see(r, offset, bytes);
+  }
   size_t piece_bytes() const override { return inner_->piece_bytes(); }
   void end() override { inner_->end(); }
   void pair(const Intent& intent, int peer, Part send, Part receive) override {
@@ -58,13 +60,16 @@ TEST(OwnError, EndsTheGroupAndTheReadingOfItsMemory) {
         if (rank == 1) exchange = std::make_unique<Short>(std::move(exchange), good);
         Communicator comm(std::move(exchange));
         auto data = std::make_unique<std::vector<float>>(count);
-        auto sum = [&] { comm.all_reduce(data->data(), data->data(), count, DS_DTYPE_F32, "loss"); };
+        auto sum = [&] {
+          comm.all_reduce(data->data(), data->data(), count, DS_DTYPE_F32, "loss");
+        };
         if (rank == 1) {
           EXPECT_THROW(sum(), std::bad_alloc);
           data.reset();  // a sanitizer sees who reads it now
           test::message_of([&] { comm.barrier("later"); });
         } else {
-          test::expect_names(test::message_of(sum), {"rank 1 in all_reduce f32 'loss'", "bad_alloc"});
+          test::expect_names(test::message_of(sum),
+                             {"rank 1 in all_reduce f32 'loss'", "bad_alloc"});
         }
       });
     }

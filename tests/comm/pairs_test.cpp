@@ -41,7 +41,8 @@ TEST_P(PairsCollectives, SendAndReceive) {
       Bytes all(100 * w), own = message(comm.rank(), 9, 100);
       comm.all_gather(own.data(), all.data(), 100, "between");
       for (size_t r = 0; r < w; ++r) {
-        Bytes other(all.begin() + static_cast<long>(100 * r), all.begin() + static_cast<long>(100 * (r + 1)));
+        Bytes other(all.begin() + static_cast<long>(100 * r),
+                    all.begin() + static_cast<long>(100 * (r + 1)));
         ASSERT_TRUE(other == message(static_cast<int>(r), 9, 100));
       }
     }
@@ -54,7 +55,8 @@ TEST_P(PairsCollectives, AGroupOfAllRanksHasAnotherOrder) {
     const int32_t mine = comm.rank();
     std::vector<int32_t> all(static_cast<size_t>(comm.size()));
     group->all_gather(&mine, all.data(), sizeof mine, "ranks");
-    for (size_t r = 0; r < all.size(); ++r) ASSERT_EQ(all[r], comm.size() - 1 - static_cast<int32_t>(r));
+    for (size_t r = 0; r < all.size(); ++r)
+      ASSERT_EQ(all[r], comm.size() - 1 - static_cast<int32_t>(r));
   });
 }
 
@@ -64,7 +66,8 @@ TEST_P(TwoRanks, DoWhatMatches) {
   char data[16] = {};
   test::on_group(GetParam(), [&](Communicator& comm) {
     int other = 1 - comm.rank();
-    expect_names(message_of([&] { comm.send(data, 4, other, "x"); }), {"send 0 to 1", "send 1 to 0"});
+    expect_names(message_of([&] { comm.send(data, 4, other, "x"); }),
+                 {"send 0 to 1", "send 1 to 0"});
   });
   test::on_group(GetParam(), [&](Communicator& comm) {
     std::string message = message_of([&] {
@@ -145,15 +148,18 @@ TEST_P(ThreeRanks, OneThatLeavesItsGroupIsNamed) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");
     if (comm.rank() == 1) group.reset();
     if (comm.rank() == 0) {
-      expect_names(message_of([&] { group->barrier("pair"); }), {"barrier 'pair'", "rank 1 has left"});
+      expect_names(message_of([&] { group->barrier("pair"); }),
+                   {"barrier 'pair'", "rank 1 has left"});
     }
     comm.barrier("the whole group goes on");
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Two, TwoRanks, testing::ValuesIn(test::group_cases(2)), test::group_name);
-INSTANTIATE_TEST_SUITE_P(Three, ThreeRanks, testing::ValuesIn(test::group_cases(3)), test::group_name);
-INSTANTIATE_TEST_SUITE_P(All, PairsCollectives, testing::ValuesIn(test::group_cases()), test::group_name);
+INSTANTIATE_TEST_SUITE_P(Three, ThreeRanks, testing::ValuesIn(test::group_cases(3)),
+                         test::group_name);
+INSTANTIATE_TEST_SUITE_P(All, PairsCollectives, testing::ValuesIn(test::group_cases()),
+                         test::group_name);
 
 }  // namespace
 }  // namespace ds

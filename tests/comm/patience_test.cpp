@@ -21,7 +21,8 @@ class Shown final : public World {
 
 class Looking : public testing::Test {
  protected:
-  // Looks at rank 1 every 20 ms, `each` before each look; the line that ends it, "" after one second.
+  // Looks at rank 1 every 20 ms, `each` before each look; the line that ends it, "" after one
+  // second.
   template <typename Each>
   std::string look_for_a_second(Each each) {
     for (int i = 0; i < 50; ++i) {
@@ -63,10 +64,10 @@ TEST_F(Looking, RanksThatWaitForEachOtherAreNamed) {
   of(0).waits_for = 1;
   of(1).waits_for = 2;
   of(2).waits_for = 0;
-  EXPECT_EQ(
-      look_for_a_second([&] { ++of(0).pulse, ++of(1).pulse, ++of(2).pulse; }),
-      "ranks wait for each other: rank 1 waits in barrier 'w1' for rank 2, rank 2 waits in barrier 'w2' "
-      "for rank 0, rank 0 waits in barrier 'w0' for rank 1, all for 100 ms");
+  EXPECT_EQ(look_for_a_second([&] { ++of(0).pulse, ++of(1).pulse, ++of(2).pulse; }),
+            "ranks wait for each other: rank 1 waits in barrier 'w1' for rank 2, rank 2 waits in "
+            "barrier 'w2' "
+            "for rank 0, rank 0 waits in barrier 'w0' for rank 1, all for 100 ms");
 }
 
 // Stopped, it shows for ever the wait that it was in.
@@ -77,7 +78,8 @@ TEST_F(Looking, AStoppedRankIsGivenUpWhoeverWorks) {
 
 TEST_F(Looking, TimeInWhichThisRankStoodStillCountsAsOneLook) {
   EXPECT_EQ(patience_.look(world_, 1, now_, 500), "");
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(patience_.look(world_, 1, now_ += 3'600'000 * kMs, 500), "");
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(patience_.look(world_, 1, now_ += 3'600'000 * kMs, 500), "");
   EXPECT_NE(patience_.look(world_, 1, now_ + 3'600'000 * kMs, 500), "");
 }
 

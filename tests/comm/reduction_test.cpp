@@ -26,7 +26,8 @@ T join(ReduceOp op, T a, T b) {
 
 // Halves of the next power of two, missing ranks left out.
 template <typename T>
-T tree(ReduceOp op, const std::vector<std::vector<T>>& values, size_t i, size_t first, size_t span) {
+T tree(ReduceOp op, const std::vector<std::vector<T>>& values, size_t i, size_t first,
+       size_t span) {
   if (span == 1) return values[first][i];
   T left = tree(op, values, i, first, span / 2);
   if (first + span / 2 >= values.size()) return left;
@@ -69,10 +70,12 @@ void check(DType wire, ReduceOp op, Store store, Load load) {
       }
       tree_reduce(src.data(), static_cast<int>(ranks), wire, op, out.data(), count);
       ASSERT_TRUE(count == 0 || std::memcmp(out.data(), expected.data(), count * sizeof(T)) == 0)
-          << dtype_name(wire) << " " << reduce_op_name(op) << " of " << ranks << " ranks, " << count;
+          << dtype_name(wire) << " " << reduce_op_name(op) << " of " << ranks << " ranks, "
+          << count;
       if (sizeof(T) != sizeof(Element)) continue;
       tree_reduce(src.data(), static_cast<int>(ranks), wire, op, data[ranks - 1].data(), count);
-      ASSERT_TRUE(count == 0 || std::memcmp(data[ranks - 1].data(), expected.data(), count * sizeof(T)) == 0)
+      ASSERT_TRUE(count == 0 ||
+                  std::memcmp(data[ranks - 1].data(), expected.data(), count * sizeof(T)) == 0)
           << "in place: " << dtype_name(wire) << " " << reduce_op_name(op) << " of " << ranks;
     }
   }
@@ -89,9 +92,11 @@ TEST(Reduction, IsTheTreeOfEveryTypeAndOperation) {
     check_plain<float>(DS_DTYPE_F32, op);
     check_plain<double>(DS_DTYPE_F64, op);
     check<float, bf16>(
-        DS_DTYPE_BF16, op, [](float x) { return bf16(x); }, [](bf16 x) { return static_cast<float>(x); });
+        DS_DTYPE_BF16, op, [](float x) { return bf16(x); },
+        [](bf16 x) { return static_cast<float>(x); });
     check<float, uint16_t>(
-        DS_DTYPE_F16, op, [](float x) { return narrow_half(x); }, [](uint16_t x) { return widen_half(x); });
+        DS_DTYPE_F16, op, [](float x) { return narrow_half(x); },
+        [](uint16_t x) { return widen_half(x); });
     if (op == ReduceOp::mean) continue;
     check_plain<int32_t>(DS_DTYPE_I32, op);
     check_plain<int64_t>(DS_DTYPE_I64, op);
@@ -116,8 +121,9 @@ TEST(Reduction, ANanIsTheLargestAndTheSmallest) {
 TEST(Reduction, AMeanOfIntegersIsRefused) {
   int32_t one = 1, out = 0;
   const void* src[] = {&one};
-  std::string message = test::message_of([&] { tree_reduce(src, 1, DS_DTYPE_I32, ReduceOp::mean, &out, 1); },
-                                         DS_ERROR_INVALID_ARGUMENT);
+  std::string message =
+      test::message_of([&] { tree_reduce(src, 1, DS_DTYPE_I32, ReduceOp::mean, &out, 1); },
+                       DS_ERROR_INVALID_ARGUMENT);
   test::expect_names(message, {"mean", "i32"});
 }
 

@@ -21,10 +21,9 @@ std::atomic<int> granted{-1};  // negative: any number
 }  // namespace
 
 // In place of the C library's, for this program and the shared objects that it loads.
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
-                                                                     const pthread_attr_t* attributes,
-                                                                     void* (*body)(void*),
-                                                                     void* argument) noexcept {
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+    void* argument) noexcept {
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
   int left = granted.load();

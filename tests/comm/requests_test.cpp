@@ -10,8 +10,9 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Random collectives as data, made and started, whose results can be counted: element i of what rank r gives
-// in buffer b is 1000003 r + 1009 b + i, so that a sum over ranks, too, tells where each element came from.
+// Random collectives as data, made and started, whose results can be counted: element i of what
+// rank r gives in buffer b is 1000003 r + 1009 b + i, so that a sum over ranks, too, tells where
+// each element came from.
 namespace ds {
 namespace {
 
@@ -64,7 +65,8 @@ void add_blocks(Case& c, uint64_t seed, size_t me, size_t ranks) {
     }
   } else if (r.op == Op::reduce_scatter) {
     c.in = {given(static_cast<int>(me), 0, begins[ranks])};
-    for (size_t i = begins[me]; i < begins[me + 1]; ++i) expected.push_back(reduced(ranks, r.reduce, 0, i));
+    for (size_t i = begins[me]; i < begins[me + 1]; ++i)
+      expected.push_back(reduced(ranks, r.reduce, 0, i));
   } else {
     c.in = {given(static_cast<int>(me), 0, begins[ranks])};
     for (size_t q = 0; q < ranks; ++q) {
@@ -97,7 +99,8 @@ void add_buffer(Case& c, size_t count, size_t me, size_t ranks) {
   for (size_t q = 0; q < ranks; ++q) {
     for (size_t i = 0; i < count; ++i) {
       auto from = static_cast<int64_t>(q);
-      if (r.op == Op::all_gather || (r.op == Op::gather && me == root)) out.push_back(element(from, b, i));
+      if (r.op == Op::all_gather || (r.op == Op::gather && me == root))
+        out.push_back(element(from, b, i));
       if (r.op == Op::all_to_all) out.push_back(element(from, b, me * count + i));
     }
   }
@@ -156,8 +159,8 @@ TEST_P(Requests, RandomOnesHaveTheResultsThatTheyName) {
       for (const Case& done : open) {
         for (size_t b = 0; b < done.out.size(); ++b) {
           ASSERT_TRUE(done.out[b] == done.expected[b])
-              << "at most seed " << seed << ", operation " << static_cast<int>(done.request.op) << ", buffer "
-              << b;
+              << "at most seed " << seed << ", operation " << static_cast<int>(done.request.op)
+              << ", buffer " << b;
         }
       }
       open.clear();
@@ -172,13 +175,17 @@ TEST_P(Requests, WhatContradictsItselfIsRefusedAndLeavesTheGroup) {
     int64_t x = 0;
     auto refused = [&](CommRequest r, const char* words) {
       r.in = {&x}, r.out = {&x};
-      test::expect_names(test::message_of([&] { comm.make(r, "x"); }, DS_ERROR_INVALID_ARGUMENT), {words});
-      test::expect_names(test::message_of([&] { comm.start(r, "x"); }, DS_ERROR_INVALID_ARGUMENT), {words});
+      test::expect_names(test::message_of([&] { comm.make(r, "x"); }, DS_ERROR_INVALID_ARGUMENT),
+                         {words});
+      test::expect_names(test::message_of([&] { comm.start(r, "x"); }, DS_ERROR_INVALID_ARGUMENT),
+                         {words});
     };
     std::vector<size_t> ones(ranks, 0), more(ranks + 1, 0);
-    refused({.op = Op::gather, .blocks = ones}, "blocks are of all_gather, reduce_scatter and all_to_all");
+    refused({.op = Op::gather, .blocks = ones},
+            "blocks are of all_gather, reduce_scatter and all_to_all");
     refused({.op = Op::all_to_all, .blocks = ones}, "an all_to_all with blocks needs out_blocks");
-    refused({.op = Op::all_gather, .blocks = ones, .out_blocks = ones}, "out_blocks are of an all_to_all");
+    refused({.op = Op::all_gather, .blocks = ones, .out_blocks = ones},
+            "out_blocks are of an all_to_all");
     refused({.op = Op::all_gather, .blocks = more}, "blocks must be one for each of");
     refused({.op = Op::all_gather, .counts = {SIZE_MAX / 2}}, "counts[0] must be at most");
     refused({.op = Op::scatter, .root = comm.size(), .counts = {1}}, "root must be 0 to");

@@ -7,7 +7,8 @@
 #include "comm/transport/transport.h"
 #include "support/groups.h"
 
-// Reductions of every type and operation, and what has a root, against what each rank can work out alone.
+// Reductions of every type and operation, and what has a root, against what each rank can work out
+// alone.
 namespace ds {
 namespace {
 
@@ -46,7 +47,8 @@ void check_reductions(Communicator& comm, DType wire, ReduceOp op, size_t each) 
   for (int root : {0, comm.size() - 1}) {
     Bytes out(comm.rank() == root ? count * sum : 0);
     comm.reduce(in.data(), out.data(), count, wire, root, "root", op);
-    ASSERT_TRUE(comm.rank() != root || out == expected) << dtype_name(wire) << " " << reduce_op_name(op);
+    ASSERT_TRUE(comm.rank() != root || out == expected)
+        << dtype_name(wire) << " " << reduce_op_name(op);
   }
 }
 
@@ -56,7 +58,8 @@ TEST_P(RootedCollectives, ReductionsOfEveryTypeAndOperation) {
       bool whole = wire == DS_DTYPE_I32 || wire == DS_DTYPE_I64 || wire == DS_DTYPE_U8;
       for (ReduceOp op : kOps) {
         if (whole && op == ReduceOp::mean) continue;
-        for (size_t each : {size_t{0}, size_t{5}, size_t{300}}) check_reductions(comm, wire, op, each);
+        for (size_t each : {size_t{0}, size_t{5}, size_t{300}})
+          check_reductions(comm, wire, op, each);
       }
     }
     check_reductions(comm, DS_DTYPE_F64, ReduceOp::mean, kSlotBytes / 2 / sizeof(double) + 77);
@@ -82,12 +85,16 @@ TEST_P(RootedCollectives, GatherAndScatter) {
     }
     auto counts = comm.counts();
     EXPECT_EQ(counts["gather"].calls, 8);
-    int received = comm.size() == 1 ? 0 : comm.rank() == 0 || comm.rank() == comm.size() - 1 ? 1 : 2;
-    EXPECT_EQ(counts["scatter"].bytes, received * static_cast<int64_t>(1 + 4097 + kSlotBytes / 2 + 9));
+    int received = comm.size() == 1                                     ? 0
+                   : comm.rank() == 0 || comm.rank() == comm.size() - 1 ? 1
+                                                                        : 2;
+    EXPECT_EQ(counts["scatter"].bytes,
+              received * static_cast<int64_t>(1 + 4097 + kSlotBytes / 2 + 9));
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RootedCollectives, testing::ValuesIn(test::group_cases()), test::group_name);
+INSTANTIATE_TEST_SUITE_P(All, RootedCollectives, testing::ValuesIn(test::group_cases()),
+                         test::group_name);
 
 }  // namespace
 }  // namespace ds

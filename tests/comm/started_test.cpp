@@ -29,7 +29,8 @@ TEST_P(Started, EveryOperationHasTheBitsOfItsCall) {
     auto ranks = static_cast<size_t>(comm.size());
     const size_t count = 200003;
     std::vector<std::byte> in = test::elements(DS_DTYPE_BF16, comm.rank(), count * ranks);
-    for (Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::all_to_all, Op::broadcast}) {
+    for (Op op :
+         {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::all_to_all, Op::broadcast}) {
       std::vector<std::byte> expected(count * ranks * 4), out(expected.size());
       if (op == Op::broadcast && comm.rank() == 0)
         out = expected = test::elements(DS_DTYPE_U8, 9, out.size());
@@ -41,7 +42,8 @@ TEST_P(Started, EveryOperationHasTheBitsOfItsCall) {
           comm.all_gather(in.data(), expected.data(), count * 2, "x");
           break;
         case Op::reduce_scatter:
-          comm.reduce_scatter(in.data(), expected.data(), count, DS_DTYPE_BF16, "x", ReduceOp::mean);
+          comm.reduce_scatter(in.data(), expected.data(), count, DS_DTYPE_BF16, "x",
+                              ReduceOp::mean);
           break;
         case Op::all_to_all:
           comm.all_to_all(in.data(), expected.data(), count * 2, "x");
@@ -71,7 +73,8 @@ TEST_P(Started, TheOrderIsThatOfTheCalls) {
       first.start(request, "started");
       first.start(request, "again");
       Communicator& other = i % 2 == 0 ? *group : comm;
-      other.all_reduce(data.data(), data.data(), data.size(), DS_DTYPE_F32, "called", ReduceOp::mean);
+      other.all_reduce(data.data(), data.data(), data.size(), DS_DTYPE_F32, "called",
+                       ReduceOp::mean);
       ASSERT_EQ(data[999], expected = expected * ranks * ranks) << i;
       if (expected > 1e6f) std::fill(data.begin(), data.end(), expected = 1.f);
     }
@@ -131,7 +134,8 @@ TEST(StartedEnds, NobodyNeedsToWait) {
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
     float data[4] = {1, 2, 3, 4};
-    for (int i = 0; i < 10; ++i) comm->start({.in = {data}, .out = {data}, .counts = {4}}, "dropped");
+    for (int i = 0; i < 10; ++i)
+      comm->start({.in = {data}, .out = {data}, .counts = {4}}, "dropped");
     comm->barrier("comes after them");
     EXPECT_EQ(data[0], 1024.f);
     auto group = comm->split(0, 0, "part");

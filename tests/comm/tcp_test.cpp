@@ -26,7 +26,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// How ranks meet over TCP, and what the others see when one goes wrong. Ports are those that the system gave.
+// How ranks meet over TCP, and what the others see when one goes wrong. Ports are those that the
+// system gave.
 namespace ds {
 namespace {
 
@@ -50,21 +51,25 @@ class TCP : public testing::Test {
   std::string url() const { return "tcp://" + folder_ / "meet"; }
 
   // Runs body(communicator) in processes, each a rank.
-  std::vector<int> on_ranks(int ranks, int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
+  std::vector<int> on_ranks(int ranks, int64_t timeout_ms,
+                            const std::function<void(Communicator&)>& body) {
     return test::spawn_processes(ranks, [&](int rank) {
-      auto comm = create_communicator(url(), {.rank = rank, .size = ranks, .timeout_ms = timeout_ms});
+      auto comm =
+          create_communicator(url(), {.rank = rank, .size = ranks, .timeout_ms = timeout_ms});
       body(*comm);
     });
   }
   // Its error when it joins alone.
   std::string alone(const std::string& address, int rank, int size) {
-    return message_of([&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });
+    return message_of(
+        [&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });
   }
   // Where rank 0 of a job that is given this url as a file waits now.
   std::string waiting_at() const {
     std::string host;
     int port = 0;
-    for (int i = 0; port == 0 && i < 4000; ++i, pause_ms(5)) std::ifstream(folder_ / "meet") >> host >> port;
+    for (int i = 0; port == 0 && i < 4000; ++i, pause_ms(5))
+      std::ifstream(folder_ / "meet") >> host >> port;
     EXPECT_NE(port, 0) << "rank 0 does not wait";
     return fmt::format("{}:{}", host, port);
   }
@@ -73,17 +78,20 @@ class TCP : public testing::Test {
 };
 
 TEST_F(TCP, AMissingRankIsNamed) {
-  EXPECT_EQ(alone(url(), 0, 2), fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} "
-                                            "within {} ms",
-                                            folder_ / "meet", kJoin));
-  EXPECT_EQ(alone(url(), 1, 2), fmt::format("rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: "
-                                            "no such file yet",
-                                            folder_ / "meet", kJoin));
+  EXPECT_EQ(alone(url(), 0, 2),
+            fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} "
+                        "within {} ms",
+                        folder_ / "meet", kJoin));
+  EXPECT_EQ(alone(url(), 1, 2),
+            fmt::format("rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: "
+                        "no such file yet",
+                        folder_ / "meet", kJoin));
   std::vector<std::string> messages(4);
   test::spawn_threads(4, [&](int rank) {
     if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
   });
-  for (int r : {0, 2}) expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
+  for (int r : {0, 2})
+    expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
 }
 
 // The name of a host may come later than its ranks, and an address may be reached later.
@@ -95,7 +103,8 @@ TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
   expect_names(alone("tcp://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
 }
 
-// A sign to a rank that has left comes back as an error; what that rank had said is there nevertheless.
+// A sign to a rank that has left comes back as an error; what that rank had said is there
+// nevertheless.
 TEST_F(TCP, AReasonIsHeardAfterSignsThatCannotGo) {
   const std::vector<int> codes = on_ranks(2, 20000, [](Communicator& comm) {
     comm.barrier("met");
@@ -153,8 +162,9 @@ TEST_F(TCP, ARankZeroThatIsElsewhereIsTold) {
 
 TEST_F(TCP, SizesThatDifferAreNamed) {
   std::vector<std::string> messages(2);
-  test::spawn_threads(
-      2, [&](int rank) { messages[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3); });
+  test::spawn_threads(2, [&](int rank) {
+    messages[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3);
+  });
   for (const std::string& message : messages)
     expect_names(message, {"rank 1 is one of 3 ranks, rank 0 one of 2"});
 }
@@ -169,14 +179,17 @@ TEST_F(TCP, ATakenPortIsNamed) {
   ASSERT_EQ(listen(door, 1), 0);
   ASSERT_EQ(getsockname(door, reinterpret_cast<sockaddr*>(&address), &size), 0);
   int port = ntohs(address.sin_port);
-  EXPECT_EQ(alone(fmt::format("tcp://127.0.0.1:{}", port), 0, 2),
-            fmt::format("rank 0 cannot join over tcp: port {} of this host is taken: another job or program "
-                        "listens there",
-                        port));
+  EXPECT_EQ(
+      alone(fmt::format("tcp://127.0.0.1:{}", port), 0, 2),
+      fmt::format(
+          "rank 0 cannot join over tcp: port {} of this host is taken: another job or program "
+          "listens there",
+          port));
   close(door);
 }
 
-// Ranks of another job, and a second rank of one number, are told so; the job that was there goes on.
+// Ranks of another job, and a second rank of one number, are told so; the job that was there goes
+// on.
 TEST_F(TCP, StrangersAreTurnedAway) {
   std::thread group([&] {
     test::spawn_threads(2, [&](int rank) {
@@ -221,7 +234,8 @@ int connected_to(const std::string& at) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
-  EXPECT_EQ(getaddrinfo(at.substr(0, colon).c_str(), at.substr(colon + 1).c_str(), &hints, &list), 0);
+  EXPECT_EQ(getaddrinfo(at.substr(0, colon).c_str(), at.substr(colon + 1).c_str(), &hints, &list),
+            0);
   int guest = socket(AF_INET, SOCK_STREAM, 0);
   EXPECT_EQ(connect(guest, list->ai_addr, list->ai_addrlen), 0);
   freeaddrinfo(list);
@@ -230,7 +244,8 @@ int connected_to(const std::string& at) {
 
 std::string all_from(int guest) {
   std::string answer(300, '\0');
-  answer.resize(static_cast<size_t>(std::max<ssize_t>(0, recv(guest, answer.data(), 300, MSG_WAITALL))));
+  answer.resize(
+      static_cast<size_t>(std::max<ssize_t>(0, recv(guest, answer.data(), 300, MSG_WAITALL))));
   close(guest);
   return answer;
 }
@@ -267,8 +282,8 @@ TEST_F(TCP, AStrangerLearnsNothingAndTakesNoSeat) {
   flush_log();
   set_log_sink({});
   ASSERT_EQ(lines.size(), 1u);
-  expect_names(lines[0],
-               {"rank 0 over tcp: ", " connections did not prove the key", "the first, from 127.0.0.1, "});
+  expect_names(lines[0], {"rank 0 over tcp: ", " connections did not prove the key",
+                          "the first, from 127.0.0.1, "});
 }
 
 TEST_F(TCP, AnotherKeyIsNamed) {
@@ -278,8 +293,8 @@ TEST_F(TCP, AnotherKeyIsNamed) {
     std::string message = alone(url(), rank, 3);
     expect_names(message, {"DS_JOB_KEY"});
     if (rank == 0)
-      expect_names(message, {"ranks 1, 2 of 3", "connections did not prove the key", "the first, from ",
-                             "has another key"});
+      expect_names(message, {"ranks 1, 2 of 3", "connections did not prove the key",
+                             "the first, from ", "has another key"});
     if (rank == 1) expect_names(message, {"does not take this rank's proof"});
     if (rank == 2) expect_names(message, {"rank 0 has a DS_JOB_KEY and this rank none"});
   });
@@ -307,7 +322,8 @@ TEST_F(TCP, AKeyThatIsNotSecretIsRefused) {
   expect_names(alone(url(), 0, 2), {"DS_JOB_KEY_FILE '" + file + "'", "no such file"});
   std::ofstream(file) << kKey << "\n";
   ASSERT_EQ(chmod(file.c_str(), 0640), 0);
-  expect_names(alone(url(), 0, 2), {"DS_JOB_KEY_FILE '" + file + "'", "its mode is 0640, must be 0600"});
+  expect_names(alone(url(), 0, 2),
+               {"DS_JOB_KEY_FILE '" + file + "'", "its mode is 0640, must be 0600"});
   ASSERT_EQ(chmod(file.c_str(), 0600), 0);
   auto codes = test::spawn_processes(2, [&](int rank) {
     if (rank == 1) setenv("DS_JOB_KEY", kKey, 1);
@@ -323,7 +339,8 @@ TEST_F(TCP, AKeyThatIsNotSecretIsRefused) {
   expect_names(alone(url(), 0, 2), {"it is not a regular file"});
 }
 
-// The file of a meeting belongs to this user alone, and what others put in its place is not believed.
+// The file of a meeting belongs to this user alone, and what others put in its place is not
+// believed.
 TEST_F(TCP, AMeetingFileIsPrivate) {
   std::string meet = folder_ / "meet", victim = folder_ / "victim";
   std::thread host([&] { alone(url(), 0, 2); });
@@ -382,8 +399,9 @@ TEST_F(TCP, AKilledRankIsNamed) {
     comm.barrier("first");
     if (comm.rank() == 2) ::raise(SIGKILL);
     std::vector<std::byte> block(1000), all(3000);
-    expect_names(message_of([&] { comm.all_gather(block.data(), all.data(), block.size(), "h.1"); }),
-                 {fmt::format("rank {} in all_gather 'h.1'", comm.rank()), "rank 2 has left the group"});
+    expect_names(
+        message_of([&] { comm.all_gather(block.data(), all.data(), block.size(), "h.1"); }),
+        {fmt::format("rank {} in all_gather 'h.1'", comm.rank()), "rank 2 has left the group"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 128 + SIGKILL}));
 }
@@ -462,7 +480,9 @@ TEST_F(TCP, AForkedChildTakesNoPart) {
       char byte = 0;
       int other = 1 - rank;
       message_of(
-          [&] { rank == 0 ? group->send(&byte, 1, other, "c") : group->receive(&byte, 1, other, "c"); },
+          [&] {
+            rank == 0 ? group->send(&byte, 1, other, "c") : group->receive(&byte, 1, other, "c");
+          },
           DS_ERROR_STATE);
       group->abort("not mine");
       group.reset();
@@ -497,7 +517,8 @@ TEST_F(TCP, NothingIsLeftOfAGroup) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     create_communicator(url(), {.rank = rank, .size = 2})->barrier("first");
     size_t files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
-    for (int i = 0; i < 3; ++i) create_communicator(url(), {.rank = rank, .size = 2})->barrier("again");
+    for (int i = 0; i < 3; ++i)
+      create_communicator(url(), {.rank = rank, .size = 2})->barrier("again");
     EXPECT_EQ(entries_of("/proc/self/fd"), files);
     EXPECT_EQ(entries_of("/proc/self/task"), threads);
     EXPECT_EQ(threads, 1u);
@@ -513,8 +534,8 @@ TEST_F(TCP, ARankKeepsOneDescriptorAnd512BytesForEachOther) {
   };
   auto kept = [&](int ranks) {
     const std::string out = folder_ / "out", err = folder_ / "err";
-    const pid_t child =
-        test::start_process({DS_BINARY_DIR "/bin/kept_ranks", url(), std::to_string(ranks)}, {}, out, err);
+    const pid_t child = test::start_process(
+        {DS_BINARY_DIR "/bin/kept_ranks", url(), std::to_string(ranks)}, {}, out, err);
     int status = 0;
     waitpid(child, &status, 0);
     Kept found;
@@ -534,8 +555,10 @@ TEST_F(TCP, ARankKeepsOneDescriptorAnd512BytesForEachOther) {
 
 TEST(Plugins, ANameWithoutAPluginSaysWhatOneMustBe) {
   for (const char* url : {"ccl", "hccl", "nccl://job"}) {
-    std::string message = message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);
-    std::string name(url, std::string(url).find(':') == std::string::npos ? std::string(url).size() : 4);
+    std::string message =
+        message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);
+    std::string name(url,
+                     std::string(url).find(':') == std::string::npos ? std::string(url).size() : 4);
     expect_names(message, {fmt::format("'{}'", name), fmt::format("libds_{}.so", name),
                            "ds_plugin_transport()", "ds_plugin.h", "DS_PLUGIN_PATH"});
     EXPECT_EQ(message.find('\n'), std::string::npos);

@@ -37,7 +37,8 @@ TEST_P(UnequalCollectives, AllGather) {
         in.push_back(byte_of(comm.rank(), 0, i));
       }
       for (int r = 0; r < comm.size(); ++r) {
-        for (size_t i = 0; i < bytes[static_cast<size_t>(r)]; ++i) expected.push_back(byte_of(r, 0, i));
+        for (size_t i = 0; i < bytes[static_cast<size_t>(r)]; ++i)
+          expected.push_back(byte_of(r, 0, i));
       }
       Bytes out(expected.size());
       comm.all_gather_v(in.data(), out.data(), bytes, "v");
@@ -62,7 +63,8 @@ TEST_P(UnequalCollectives, ReduceScatter) {
       for (const Bytes& one : all) src.push_back(one.data() + begin * unit_of(wire));
       Bytes expected(own * sum_size(wire)), out(expected.size());
       tree_reduce(src.data(), comm.size(), wire, ReduceOp::sum, expected.data(), own);
-      comm.reduce_scatter_v(all[static_cast<size_t>(comm.rank())].data(), out.data(), counts, wire, "v");
+      comm.reduce_scatter_v(all[static_cast<size_t>(comm.rank())].data(), out.data(), counts, wire,
+                            "v");
       ASSERT_TRUE(out == expected) << dtype_name(wire);
     }
   });
@@ -96,21 +98,24 @@ TEST_P(UnequalCounts, MustAgree) {
     std::vector<size_t> counts = {8, 4};
     if (comm.rank() == 1) counts = {4, 8};
     std::vector<char> in(64), out(64);
-    std::string message = test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
+    std::string message =
+        test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
     test::expect_names(message, {"ranks 0 and 1 give other counts to all_gather_v 'h.3'"});
   });
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> send = {1, 7}, receive = {1, 7};
     if (comm.rank() == 1) send = {7, 2}, receive = {6, 2};
     std::vector<char> in(64), out(64);
-    std::string message =
-        test::message_of([&] { comm.all_to_all_v(in.data(), send, out.data(), receive, "experts"); });
+    std::string message = test::message_of(
+        [&] { comm.all_to_all_v(in.data(), send, out.data(), receive, "experts"); });
     test::expect_names(message, {"'experts'", "rank 0 sends 7 bytes to rank 1, which expects 6"});
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Two, UnequalCounts, testing::ValuesIn(test::group_cases(2)), test::group_name);
-INSTANTIATE_TEST_SUITE_P(All, UnequalCollectives, testing::ValuesIn(test::group_cases()), test::group_name);
+INSTANTIATE_TEST_SUITE_P(Two, UnequalCounts, testing::ValuesIn(test::group_cases(2)),
+                         test::group_name);
+INSTANTIATE_TEST_SUITE_P(All, UnequalCollectives, testing::ValuesIn(test::group_cases()),
+                         test::group_name);
 
 }  // namespace
 }  // namespace ds

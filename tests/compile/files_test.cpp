@@ -26,7 +26,9 @@ Config files(int64_t accumulation, int buffers) {
   return c;
 }
 
-Plan compile(const Config& c) { return compile_plan(make_mlp(kLayers, kWidth, 16), c, 0, 2, Machine{}); }
+Plan compile(const Config& c) {
+  return compile_plan(make_mlp(kLayers, kWidth, 16), c, 0, 2, Machine{});
+}
 
 const std::string& touched(const Program& p, const Instr& in) {
   return p.buffers[in.operands[in.queue == Queue::write ? 1 : 0].buffer].name;
@@ -39,9 +41,9 @@ int64_t count(const Program& p, const std::string& op, const std::string& part) 
 }
 
 size_t first_of(const Program& p, const std::string& op) {
-  return static_cast<size_t>(
-      std::find_if(p.instrs.begin(), p.instrs.end(), [&](const Instr& in) { return in.def->name == op; }) -
-      p.instrs.begin());
+  return static_cast<size_t>(std::find_if(p.instrs.begin(), p.instrs.end(),
+                                          [&](const Instr& in) { return in.def->name == op; }) -
+                             p.instrs.begin());
 }
 
 TEST(Files, StatesAreLoadedWhileTheStepBegins) {

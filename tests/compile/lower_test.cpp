@@ -10,7 +10,8 @@
 namespace ds {
 namespace {
 
-// Rows of one head of four columns attend to a cache; `reader` is another node that reads the cache too.
+// Rows of one head of four columns attend to a cache; `reader` is another node that reads the cache
+// too.
 Graph cached(const char* reader) {
   std::string text =
       "graph g n<=2\n"
@@ -28,13 +29,14 @@ std::vector<Access> accesses(const Graph& graph) {
   std::vector<BufferId> inputs;
   for (ValueId in : graph.inputs) {
     const Value& value = graph.values[in];
-    inputs.push_back(
-        zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
+    inputs.push_back(zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2),
+                              Tier::device));
   }
   std::vector<std::pair<ValueId, BufferId>> wanted;
   for (const auto& [name, out] : graph.outputs) {
     const TensorType& type = graph.type(out);
-    wanted.emplace_back(out, zero.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
+    wanted.emplace_back(
+        out, zero.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
   }
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", 2, buffers);
@@ -51,7 +53,8 @@ std::vector<Access> accesses(const Graph& graph) {
 TEST(Lowering, UpdatesAnInputInPlaceWhenNothingElseReadsIt) {
   std::vector<Access> alone = accesses(cached("output y=%y\n"));
   EXPECT_EQ(alone, (std::vector{Access::read, Access::update}));
-  std::vector<Access> shared = accesses(cached("%z = relu %cache -> f32[2,8,4]\noutput y=%y z=%z\n"));
+  std::vector<Access> shared =
+      accesses(cached("%z = relu %cache -> f32[2,8,4]\noutput y=%y z=%z\n"));
   EXPECT_EQ(shared, (std::vector{Access::read, Access::read}));
 }
 

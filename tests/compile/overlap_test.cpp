@@ -1,5 +1,5 @@
-// How much of a step's communication its compiled order hides, by a clock on which each kernel and each
-// collective takes one tick and everything else none.
+// How much of a step's communication its compiled order hides, by a clock on which each kernel and
+// each collective takes one tick and everything else none.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -86,7 +86,8 @@ TEST(Overlap, GathersRunAheadByElements) {
       for (const Operand& o : in.operands) {
         auto known = gathered.find(o.buffer);
         if (known == gathered.end()) continue;
-        for (InstrId k : IdRange(known->second, i)) ahead[elements] += p.instrs[k].queue == Queue::compute;
+        for (InstrId k : IdRange(known->second, i))
+          ahead[elements] += p.instrs[k].queue == Queue::compute;
         gathered.erase(known);
       }
     }

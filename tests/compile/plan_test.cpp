@@ -49,8 +49,8 @@ TEST(Plan, EveryStageAndTierVerifies) {
   }
 }
 
-// Bookkeeping runs where its operands are; the scalars that a host decides go there and back once. Parameters
-// are drawn on the host whatever the device.
+// Bookkeeping runs where its operands are; the scalars that a host decides go there and back once.
+// Parameters are drawn on the host whatever the device.
 TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     for (bool emulate : {false, true}) {
@@ -164,7 +164,8 @@ TEST(Plan, ShardGroupsThatDoNotFitAreRefused) {
   }
 }
 
-// Nodes of three ranks would change the order of sums: they are no level, nor is a node that holds all.
+// Nodes of three ranks would change the order of sums: they are no level, nor is a node that holds
+// all.
 TEST(Plan, OnlyNodesOfAPowerOfTwoAreLevels) {
   Config c = make_config(3, 1, 6);
   c.zero.param_persistence_threshold = 100;
@@ -183,8 +184,9 @@ TEST(Plan, ReuseDistanceKeepsTheLastLayer) {
   auto gathers = [&](int64_t distance) {
     c.zero.max_reuse_distance = distance;
     Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
-    return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(),
-                         [](const Instr& in) { return in.def->name == "all_gather" && in.bucket.exists(); });
+    return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(), [](const Instr& in) {
+      return in.def->name == "all_gather" && in.bucket.exists();
+    });
   };
   EXPECT_LT(gathers(64 * 64), gathers(0));
 }
@@ -211,8 +213,8 @@ TEST(Plan, HashesAgreeOverRanksAndDifferOverConfigs) {
   EXPECT_NE(compile_plan(g, c, 0, 2, Machine{}).hash, compile_plan(g, other, 0, 2, Machine{}).hash);
 }
 
-// A plan is not limited by what a communicator can join. Its parts are as small as granules, one for each
-// rank.
+// A plan is not limited by what a communicator can join. Its parts are as small as granules, one
+// for each rank.
 TEST(Plan, OfThousandsOfRanks) {
   for (int stage : {0, 3}) {
     Config config = make_config(stage, 20, 4096);
@@ -252,8 +254,9 @@ Config states_on_host() {
   return c;
 }
 
-// Gradients on their way to the host, and parameters on their way back, take turns in two ranges: what moves
-// next does not wait until what moved last has been used. That takes room for one more of each, at most.
+// Gradients on their way to the host, and parameters on their way back, take turns in two ranges:
+// what moves next does not wait until what moved last has been used. That takes room for one more
+// of each, at most.
 TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), states_on_host(), 0, 1, Machine{});
   std::map<std::pair<std::string, Tier>, const Buffer*> before;
@@ -287,8 +290,8 @@ TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
   }
 }
 
-// Where there is no room for that, transfers still start early; where there is none for that either, they
-// come one by one.
+// Where there is no room for that, transfers still start early; where there is none for that
+// either, they come one by one.
 TEST(Plan, ABudgetGivesUpRangesBeforePrefetch) {
   const Graph g = make_mlp(8, 64, 16);
   Config c = states_on_host();

@@ -21,10 +21,10 @@
 #include "support/ranks.h"
 #include "support/temp_folder.h"
 
-// Random run x random layouts == layout none, bit for bit. A run is a graph, an optimizer, a type, what is
-// frozen, thawed, written and evaluated between its steps, and which ranks have no data in some of them; it
-// is saved under one layout and goes on under another. DS_PROPERTY_CASES sets the number of runs,
-// DS_PROPERTY_FIRST the seed of the first: ./run same-bits --draws.
+// Random run x random layouts == layout none, bit for bit. A run is a graph, an optimizer, a type,
+// what is frozen, thawed, written and evaluated between its steps, and which ranks have no data in
+// some of them; it is saved under one layout and goes on under another. DS_PROPERTY_CASES sets the
+// number of runs, DS_PROPERTY_FIRST the seed of the first: ./run same-bits --draws.
 namespace ds::test {
 namespace {
 
@@ -42,7 +42,8 @@ struct Input {
   }
 };
 
-// Rows of one leaf: the same whatever the layout of ranks. Ids are of the first parameter, the table.
+// Rows of one leaf: the same whatever the layout of ranks. Ids are of the first parameter, the
+// table.
 void draw_rows(const RandomRun& run, size_t k, int step, int64_t leaf, Input& input) {
   const TensorType& type = run.graph.type(run.graph.inputs[k]);
   input.dtype = type.dtype == DS_DTYPE_F32 ? run.config.compute : type.dtype;
@@ -61,7 +62,8 @@ void draw_rows(const RandomRun& run, size_t k, int step, int64_t leaf, Input& in
   }
 }
 
-std::vector<Input> draw_inputs(const RandomRun& run, int step, int rank, int64_t first, int64_t micros) {
+std::vector<Input> draw_inputs(const RandomRun& run, int step, int rank, int64_t first,
+                               int64_t micros) {
   std::vector<Input> inputs(2);
   for (int64_t m = first; m < first + micros; ++m) {
     for (size_t k = 0; k < 2; ++k) draw_rows(run, k, step, m * run.world + rank, inputs[k]);
@@ -108,7 +110,8 @@ class Rank {
     if (here) train(step);
     if (run_.absent[static_cast<size_t>(step)] != 0) engine_->join();
     const StepResult r = engine_->control().last();
-    put(fmt::format("loss, norm, lr, scale of step {}", step), {r.loss, r.grad_norm, r.lr, r.loss_scale});
+    put(fmt::format("loss, norm, lr, scale of step {}", step),
+        {r.loss, r.grad_norm, r.lr, r.loss_scale});
     if (watch) compare(before, step, r);
   }
 
@@ -131,8 +134,11 @@ class Rank {
 
  private:
   const OptimizerConfig& optimizer() const { return run_.config.optimizer; }
-  bool exchanges() const { return optimizer().compressed() || run_.config.gradient_compression.on(); }
-  // Of each rank: gradients that are not reduced, and what 0/1 Adam's ranks have made of them alone.
+  bool exchanges() const {
+    return optimizer().compressed() || run_.config.gradient_compression.on();
+  }
+  // Of each rank: gradients that are not reduced, and what 0/1 Adam's ranks have made of them
+  // alone.
   bool own(const std::string& kind) const {
     if (kind == "grad") return exchanges();
     return optimizer().type == "ZeroOneAdam" && (kind == "param" || kind == "exp_avg");
@@ -160,8 +166,8 @@ class Rank {
     engine_->step();
   }
 
-  // What is refused is a part of the run, too: a parameter without variance behind a freeze of variances, and
-  // then perhaps the last ones that are trained.
+  // What is refused is a part of the run, too: a parameter without variance behind a freeze of
+  // variances, and then perhaps the last ones that are trained.
   void freeze(const std::vector<int32_t>& params, bool frozen) {
     try {
       engine_->trained().freeze(params, frozen);
@@ -201,8 +207,8 @@ class Rank {
                        optimizer().masters == DS_DTYPE_F32 && optimizer().type != "ZeroOneAdam";
     for (size_t p = 0; p < before.size(); ++p) {
       const bool frozen = engine_->trained().is_frozen(ParamId(p)), same = before[p] == after[p];
-      const bool some =
-          std::any_of(before[p].begin(), before[p].end(), [](float x) { return std::abs(x) > 1e-3f; });
+      const bool some = std::any_of(before[p].begin(), before[p].end(),
+                                    [](float x) { return std::abs(x) > 1e-3f; });
       if (frozen ? same : !same || !moves || !some) continue;
       raise(DS_ERROR_INTERNAL, "in step {} {} {}", step, engine_->store().param_names()[ParamId(p)],
             frozen ? "moves and is frozen" : "does not move");
@@ -272,7 +278,8 @@ std::string difference(const Payload& got, const Payload& want) {
   if (got.size() != want.size()) return fmt::format("{} tensors, not {}", got.size(), want.size());
   for (size_t k = 0; k < got.size(); ++k) {
     const auto &a = got[k].second, &b = want[k].second;
-    if (got[k].first != want[k].first || a.size() != b.size()) return got[k].first + ": another shape";
+    if (got[k].first != want[k].first || a.size() != b.size())
+      return got[k].first + ": another shape";
     for (size_t i = 0; i < a.size(); ++i) {
       const bool no_number = std::isnan(a[i]) && std::isnan(b[i]);
       if (!no_number && std::memcmp(&a[i], &b[i], sizeof(double)) != 0)
@@ -289,7 +296,8 @@ RandomRun any_layout(const RandomRun& run, uint32_t stream) { return with_layout
 std::vector<RandomRun> draw_layouts(const RandomRun& run, size_t count, Layout layout) {
   std::vector<RandomRun> out;
   for (uint32_t stream = 4; out.size() < count; ++stream) {
-    if (stream != 6 && stream != 7 && stream != 8 && stream != 9) out.push_back(layout(run, stream));
+    if (stream != 6 && stream != 7 && stream != 8 && stream != 9)
+      out.push_back(layout(run, stream));
   }
   return out;
 }
@@ -313,7 +321,8 @@ std::string check(const RandomRun& plain, const std::vector<RandomRun>& layouts,
   }
 }
 
-// What was drawn, and what the layouts' programs are made of, so that a test that compares nothing shows.
+// What was drawn, and what the layouts' programs are made of, so that a test that compares nothing
+// shows.
 struct Used {
   std::map<std::string, int> ops, optimizers;
   int different = 0;
@@ -324,12 +333,13 @@ struct Used {
     for (const RandomRun& run : layouts) {
       PlanPrograms programs;
       programs.written_out = run.written_out;
-      Program step = compile_plan(run.graph, run.config, 0, run.world, Machine{}, true, programs).step;
+      Program step =
+          compile_plan(run.graph, run.config, 0, run.world, Machine{}, true, programs).step;
       long_steps += run.config.accumulation > 6;
       repeated += step.repeat.rounds > 1;
       for (const Instr& in : step.instrs) ++ops[in.def->name];
-      different +=
-          step.print() != compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
+      different += step.print() !=
+                   compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
       copies += run.config.zero.mics_shard_size > 1 && run.config.zero.mics_shard_size < run.world;
     }
     ++optimizers[plain.config.optimizer.type];
@@ -395,7 +405,8 @@ TEST(Property, RanksOfAnyLayoutCompileOneHash) {
     PlanPrograms programs;
     std::vector<Plan> plans;
     for (int rank = 0; rank < run.world; ++rank)
-      plans.push_back(compile_plan(run.graph, run.config, rank, run.world, Machine{}, true, programs));
+      plans.push_back(
+          compile_plan(run.graph, run.config, rank, run.world, Machine{}, true, programs));
     TrainedParams trained = plans[0].zero.trained;
     for (ParamId p : trained.frozen.ids()) {
       trained.frozen[p] = p.number() % 2 == 0 && p.number() > 0;
@@ -404,7 +415,8 @@ TEST(Property, RanksOfAnyLayoutCompileOneHash) {
     for (int rank = 0; rank < run.world; ++rank) {
       EXPECT_EQ(plans[static_cast<size_t>(rank)].hash, plans[0].hash) << run.text();
       const auto after = [&](int r) {
-        return recompile_plan(plans[static_cast<size_t>(r)], run.graph, run.config, Machine{}, trained);
+        return recompile_plan(plans[static_cast<size_t>(r)], run.graph, run.config, Machine{},
+                              trained);
       };
       const Plan mine = after(rank), first = after(0);
       EXPECT_EQ(mine.hash, first.hash) << run.text();
@@ -432,8 +444,8 @@ TEST(Property, AnyPolicyIsPolicyNone) {
   EXPECT_GT(used.different, cases * 3 / 4);
   EXPECT_GT(used.long_steps, 4);
   EXPECT_GE(used.repeated, used.long_steps * 9 / 10);
-  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "fetch", "store", "load", "save",
-                         "accumulate", "zero", "dropout", "attention", "embedding_dw"}) {
+  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "fetch", "store", "load",
+                         "save", "accumulate", "zero", "dropout", "attention", "embedding_dw"}) {
     EXPECT_GT(used.ops[op], 20) << op;
   }
   EXPECT_EQ(used.optimizers.size(), 6u);
@@ -441,8 +453,8 @@ TEST(Property, AnyPolicyIsPolicyNone) {
     EXPECT_GT(drawn, 2);
 }
 
-// What a rank reads of its own (gradients, and between synchronisations of 0/1 Adam parameters and momentum)
-// is that of rank 0 on both sides.
+// What a rank reads of its own (gradients, and between synchronisations of 0/1 Adam parameters and
+// momentum) is that of rank 0 on both sides.
 TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
   std::set<std::string> types;
@@ -453,8 +465,8 @@ TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
                                                         : plain.config.optimizer.type);
     const std::vector<TakeOver> take_overs = draw_take_overs(plain);
     malloc_trim(0);
-    std::string wrong =
-        check(plain, draw_layouts(plain, take_overs.size() + 1, with_compressed_layout), take_overs);
+    std::string wrong = check(
+        plain, draw_layouts(plain, take_overs.size() + 1, with_compressed_layout), take_overs);
     bad += !wrong.empty();
     EXPECT_TRUE(wrong.empty()) << wrong;
   }

@@ -1,4 +1,5 @@
-// The recorded step of a delegate host over a long accumulation: one micro-step is compiled and repeated.
+// The recorded step of a delegate host over a long accumulation: one micro-step is compiled and
+// repeated.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -32,7 +33,8 @@ Config config_of(int stage, Tier tier, int64_t micros) {
 RecordedStep record(const Config& c, int params, const IdVector<EventId, HostEvent>& calls,
                     int64_t written_out) {
   DelegatePlan plan = delegate_plan(c, params, 0, 2);
-  std::optional<RecordedStep> step = compile_recorded(plan, c, Machine{}, calls, kNothing, written_out);
+  std::optional<RecordedStep> step =
+      compile_recorded(plan, c, Machine{}, calls, kNothing, written_out);
   EXPECT_TRUE(step.has_value());
   return std::move(*step);
 }
@@ -66,7 +68,8 @@ TEST(Recorded, ALongStepIssuesWhatIsOtherwiseWrittenOut) {
         Config c = config_of(stage, tier, micros);
         c.reproducible = reproducible;
         IdVector<EventId, HostEvent> calls = layer_calls(kParams, micros, ParamId(1));
-        RecordedStep repeated = record(c, kParams, calls, 0), whole = record(c, kParams, calls, kAll);
+        RecordedStep repeated = record(c, kParams, calls, 0),
+                     whole = record(c, kParams, calls, kAll);
         std::string where = "stage " + std::to_string(stage) + " tier " + tier_name(tier);
         EXPECT_GT(repeated.program.repeat.rounds, 1) << where;
         EXPECT_EQ(whole.program.repeat.rounds, 1);
@@ -79,8 +82,8 @@ TEST(Recorded, ALongStepIssuesWhatIsOtherwiseWrittenOut) {
   }
 }
 
-// Of each micro-step and bucket, the last instruction of its reduction is behind all its gradients, and at
-// the latest at the end of the micro-step.
+// Of each micro-step and bucket, the last instruction of its reduction is behind all its gradients,
+// and at the latest at the end of the micro-step.
 TEST(Recorded, KnowsWhereABucketIsReducedInEveryRound) {
   constexpr int kParams = 4;
   constexpr int64_t kMicros = 14;
@@ -119,7 +122,8 @@ TEST(Recorded, CompilesAnyNumberOfMicroStepsInTheTimeOfAFew) {
     DelegatePlan plan = delegate_plan(c, 4, 0, 2);
     IdVector<EventId, HostEvent> given = calls;
     auto begin = std::chrono::steady_clock::now();
-    std::optional<RecordedStep> step = compile_recorded(plan, c, Machine{}, std::move(given), kNothing, 16);
+    std::optional<RecordedStep> step =
+        compile_recorded(plan, c, Machine{}, std::move(given), kNothing, 16);
     std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(taken.count(), 1.0);
     ASSERT_TRUE(step.has_value());

@@ -70,8 +70,8 @@ std::vector<std::string> issued(const Program& p) {
   std::vector<std::string> out;
   for (Position at; at != p.end(); at = p.next(at)) {
     const Instr& in = p.instrs[at.instr];
-    std::string line =
-        fmt::format("{} {} micro {} {}", in.def->name, queue_name(in.queue), p.micro(at), in.attrs.print());
+    std::string line = fmt::format("{} {} micro {} {}", in.def->name, queue_name(in.queue),
+                                   p.micro(at), in.attrs.print());
     for (const Operand& operand : in.operands) {
       Operand o = in_round(operand, at.round);
       const Buffer& b = p.buffers[o.buffer];
@@ -161,7 +161,8 @@ TEST(Repeat, EveryWaitIsNeeded) {
       for (size_t w = 0; w < step.instrs[i].waits.size(); ++w) {
         Program broken = step;
         of_round_before += step.instrs[i].waits[w].round_before;
-        broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() + static_cast<std::ptrdiff_t>(w));
+        broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() +
+                                     static_cast<std::ptrdiff_t>(w));
         EXPECT_THROW(verify(broken, {}), Error) << i.number() << " " << w;
       }
     }

@@ -25,8 +25,9 @@ TEST(Schedule, IllegalOnesAreRefused) {
   EXPECT_EQ(refused({act(F, 0), act(F, 1), act(B, 1)}),
             "the schedule's backward of chunk 0 in micro-step 1 comes where micro-step 0 is due");
   EXPECT_EQ(refused({act(F, 0), act(B, 0)}), "the schedule has the backward of 1 of 2 micro-steps");
-  EXPECT_EQ(refused({act(F, 2)}),
-            "the schedule's forward of chunk 0 in micro-step 2 is none of 2 micro-steps of 1 chunk");
+  EXPECT_EQ(
+      refused({act(F, 2)}),
+      "the schedule's forward of chunk 0 in micro-step 2 is none of 2 micro-steps of 1 chunk");
   EXPECT_EQ(refused({{Action::Kind::backward_weight, 0, MicroId(0)}}),
             "the schedule's backward_weight of chunk 0 in micro-step 0 is not supported");
 }
@@ -43,7 +44,8 @@ TEST(Schedule, AnyLegalOrderHasTheSameBits) {
     p.leaves = 8;
     p.tier = stage == 3 ? Tier::nvme : Tier::device;
     std::string want = train_threads(p, 2).bits();
-    int64_t bytes = compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}).step.arenas[0].transient;
+    int64_t bytes =
+        compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}).step.arenas[0].transient;
     for (const std::vector<Action>& order : orders) {
       p.schedule = order;
       EXPECT_EQ(train_threads(p, 2).bits(), want) << p.name();

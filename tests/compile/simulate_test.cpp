@@ -58,8 +58,8 @@ std::vector<Point> points() {
   return out;
 }
 
-// A collective that one rank leaves out, or makes later than another one, is refused and never waited for.
-// The rank is named, and what all ranks have come to.
+// A collective that one rank leaves out, or makes later than another one, is refused and never
+// waited for. The rank is named, and what all ranks have come to.
 TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
   int swapped = 0, dropped = 0;
   for (const Point& p : points()) {
@@ -73,7 +73,8 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
       std::vector<Program> broken = right;
       broken[rank].instrs[calls[k]].queue = Queue::copy;  // no collective any more
       std::string message = refusal(broken);
-      EXPECT_NE(message.find("the collectives of program step do not fit together"), std::string::npos)
+      EXPECT_NE(message.find("the collectives of program step do not fit together"),
+                std::string::npos)
           << message;
       for (int r = 0; r < 4; ++r)
         EXPECT_NE(message.find(fmt::format("rank {} ", r)), std::string::npos) << message;

@@ -15,8 +15,9 @@ namespace {
 using test::make_config;
 using test::make_mlp;
 
-// Over every stage and tier: queues are in order, waits are kept, and what is in use fits what the plan
-// takes. The last follows from the waits that guard reused memory, so a forgotten one shows here, too.
+// Over every stage and tier: queues are in order, waits are kept, and what is in use fits what the
+// plan takes. The last follows from the waits that guard reused memory, so a forgotten one shows
+// here, too.
 TEST(Timeline, KeepsQueuesWaitsAndArenas) {
   Graph graph = make_mlp(4, 64, 16);
   for (int stage = 0; stage <= 3; ++stage) {
@@ -45,7 +46,8 @@ TEST(Timeline, KeepsQueuesWaitsAndArenas) {
         EXPECT_EQ(bytes.back().second, arena.persistent) << "everything else is given back";
         for (const auto& [time, used] : bytes) {
           EXPECT_GE(used, arena.persistent);
-          EXPECT_LE(used, arena.persistent + arena.transient) << "stage " << stage << " at " << time;
+          EXPECT_LE(used, arena.persistent + arena.transient)
+              << "stage " << stage << " at " << time;
         }
       }
     }
@@ -65,18 +67,21 @@ TEST(PlanPicture, HasAColumnForEachPlan) {
   std::vector<PlanColumn> columns;
   for (int stage = 0; stage <= 3; ++stage) {
     Config config = make_config(stage, 2, 2);
-    columns.push_back(plan_column(compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}), config));
+    columns.push_back(
+        plan_column(compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}), config));
     EXPECT_EQ(columns.back().title, "ZeRO-" + std::to_string(stage) + ", 2 ranks");
     EXPECT_FALSE(columns.back().lanes.empty());
   }
   columns[0].title = "a <b> & \"c\"";
   std::string svg = plan_picture(columns, plan_column_note());
   EXPECT_NE(svg.find("a &lt;b&gt; &amp; &quot;c&quot;"), svg.npos);
-  for (const char* text : {"ZeRO-1, 2 ranks", "ZeRO-3, 2 ranks", "forward", "backward", "update", ">comp<"}) {
+  for (const char* text :
+       {"ZeRO-1, 2 ranks", "ZeRO-3, 2 ranks", "forward", "backward", "update", ">comp<"}) {
     EXPECT_NE(svg.find(text), svg.npos) << text;
   }
   EXPECT_EQ(svg, plan_picture(columns, plan_column_note()));
-  EXPECT_NE(plan_picture({}, "").find("</svg>"), std::string::npos) << "nothing to show is no error";
+  EXPECT_NE(plan_picture({}, "").find("</svg>"), std::string::npos)
+      << "nothing to show is no error";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// States of AdamW in codes: what codes are, that a step follows the formula, that what is drawn is right on
-// average, and that a run with codes learns as one with f32 states does.
+// States of AdamW in codes: what codes are, that a step follows the formula, that what is drawn is
+// right on average, and that a run with codes learns as one with f32 states does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,8 @@ TEST(StateCodes, EveryCodeOfEveryScaleComesBack) {
         ASSERT_GT(x, before) << "codes ascend";
         before = x;
         for (uint32_t drawn : {0u, kToNearest, 0xfffffu})
-          ASSERT_EQ(encode_state(x, kind, s, drawn), code) << scale << ": what a code says has no rounding";
+          ASSERT_EQ(encode_state(x, kind, s, drawn), code)
+              << scale << ": what a code says has no rounding";
         if (kind == StateCodes::squares || code == 0) continue;
         ASSERT_EQ(encode_state(-x, kind, s, kToNearest), code | 0x80);
       }
@@ -75,7 +76,8 @@ TEST(StateCodes, ErrorsAreAtMostASixteenth) {
     const int octaves = kind == StateCodes::squares ? 31 : 15;
     for (int top : {-60, -3, 0, 90}) {
       Block x = random_block(kind, octaves - 1, top, 7), y = decoded(encoded(x, kind), kind);
-      for (size_t e = 0; e < x.size(); ++e) ASSERT_NEAR(y[e], x[e], std::abs(x[e]) / 16) << top << " " << e;
+      for (size_t e = 0; e < x.size(); ++e)
+        ASSERT_NEAR(y[e], x[e], std::abs(x[e]) / 16) << top << " " << e;
     }
     // What lies far below the largest is zero, or the least of what is divided by.
     Block far = {};
@@ -117,7 +119,8 @@ TEST(StateCodes, InfinityAndNanStay) {
     EXPECT_TRUE(std::isinf(y[3]) && std::isnan(y[5]));
     Block most = {};
     most[0] = std::numeric_limits<float>::max();
-    EXPECT_TRUE(std::isfinite(decoded(encoded(most, kind), kind)[0])) << "nothing finite becomes infinite";
+    EXPECT_TRUE(std::isfinite(decoded(encoded(most, kind), kind)[0]))
+        << "nothing finite becomes infinite";
   }
 }
 
@@ -177,8 +180,8 @@ TEST_F(AdamwCodes, FollowTheFormula) {
   EXPECT_GT(moved, 1000);
 }
 
-// A second moment that loses a thousandth in every step stands still when it is rounded to nearest, and moves
-// as in f32 on average when codes are drawn.
+// A second moment that loses a thousandth in every step stands still when it is rounded to nearest,
+// and moves as in f32 on average when codes are drawn.
 TEST_F(AdamwCodes, DrawsAreRightOnAverage) {
   constexpr int64_t kElements = 4096, kSteps = 200;
   for (int64_t stochastic : {0, 1}) {
@@ -192,8 +195,8 @@ TEST_F(AdamwCodes, DrawsAreRightOnAverage) {
     InstructionCase c{"adamw_codes",
                       {{"l2", int64_t{0}}, {"stochastic", stochastic}},
                       {zero},
-                      {zero, Tensor(DS_DTYPE_U8, {kElements}), Tensor(DS_DTYPE_U8, {kElements / 256}), codes,
-                       scales, zero}};
+                      {zero, Tensor(DS_DTYPE_U8, {kElements}),
+                       Tensor(DS_DTYPE_U8, {kElements / 256}), codes, scales, zero}};
     c.scalars.group = {.lr = 0, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     for (int64_t step = 0; step < kSteps; ++step) {
       c.scalars.step = step;
@@ -209,9 +212,11 @@ TEST_F(AdamwCodes, DrawsAreRightOnAverage) {
   }
 }
 
-// A regression of 64 outputs on 32 inputs, whose gradients are noisy and, by output, of sizes that are
-// octaves apart, by each form of AdamW from the same start. The held-out loss of codes is that of f32 states.
-double regression(const KernelRegistry& registry, const char* op, int64_t stochastic, uint64_t seed) {
+// A regression of 64 outputs on 32 inputs, whose gradients are noisy and, by output, of sizes that
+// are octaves apart, by each form of AdamW from the same start. The held-out loss of codes is that
+// of f32 states.
+double regression(const KernelRegistry& registry, const char* op, int64_t stochastic,
+                  uint64_t seed) {
   constexpr int64_t kIn = 32, kOut = 64, kBatch = 16, kSteps = 600;
   constexpr int64_t kElements = kIn * kOut;
   const bool codes = op[5] == '_';
@@ -219,8 +224,10 @@ double regression(const KernelRegistry& registry, const char* op, int64_t stocha
   Tensor grad(DS_DTYPE_F32, {kElements}), w(DS_DTYPE_F32, {kElements});
   ThreadTeam team(1);
   const DType state = codes ? DS_DTYPE_U8 : DS_DTYPE_F32;
-  InstructionCase c{
-      op, {{"l2", int64_t{0}}, {"stochastic", stochastic}}, {grad}, {w, Tensor(state, {kElements})}};
+  InstructionCase c{op,
+                    {{"l2", int64_t{0}}, {"stochastic", stochastic}},
+                    {grad},
+                    {w, Tensor(state, {kElements})}};
   if (codes) c.out.push_back(Tensor(state, {kElements / 256}));
   c.out.push_back(Tensor(state, {kElements}));
   if (codes) c.out.push_back(Tensor(state, {kElements / 256}));
@@ -229,8 +236,10 @@ double regression(const KernelRegistry& registry, const char* op, int64_t stocha
   c.scalars.seed = seed;
   auto size_of_output = [](int64_t o) { return std::exp2(-static_cast<double>(o % 8)); };
   for (int64_t step = 0; step < kSteps; ++step) {
-    Tensor x = random_tensor(DS_DTYPE_F32, {kBatch * kIn}, seed + 1000 + static_cast<uint64_t>(step));
-    Tensor noise = random_tensor(DS_DTYPE_F32, {kBatch * kOut}, seed + 900000 + static_cast<uint64_t>(step));
+    Tensor x =
+        random_tensor(DS_DTYPE_F32, {kBatch * kIn}, seed + 1000 + static_cast<uint64_t>(step));
+    Tensor noise =
+        random_tensor(DS_DTYPE_F32, {kBatch * kOut}, seed + 900000 + static_cast<uint64_t>(step));
     for (int64_t e = 0; e < kElements; ++e) c.in[0].set(e, 0);
     for (int64_t b = 0; b < kBatch; ++b) {
       for (int64_t o = 0; o < kOut; ++o) {
@@ -248,7 +257,8 @@ double regression(const KernelRegistry& registry, const char* op, int64_t stocha
     c.out = run_case(implementation(registry, op, "ref"), c, team);
   }
   double loss = 0;  // the expected one: inputs have the variance 1/3
-  for (int64_t e = 0; e < kElements; ++e) loss += std::pow(c.out[0].at(e) - truth.at(e), 2) / (3 * kOut);
+  for (int64_t e = 0; e < kElements; ++e)
+    loss += std::pow(c.out[0].at(e) - truth.at(e), 2) / (3 * kOut);
   return loss;
 }
 
@@ -260,8 +270,8 @@ TEST_F(AdamwCodes, LearnAsF32StatesDo) {
     nearest += regression(registry_, "adamw_codes", 0, seed) / 2;
   }
   RecordProperty("f32", std::to_string(f32));
-  std::printf("expected loss above the noise: f32 states %.5f, codes drawn %.5f, to nearest %.5f\n", f32,
-              drawn, nearest);
+  std::printf("expected loss above the noise: f32 states %.5f, codes drawn %.5f, to nearest %.5f\n",
+              f32, drawn, nearest);
   EXPECT_LT(drawn, 1.1 * f32 + 1e-4);
 }
 

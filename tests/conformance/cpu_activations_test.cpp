@@ -1,4 +1,5 @@
-// Activations of the cpu family over their whole range: relative error, and what happens at the ends.
+// Activations of the cpu family over their whole range: relative error, and what happens at the
+// ends.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +23,8 @@ class CpuActivations : public testing::Test {
     return y;
   }
   // Largest relative error in units of roundoff over [low, high].
-  double worst(const std::string& op, const Attrs& attrs, double low, double high, double (*want)(double)) {
+  double worst(const std::string& op, const Attrs& attrs, double low, double high,
+               double (*want)(double)) {
     constexpr int64_t kPoints = 40001;
     Tensor x(DS_DTYPE_F32, {kPoints});
     for (int64_t e = 0; e < kPoints; ++e) {
@@ -55,13 +57,15 @@ TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -12, 12, gelu_erf), 100);
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -3, 3, gelu_erf), 16);
   EXPECT_LT(worst("silu", {}, -80, 30, silu), 8);
-  EXPECT_LT(worst("gelu", {{"form", "10"}}, -3, 25, [](double x) { return std::min(gelu_erf(x), 10.0); }),
-            16);
+  EXPECT_LT(
+      worst("gelu", {{"form", "10"}}, -3, 25, [](double x) { return std::min(gelu_erf(x), 10.0); }),
+      16);
   EXPECT_LT(worst("tanh", {}, -9, 9, [](double x) { return std::tanh(x); }), 8);
   EXPECT_LT(worst("relu2", {}, -3, 9, [](double x) { return x > 0 ? x * x : 0; }), 2);
   EXPECT_LT(worst("laplace", {}, 0, 3, laplace), 32);
   EXPECT_LT(worst("sigmoid", {}, -80, 30, [](double x) { return 1 / (1 + std::exp(-x)); }), 8);
-  EXPECT_LT(worst("quick_gelu", {}, -8, 20, [](double x) { return x / (1 + std::exp(-1.702 * x)); }), 24);
+  EXPECT_LT(
+      worst("quick_gelu", {}, -8, 20, [](double x) { return x / (1 + std::exp(-1.702 * x)); }), 24);
   EXPECT_LT(worst("softplus", {}, -80, 30,
                   [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }),
             8);
@@ -81,7 +85,8 @@ TEST_F(CpuActivations, EndsAreFlat) {
   for (const Row& row : {Row{"gelu", {}}, Row{"gelu", {{"form", "erf"}}}, Row{"silu", {}}}) {
     Tensor y = run(row.op, row.attrs, x), dx = run(row.op + "_dx", row.attrs, x);
     for (int64_t e = 0; e < 5; ++e) {
-      EXPECT_NEAR(y.at(e), std::max(x.at(e), 0.0), 1e-30) << row.op << row.attrs.print() << " " << given[e];
+      EXPECT_NEAR(y.at(e), std::max(x.at(e), 0.0), 1e-30)
+          << row.op << row.attrs.print() << " " << given[e];
       EXPECT_NEAR(dx.at(e), want_dx[e], 1e-30) << row.op << row.attrs.print() << " " << given[e];
     }
     EXPECT_TRUE(std::isnan(y.at(5)));
@@ -93,7 +98,8 @@ TEST_F(CpuActivations, EndsAreFlat) {
   EXPECT_TRUE(std::isnan(capped.at(5)));
 }
 
-// Angles go from position to position; the reference works out each. Blocks of positions and sequences meet.
+// Angles go from position to position; the reference works out each. Blocks of positions and
+// sequences meet.
 TEST_F(CpuActivations, RopeTurnsFarPositions) {
   ThreadTeam three(3);
   OpCase c{"rope",

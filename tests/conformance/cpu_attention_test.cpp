@@ -14,7 +14,8 @@ Tensor begins(const std::vector<int64_t>& lengths) {
   Tensor begin(DS_DTYPE_I32, {std::accumulate(lengths.begin(), lengths.end(), int64_t{0})});
   int64_t row = 0;
   for (int64_t length : lengths) {
-    for (int64_t first = row; row < first + length; ++row) begin.set(row, static_cast<double>(first));
+    for (int64_t first = row; row < first + length; ++row)
+      begin.set(row, static_cast<double>(first));
   }
   return begin;
 }
@@ -31,19 +32,23 @@ class CpuAttention : public testing::Test {
     Attrs attrs{{"heads", heads}, {"seq", seq}};
     int64_t width = heads * depth;
     OpCase forward{"attention", attrs, {random_tensor(DS_DTYPE_F64, {rows, 3 * width}, 1)}};
-    std::vector<Tensor> y = run_case(implementation(ref_, "attention", "ref"), forward, DS_DTYPE_F64, one_);
-    OpCase backward{
-        "attention_dx", attrs, {random_tensor(DS_DTYPE_F64, {rows, width}, 2), forward.in[0], y[0], y[1]}};
+    std::vector<Tensor> y =
+        run_case(implementation(ref_, "attention", "ref"), forward, DS_DTYPE_F64, one_);
+    OpCase backward{"attention_dx",
+                    attrs,
+                    {random_tensor(DS_DTYPE_F64, {rows, width}, 2), forward.in[0], y[0], y[1]}};
     return {forward, backward};
   }
-  // The same of 4 heads of 20: packed when `groups` is 0, else q, k and v with that many key heads; masked
-  // keys are a third, all those of the second sequence, and key 0.
-  std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked, Attrs attrs) {
+  // The same of 4 heads of 20: packed when `groups` is 0, else q, k and v with that many key heads;
+  // masked keys are a third, all those of the second sequence, and key 0.
+  std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked,
+                                 Attrs attrs) {
     constexpr int64_t kHeads = 4, kDepth = 20;
     attrs.set("heads", kHeads);
     attrs.set("seq", seq);
     if (groups) attrs.set("kv_heads", groups);
-    std::vector<Tensor> in{random_tensor(DS_DTYPE_F64, {rows, (groups ? 1 : 3) * kHeads * kDepth}, 1)};
+    std::vector<Tensor> in{
+        random_tensor(DS_DTYPE_F64, {rows, (groups ? 1 : 3) * kHeads * kDepth}, 1)};
     for (uint64_t i = 2; groups && i < 4; ++i) {
       in.push_back(random_tensor(DS_DTYPE_F64, {rows, groups * kDepth}, i));
     }
@@ -54,7 +59,8 @@ class CpuAttention : public testing::Test {
       for (int64_t r = 0; r < rows; ++r) in.back().set(r, r % 3 != 0 && r / seq != 1);
     }
     OpCase forward{"attention", attrs, in};
-    std::vector<Tensor> y = run_case(implementation(ref_, "attention", "ref"), forward, DS_DTYPE_F64, one_);
+    std::vector<Tensor> y =
+        run_case(implementation(ref_, "attention", "ref"), forward, DS_DTYPE_F64, one_);
     in.insert(in.begin(), random_tensor(DS_DTYPE_F64, y[0].dims(), 4));
     in.insert(in.end(), y.begin(), y.end());
     return {forward, OpCase{"attention_dx", attrs, in}};
@@ -100,17 +106,19 @@ TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
 }
 
 // Forward and backward by one family; gradients of q, k and v.
-std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family, const OpCase& forward,
-                              const Tensor& dy, DType dtype, ThreadTeam& team) {
-  std::vector<Tensor> y = run_case(implementation(registry, "attention", family), forward, dtype, team);
+std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family,
+                              const OpCase& forward, const Tensor& dy, DType dtype,
+                              ThreadTeam& team) {
+  std::vector<Tensor> y =
+      run_case(implementation(registry, "attention", family), forward, dtype, team);
   OpCase backward{"attention_dx", forward.attrs, {dy}};
   backward.in.insert(backward.in.end(), forward.in.begin(), forward.in.end());
   backward.in.insert(backward.in.end(), y.begin(), y.end());
   return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
 }
 
-// A packed document has the bits that it has as a sequence of its own, in both directions, wherever it lies,
-// and nothing of other documents is read.
+// A packed document has the bits that it has as a sequence of its own, in both directions, wherever
+// it lies, and nothing of other documents is read.
 TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
   const std::vector<int64_t> lengths{1, 37, 300, 16, 129, 2, 515};
   for (const Attrs& form : {Attrs{}, Attrs{{"window", int64_t{70}}}, Attrs{{"softcap", 2.0}}}) {
@@ -120,7 +128,8 @@ TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
     attrs.set("seq", int64_t{515});
     OpCase alone{"attention", attrs, {}};
     attrs.set("documents", int64_t{1});
-    OpCase packed{"attention", attrs, {random_tensor(DS_DTYPE_F64, {1000, 160}, 1), begins(lengths)}};
+    OpCase packed{
+        "attention", attrs, {random_tensor(DS_DTYPE_F64, {1000, 160}, 1), begins(lengths)}};
     Tensor dy = random_tensor(DS_DTYPE_F64, {1000, 80}, 2);
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
       std::vector<Tensor> y = run_case(cpu("attention"), packed, dtype, three_);
@@ -129,7 +138,8 @@ TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
       for (int64_t length : lengths) {
         alone.in = {rows_of(packed.in[0], first, length)};
         std::vector<Tensor> own = run_case(cpu("attention"), alone, dtype, one_);
-        std::vector<Tensor> own_dx = gradients(cpu_, "cpu", alone, rows_of(dy, first, length), dtype, one_);
+        std::vector<Tensor> own_dx =
+            gradients(cpu_, "cpu", alone, rows_of(dy, first, length), dtype, one_);
         std::string where = packed.label() + " " + dtype_name(dtype) + " " + std::to_string(first);
         EXPECT_TRUE(rows_of(y[0], first, length) == own[0]) << where;
         EXPECT_TRUE(columns_of(y[1], first, length) == own[1]) << where;
@@ -141,7 +151,8 @@ TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
 }
 
 TEST_F(CpuAttention, EveryFormInTwoPasses) {
-  // Buffers of one block of depth 20 take 251 KiB; dq of one block 16 KiB more, of one head 21 KiB more.
+  // Buffers of one block of depth 20 take 251 KiB; dq of one block 16 KiB more, of one head 21 KiB
+  // more.
   ThreadTeam small(2, 268 << 10);
   for (const OpCase& c : forms()) {
     if (c.op != "attention_dx") continue;
@@ -158,7 +169,8 @@ OpCase cached_case(int64_t capacity, const std::vector<int64_t>& places, Attrs a
   attrs.set("heads", kHeads);
   attrs.set("kv_heads", int64_t{1});
   Tensor positions(DS_DTYPE_I32, {rows});
-  for (int64_t r = 0; r < rows; ++r) positions.set(r, static_cast<double>(places[static_cast<size_t>(r)]));
+  for (int64_t r = 0; r < rows; ++r)
+    positions.set(r, static_cast<double>(places[static_cast<size_t>(r)]));
   return {"cached_attention",
           attrs,
           {random_tensor(DS_DTYPE_F64, {rows, (kHeads + 2) * kDepth}, 1), positions,
@@ -234,17 +246,27 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
   };
   const Form forms[] = {
       {"causal", {}, false, [](int64_t i) { return int64_t{i == 0}; }},
-      {"window", {{"window", int64_t{1}}, {"softcap", 2.0}}, false, [](int64_t) { return int64_t{1}; }},
+      {"window",
+       {{"window", int64_t{1}}, {"softcap", 2.0}},
+       false,
+       [](int64_t) { return int64_t{1}; }},
       {"padded", {}, true, [](int64_t i) { return int64_t{i == kHidden}; }},
-      {"window and padding", {{"window", int64_t{2}}}, true, [](int64_t i) { return int64_t{i == kHidden}; }},
-      {"one", {{"seq", int64_t{1}}, {"causal", int64_t{0}}}, false, [](int64_t) { return int64_t{1}; }},
+      {"window and padding",
+       {{"window", int64_t{2}}},
+       true,
+       [](int64_t i) { return int64_t{i == kHidden}; }},
+      {"one",
+       {{"seq", int64_t{1}}, {"causal", int64_t{0}}},
+       false,
+       [](int64_t) { return int64_t{1}; }},
   };
   for (const Form& form : forms) {
     Attrs attrs = form.attrs;
     attrs.set("heads", int64_t{4});
     if (!form.attrs.find("seq")) attrs.set("seq", kSeq);
     OpCase forward{"attention", attrs, {}};
-    for (uint64_t i = 1; i < 4; ++i) forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
+    for (uint64_t i = 1; i < 4; ++i)
+      forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
     Tensor dy = random_tensor(DS_DTYPE_F64, {kRows, kWidth}, 4), mask(DS_DTYPE_I32, {kRows});
     for (int64_t r = 0; r < kRows; ++r) mask.set(r, r % kSeq >= kHidden);
     if (form.padded) forward.in.push_back(mask);
@@ -254,7 +276,8 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
         std::vector<Tensor> d = gradients(*registry, family, forward, dy, dtype, one_);
         bool all = form.alone(1) && form.alone(2);
         for (int64_t e = 0; e < kRows * kWidth; ++e) {
-          std::string place = std::string(form.name) + " " + family + " element " + std::to_string(e);
+          std::string place =
+              std::string(form.name) + " " + family + " element " + std::to_string(e);
           bool q_rests = form.alone(e / kWidth % kSeq) != 0;
           ASSERT_EQ(q_rests ? d[0].at(e) : 0, 0) << place;
           ASSERT_EQ(all ? d[1].at(e) : 0, 0) << place;
@@ -266,12 +289,14 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
   }
 }
 
-// Scores so far apart that a query's whole weight is on one key: as if it saw no other. What is left of equal
-// products must not pass for a gradient of q and k; v gets dy of the queries that chose it.
+// Scores so far apart that a query's whole weight is on one key: as if it saw no other. What is
+// left of equal products must not pass for a gradient of q and k; v gets dy of the queries that
+// chose it.
 TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
   constexpr int64_t kRows = 300, kWidth = 80, kDepth = 20;  // several blocks of keys
   OpCase forward{"attention", {{"heads", int64_t{4}}, {"seq", kRows}}, {}};
-  for (uint64_t i = 1; i < 4; ++i) forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
+  for (uint64_t i = 1; i < 4; ++i)
+    forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
   // Key j of every head is the j-th of a few directions; queries point along one of them.
   for (int64_t e = 0; e < kRows * kWidth; ++e) {
     int64_t row = e / kWidth, column = e % kDepth;
@@ -285,7 +310,8 @@ TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
       for (int64_t c = 0; c < kWidth; ++c)
         ASSERT_EQ(d[0].at(row * kWidth + c), 0) << dtype_name(dtype) << row;
     }
-    // Queries in the first rows may not see their key yet, and are spread evenly over those they see.
+    // Queries in the first rows may not see their key yet, and are spread evenly over those they
+    // see.
     EXPECT_NE(d[0].at(1 * kWidth), 0);
     for (int64_t row = kDepth; row < kRows; ++row) {
       for (int64_t c = 0; c < kWidth; ++c) ASSERT_NE(d[2].at((row % kDepth) * kWidth + c), 0);
@@ -310,8 +336,10 @@ TEST_F(CpuAttention, NothingOfAMaskedKeyIsRead) {
 }
 
 TEST_F(CpuAttention, BlocksOfKeysMeet) {
-  for (auto [rows, heads, depth, seq] :
-       {std::array<int64_t, 4>{300, 1, 20, 300}, {291, 2, 34, 145}, {290, 2, 33, 145}, {70, 1, 264, 70}}) {
+  for (auto [rows, heads, depth, seq] : {std::array<int64_t, 4>{300, 1, 20, 300},
+                                         {291, 2, 34, 145},
+                                         {290, 2, 33, 145},
+                                         {70, 1, 264, 70}}) {
     for (const OpCase& c : cases(rows, heads, depth, seq)) {
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
         Deviation d = deviation(cpu(c.op.c_str()), c, dtype, three_);
@@ -332,8 +360,8 @@ TEST_F(CpuAttention, BitsDoNotDependOnTheTeam) {
 }
 
 TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
-  // Buffers of one block of depth 32 take 262 to 265 KiB; dq of one block 16 KiB more, of 600 rows 75 KiB
-  // more.
+  // Buffers of one block of depth 32 take 262 to 265 KiB; dq of one block 16 KiB more, of 600 rows
+  // 75 KiB more.
   ThreadTeam small(2, 290 << 10);
   OpCase c = cases(1200, 1, 32, 600)[1];
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
@@ -342,7 +370,8 @@ TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
   }
 }
 
-// The widest heads that fit a thread's scratch; of 1,300 columns dy . y is added up in several parts.
+// The widest heads that fit a thread's scratch; of 1,300 columns dy . y is added up in several
+// parts.
 TEST_F(CpuAttention, WideHeadsFitTheScratch) {
   for (int64_t depth : {1300, 1780}) {
     OpCase c = cases(40, 1, depth, 32)[1];
@@ -355,7 +384,8 @@ TEST_F(CpuAttention, WideHeadsFitTheScratch) {
 
 TEST_F(CpuAttention, LargeScoresStayFinite) {
   OpCase c = cases(140, 1, 8, 140)[0];
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) c.in[0].set(e, c.in[0].at(e) * 64);  // scores to 8,000
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    c.in[0].set(e, c.in[0].at(e) * 64);  // scores to 8,000
   std::vector<Tensor> y = run_case(cpu("attention"), c, DS_DTYPE_F32, one_);
   for (const Tensor& t : y) {
     for (int64_t e = 0; e < t.numel(); ++e) ASSERT_TRUE(std::isfinite(t.at(e)));

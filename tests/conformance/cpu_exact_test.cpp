@@ -1,4 +1,5 @@
-// Kernels whose bits must equal the reference's at any instruction set and team, at sizes of several tasks.
+// Kernels whose bits must equal the reference's at any instruction set and team, at sizes of
+// several tasks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,14 +47,16 @@ class Exact : public testing::Test {
     t.poison();
     return t;
   }
-  // Every kind of f32: ties of bf16 rounding, subnormals, infinities, overflow to infinity; with_nan: NaN.
+  // Every kind of f32: ties of bf16 rounding, subnormals, infinities, overflow to infinity;
+  // with_nan: NaN.
   static Tensor awkward(bool with_nan) {
     Tensor x(DS_DTYPE_F32, {kCount});
-    const double special[] = {0.0, -0.0, 1 + 0x1p-8, 1 + 0x1.8p-7, 1 + 0x1.01p-8, 0x1p-149, 0x1.fep-130,
-                              3.4e38, -3.4028234e38, std::numeric_limits<double>::infinity(),
-                              -std::numeric_limits<double>::infinity(),
-                              // Bounds of f16: the largest, ties at infinity and at 0, subnormal numbers.
-                              65504, 65519.99, 65520, -65520, 0x1p-25, 0x1.8p-24, -0x1.ffcp-15, 0x1.ffep-15};
+    const double special[] = {
+        0.0, -0.0, 1 + 0x1p-8, 1 + 0x1.8p-7, 1 + 0x1.01p-8, 0x1p-149, 0x1.fep-130, 3.4e38,
+        -3.4028234e38, std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity(),
+        // Bounds of f16: the largest, ties at infinity and at 0, subnormal numbers.
+        65504, 65519.99, 65520, -65520, 0x1p-25, 0x1.8p-24, -0x1.ffcp-15, 0x1.ffep-15};
     Tensor random = random_tensor(DS_DTYPE_F32, {kCount}, 3);
     for (int64_t e = 0; e < kCount; ++e) {
       x.set(e, e % 3 == 0 ? special[e / 3 % static_cast<int64_t>(std::size(special))]
@@ -81,7 +84,8 @@ TEST_F(Exact, Accumulate) {
   Tensor acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
   for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = awkward(false).as(from);
-    EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
+    EXPECT_TRUE(
+        equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
     EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
     for (DType sum : {DS_DTYPE_BF16, DS_DTYPE_F16}) {
       EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(sum, {kCount})}));
@@ -105,7 +109,8 @@ TEST_F(Exact, GranuleNorms) {
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (int64_t granule : {256, 5000}) {
         Tensor grad = random_tensor(DS_DTYPE_F32, {granule * granules}, 5).as(dtype);
-        EXPECT_TRUE(equal("granule_norms", {}, {grad}, {Tensor(DS_DTYPE_F64, {granules})})) << granules;
+        EXPECT_TRUE(equal("granule_norms", {}, {grad}, {Tensor(DS_DTYPE_F64, {granules})}))
+            << granules;
       }
     }
   }
@@ -137,8 +142,8 @@ TEST_F(Exact, Sgd) {
     for (int64_t nesterov : {0, 1}) {
       Attrs attrs{{"nesterov", nesterov}};
       EXPECT_TRUE(equal("sgd", attrs, {awkward(false)},
-                        {random_tensor(DS_DTYPE_F32, {kCount}, 2), random_tensor(DS_DTYPE_F32, {kCount}, 3),
-                         poisoned(param, {kCount})},
+                        {random_tensor(DS_DTYPE_F32, {kCount}, 2),
+                         random_tensor(DS_DTYPE_F32, {kCount}, 3), poisoned(param, {kCount})},
                         scalars))
           << dtype_name(param) << " nesterov " << nesterov;
     }
@@ -191,15 +196,16 @@ TEST_F(Exact, UpdatesInBf16) {
           EXPECT_TRUE(equal(op, attrs, {awkward(false)}, out, scalars))
               << op << " " << dtype_name(master) << " " << dtype_name(state) << " " << stochastic;
           EXPECT_TRUE(equal(op, attrs, {awkward(false).as(DS_DTYPE_BF16)}, out, scalars))
-              << "bf16 gradients " << op << " " << dtype_name(master) << " " << dtype_name(state) << " "
-              << stochastic;
+              << "bf16 gradients " << op << " " << dtype_name(master) << " " << dtype_name(state)
+              << " " << stochastic;
         }
       }
     }
   }
 }
 
-// Values that a draw, or rounding to nearest, may take over the largest bf16, beside others in one vector.
+// Values that a draw, or rounding to nearest, may take over the largest bf16, beside others in one
+// vector.
 TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
   StepScalars scalars;
   scalars.group = {
@@ -231,9 +237,10 @@ TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
   }
 }
 
-// Every combination of types, of any length and from any element on. Zeros of both signs, subnormal numbers
-// and ties are everywhere. What a sum of words does not round is rare, so that it is alone in its vectors,
-// and in one operand of an element only: of two NaNs the compiler chooses the one that stays.
+// Every combination of types, of any length and from any element on. Zeros of both signs, subnormal
+// numbers and ties are everywhere. What a sum of words does not round is rare, so that it is alone
+// in its vectors, and in one operand of an element only: of two NaNs the compiler chooses the one
+// that stays.
 TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
   const uint32_t plain[] = {0x80000000u, 0u,          1u,          0x80000001u,
                             0x007fffffu, 0x00008000u, 0x3f808000u, 0xbf818000u},
@@ -248,7 +255,8 @@ TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
       const int64_t turn = e / kApart;
       float& x = t.view().as<float>()[e];
       if (e % 3 == which) x = std::bit_cast<float>(plain[(e / 3 + which) % std::ssize(plain)]);
-      if (e % kApart == 0 && turn / kRare % kOperands == which) x = std::bit_cast<float>(rare[turn % kRare]);
+      if (e % kApart == 0 && turn / kRare % kOperands == which)
+        x = std::bit_cast<float>(rare[turn % kRare]);
     }
     return type == DS_DTYPE_F32 ? t : t.as(type);
   };
@@ -257,8 +265,8 @@ TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
       .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 0.9};
   scalars.updates = 3;
   scalars.seed = 17;
-  const auto equal_of = [&](const std::string& op, int64_t count, DType grad, DType master, DType state,
-                            int64_t stochastic) {
+  const auto equal_of = [&](const std::string& op, int64_t count, DType grad, DType master,
+                            DType state, int64_t stochastic) {
     const Attrs attrs{{"l2", count % 2}, {"nesterov", int64_t{0}}, {"stochastic", stochastic}};
     const Tensor in = operand(0, count, grad);
     std::vector<Tensor> out{operand(1, count, master), operand(2, count, state)};
@@ -286,8 +294,9 @@ TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
             for (const auto& place : places) {
               scalars.element = place.element;
               EXPECT_TRUE(equal_of(op, place.count, grad, master, state, stochastic))
-                  << op << " grad " << dtype_name(grad) << " master " << dtype_name(master) << " state "
-                  << dtype_name(state) << " stochastic " << stochastic << " from " << place.element;
+                  << op << " grad " << dtype_name(grad) << " master " << dtype_name(master)
+                  << " state " << dtype_name(state) << " stochastic " << stochastic << " from "
+                  << place.element;
             }
           }
         }
@@ -324,7 +333,8 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   const auto bytes = [](int64_t count, int64_t below, uint64_t seed) {
     const Tensor pick = random_ids(count, below, seed);
     Tensor t(DS_DTYPE_U8, {count});
-    for (int64_t e = 0; e < count; ++e) t.view().as<uint8_t>()[e] = static_cast<uint8_t>(pick.at(e));
+    for (int64_t e = 0; e < count; ++e)
+      t.view().as<uint8_t>()[e] = static_cast<uint8_t>(pick.at(e));
     return t;
   };
   for (int64_t l2 : {0, 1}) {
@@ -334,19 +344,22 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
           for (double eps : {1e-6, 0.0}) {
             // Below 0 the largest masters grow, to where most draws would take them over.
             const double decay = eps == 0 ? -0.235 : 0.1;
-            scalars.group = {.lr = 3.1e-2, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99, .eps = eps};
+            scalars.group = {
+                .lr = 3.1e-2, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99, .eps = eps};
             scalars.element = 256 * (l2 + 2 * stochastic);
             Tensor in = bounds(8, 40, 1, 2, grad);
-            for (int64_t e = 0; e < 256 && eps == 0; ++e) in.set(e, 0);  // and moments of zero, below
+            for (int64_t e = 0; e < 256 && eps == 0; ++e)
+              in.set(e, 0);  // and moments of zero, below
             Tensor v = bytes(kElements, 256, 5), m = bytes(kElements, 256, 4);
-            for (Tensor* codes : {&m, &v}) std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
+            for (Tensor* codes : {&m, &v})
+              std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
             const Attrs attrs{{"l2", l2}, {"stochastic", stochastic}};
             EXPECT_TRUE(equal("adamw_codes", attrs, {in},
                               {bounds(2, 60, 0, 2, master), m, bytes(kBlocks, 256, 7), v,
                                bytes(kBlocks, 255, 6), poisoned(DS_DTYPE_BF16, {kElements})},
                               scalars))
-                << "l2 " << l2 << " stochastic " << stochastic << " master " << dtype_name(master) << " grad "
-                << dtype_name(grad) << " eps " << eps;
+                << "l2 " << l2 << " stochastic " << stochastic << " master " << dtype_name(master)
+                << " grad " << dtype_name(grad) << " eps " << eps;
           }
         }
       }
@@ -354,8 +367,8 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   }
 }
 
-// A number that a draw may take over the largest bf16, beside others of the other sign: no sum of them is
-// infinite.
+// A number that a draw may take over the largest bf16, beside others of the other sign: no sum of
+// them is infinite.
 TEST_F(Exact, DrawsBesideNumbersOfTheOtherSign) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .momentum = 1};
@@ -389,7 +402,8 @@ TEST_F(Exact, Lamb) {
                           {random(3), second, poisoned(DS_DTYPE_F64, {2 * granules})}, scalars))
             << granule << " x " << granules;
         for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
-          EXPECT_TRUE(equal("lamb", attrs, {random(3), second, random_tensor(DS_DTYPE_F32, {granules}, 9)},
+          EXPECT_TRUE(equal("lamb", attrs,
+                            {random(3), second, random_tensor(DS_DTYPE_F32, {granules}, 9)},
                             {random(2), poisoned(param, {count})}, scalars))
               << granule << " x " << granules;
         }
@@ -423,20 +437,24 @@ TEST_F(Exact, ElementwiseAndGathers) {
     EXPECT_TRUE(equal("scale", {{"factor", 0.3}}, {x}, out));
     Tensor rows = random_tensor(dtype, {500, 67}, 10), ids = random_ids(500, 131, 11);
     EXPECT_TRUE(equal("embedding", {}, {rows, ids}, {poisoned(dtype, {500, 67})}));
-    EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}}, {rows, ids}, {poisoned(dtype, {131, 67})}));
-    EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}, {"padding", static_cast<int64_t>(ids.at(3))}},
+    EXPECT_TRUE(
+        equal("embedding_dw", {{"rows", int64_t{131}}}, {rows, ids}, {poisoned(dtype, {131, 67})}));
+    EXPECT_TRUE(equal("embedding_dw",
+                      {{"rows", int64_t{131}}, {"padding", static_cast<int64_t>(ids.at(3))}},
                       {rows, ids}, {poisoned(dtype, {131, 67})}));
     Tensor gates = random_tensor(dtype, {500, 5}, 12);
-    EXPECT_TRUE(equal("scale_rows", {{"column", int64_t{3}}}, {rows, gates}, {poisoned(dtype, {500, 67})}));
-    Attrs seq{{"seq", int64_t{9}}};
     EXPECT_TRUE(
-        equal("position", seq, {rows, random_tensor(dtype, {12, 67}, 13)}, {poisoned(dtype, {500, 67})}));
+        equal("scale_rows", {{"column", int64_t{3}}}, {rows, gates}, {poisoned(dtype, {500, 67})}));
+    Attrs seq{{"seq", int64_t{9}}};
+    EXPECT_TRUE(equal("position", seq, {rows, random_tensor(dtype, {12, 67}, 13)},
+                      {poisoned(dtype, {500, 67})}));
     EXPECT_TRUE(equal("position_dw", {{"seq", int64_t{9}}, {"rows", int64_t{12}}}, {rows},
                       {poisoned(dtype, {12, 67})}));
   }
 }
 
-// Scratch for 2048 numbers: the table is taken in parts, and one id has more rows than a part holds.
+// Scratch for 2048 numbers: the table is taken in parts, and one id has more rows than a part
+// holds.
 TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
   constexpr int64_t kWords = 5000, kRows = 3000;
   ThreadTeam small(2, 8 << 10);
@@ -445,8 +463,10 @@ TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
   for (int64_t padding : {int64_t{-1}, int64_t{1700}, static_cast<int64_t>(ids.at(1))}) {
     Attrs attrs{{"rows", kWords}, {"padding", padding}};
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
-      InstructionCase c{
-          "embedding_dw", attrs, {random_tensor(dtype, {kRows, 3}, 20), ids}, {poisoned(dtype, {kWords, 3})}};
+      InstructionCase c{"embedding_dw",
+                        attrs,
+                        {random_tensor(dtype, {kRows, 3}, 20), ids},
+                        {poisoned(dtype, {kWords, 3})}};
       EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, small) ==
                   run_case(implementation(ref_, c.op, "ref"), c, one_))
           << dtype_name(dtype) << " padding " << padding;
@@ -460,7 +480,8 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
     for (int64_t r = 0; r < rows; ++r) dy.set(r, 1 + static_cast<double>(r % 3));
     for (int64_t r = 0; r < std::min<int64_t>(rows, 10); ++r)
       ids.set(r, static_cast<double>(words - 1 - r % 2));
-    InstructionCase c{"embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
+    InstructionCase c{
+        "embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
     Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
     std::vector<double> want(static_cast<size_t>(words));  // small whole numbers: sums are exact
     for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);

@@ -1,4 +1,5 @@
-// The instruction sets in use and what `libds env` says of them. CTest runs this again under each DS_MAX_ISA.
+// The instruction sets in use and what `libds env` says of them. CTest runs this again under each
+// DS_MAX_ISA.
 #include <gtest/gtest.h>
 
 #include <algorithm>

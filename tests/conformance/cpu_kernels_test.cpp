@@ -1,4 +1,5 @@
-// Every optimized implementation of every op against the f64 reference, and its bits on teams of 1, 2 and 3.
+// Every optimized implementation of every op against the f64 reference, and its bits on teams of 1,
+// 2 and 3.
 #include <gtest/gtest.h>
 
 #include <map>

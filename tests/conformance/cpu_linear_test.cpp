@@ -45,8 +45,8 @@ TEST(Linear, TilesCoverTheProduct) {
   ThreadTeam team(2);
   for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
     Deviation d = deviation(impl, c, dtype, team);
-    EXPECT_LT(d.error, kMostUnits) << impl.name << " " << c.label() << " " << dtype_name(dtype) << " "
-                                   << d.where;
+    EXPECT_LT(d.error, kMostUnits)
+        << impl.name << " " << c.label() << " " << dtype_name(dtype) << " " << d.where;
   });
 }
 

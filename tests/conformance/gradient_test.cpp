@@ -47,7 +47,8 @@ TEST(Gradient, EveryBackwardRuleMatchesFiniteDifferences) {
     if (target.exists()) run.set(target, random_tensor(DS_DTYPE_F64, run.at(target).dims(), 77));
     for (size_t i = 0; i < wrt.size(); ++i) {
       ASSERT_TRUE(grads[i].exists()) << c.label();
-      EXPECT_LT(gradient_error(run, graph, loss, wrt[i], grads[i]), 1e-7) << c.label() << " by operand " << i;
+      EXPECT_LT(gradient_error(run, graph, loss, wrt[i], grads[i]), 1e-7)
+          << c.label() << " by operand " << i;
     }
   }
   for (const OpDef& row : op_table()) {

@@ -26,13 +26,15 @@ TEST_F(Instructions, AdamwFollowsTheFormula) {
     std::vector<Tensor> out = run(c);
     if (c.scalars.skip) {
       for (size_t i = 0; i + 1 < out.size(); ++i) EXPECT_TRUE(out[i] == c.out[i]) << "output " << i;
-      EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype())) << "param follows its master";
+      EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype()))
+          << "param follows its master";
       continue;
     }
     const GroupScalars& group = c.scalars.group;
     double b1 = group.beta1, b2 = group.beta2, wd = group.weight_decay;
     bool l2 = c.attrs.integer("l2") != 0;
-    double t = static_cast<double>(c.scalars.updates + 1), c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
+    double t = static_cast<double>(c.scalars.updates + 1), c1 = 1 - std::pow(b1, t),
+           c2 = 1 - std::pow(b2, t);
     if (c.attrs.integer_or("bias_correction", 1) == 0) c1 = c2 = 1;
     for (int64_t e = 0; e < out[0].numel(); ++e) {
       double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
@@ -57,7 +59,8 @@ TEST_F(Instructions, SgdFollowsTheFormula) {
     std::vector<Tensor> out = run(c);
     if (c.scalars.skip) {
       for (size_t i = 0; i + 1 < out.size(); ++i) EXPECT_TRUE(out[i] == c.out[i]) << "output " << i;
-      EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype())) << "param follows its master";
+      EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype()))
+          << "param follows its master";
       continue;
     }
     double momentum = c.scalars.group.momentum;
@@ -110,10 +113,11 @@ TEST_F(Instructions, LionFollowsTheFormula) {
 }
 
 TEST_F(Instructions, LionStepsDownAtZeroAsDeepSpeedsCpuKernelDoes) {
-  InstructionCase c{"lion",
-                    {},
-                    {Tensor(DS_DTYPE_F32, {256})},
-                    {Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256})}};
+  InstructionCase c{
+      "lion",
+      {},
+      {Tensor(DS_DTYPE_F32, {256})},
+      {Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256})}};
   c.scalars.group = {.lr = 0.25, .beta1 = 0.9, .beta2 = 0.99};
   std::vector<Tensor> out = run(c);
   for (int64_t e = 0; e < 256; ++e) EXPECT_EQ(out[0].at(e), -0.25);
@@ -128,11 +132,12 @@ TEST_F(Instructions, AdagradFollowsTheFormula) {
     sum += g * g;
     p -= group.lr / (1 + t * c.attrs.real_or("lr_decay", 0)) * g / (std::sqrt(sum) + group.eps);
   };
-  EXPECT_GT(check_one_state("adagrad", next, [&](const InstructionCase& c) { return run(c); }), 1000);
+  EXPECT_GT(check_one_state("adagrad", next, [&](const InstructionCase& c) { return run(c); }),
+            1000);
 }
 
-// Rounded by draws, a moment that moves by a hundredth of its last bit in every step moves as in f32 on
-// average; rounded to nearest it stands still.
+// Rounded by draws, a moment that moves by a hundredth of its last bit in every step moves as in
+// f32 on average; rounded to nearest it stands still.
 TEST_F(Instructions, DrawsAreRightOnAverage) {
   constexpr int64_t kElements = 4096;
   for (int64_t stochastic : {0, 1}) {
@@ -188,7 +193,8 @@ TEST_F(Instructions, LambFollowsTheFormula) {
     InstructionCase last{"lamb", c.attrs, {out[0], out[1], ratios}, {c.in[1], c.in[1]}, c.scalars};
     std::vector<Tensor> next = run(last);
     double t = static_cast<double>(c.scalars.updates + 1);
-    double rate = group.lr * std::sqrt(1 - std::pow(group.beta2, t)) / (1 - std::pow(group.beta1, t));
+    double rate =
+        group.lr * std::sqrt(1 - std::pow(group.beta2, t)) / (1 - std::pow(group.beta1, t));
     for (int64_t e = 0; e < count; ++e) {
       double want = c.in[1].at(e) - rate * ratios.at(e / 256) * u[static_cast<size_t>(e)];
       EXPECT_NEAR(next[0].at(e), want, 1e-6 + 1e-5 * std::abs(u[static_cast<size_t>(e)]));
@@ -201,8 +207,10 @@ TEST_F(Instructions, LambRatiosAreOfWholeParameters) {
   Tensor norms(DS_DTYPE_F64, {10});
   const double squares[] = {9, 36, 1, 1, 4, 0, 16, 64, 7, 7};
   for (int64_t i = 0; i < 10; ++i) norms.set(i, squares[i]);
-  InstructionCase c{
-      "lamb_ratios", {{"min_coeff", 0.01}, {"max_coeff", 10.0}}, {norms}, {Tensor(DS_DTYPE_F32, {5})}};
+  InstructionCase c{"lamb_ratios",
+                    {{"min_coeff", 0.01}, {"max_coeff", 10.0}},
+                    {norms},
+                    {Tensor(DS_DTYPE_F32, {5})}};
   c.runs = {{3, 4, 0, 4}, {0, 1, 0, 4}, {2, 3, 0, 9}};
   std::vector<Tensor> out = run(c);
   const double want[] = {0.5, 0, 1, 0.5, 0};
@@ -215,7 +223,8 @@ TEST_F(Instructions, LambRatiosAreOfWholeParameters) {
 }
 
 TEST_F(Instructions, AccumulateOverwritesOrAdds) {
-  Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2), nan = acc;
+  Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2),
+         nan = acc;
   nan.poison();
   EXPECT_TRUE(run({"accumulate", {{"beta", int64_t{0}}}, {x}, {nan}})[0] == x);
   Tensor sum = run({"accumulate", {{"beta", int64_t{1}}}, {x}, {acc}})[0];
@@ -236,7 +245,8 @@ TEST_F(Instructions, AccumulateWidensItsInput) {
 
 TEST_F(Instructions, AccumulateRoundsTheSumOnce) {
   for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16}) {
-    Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2).as(dtype);
+    Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1),
+           acc = random_tensor(DS_DTYPE_F32, {256}, 2).as(dtype);
     Tensor sum = run({"accumulate", {{"beta", int64_t{1}}}, {x}, {acc}})[0], want = x;
     for (int64_t e = 0; e < 256; ++e) want.set(e, static_cast<float>(x.at(e) + acc.at(e)));
     EXPECT_TRUE(sum == want.as(dtype)) << dtype_name(dtype);

@@ -141,7 +141,9 @@ TEST(Reference, DeviationSeesAWrongKernel) {
   KernelImpl wrong{"linear", "wrong", [](const KernelContext& c) {
                      for (int64_t e = 0; e < c.out[0].numel(); ++e) c.out[0].as<float>()[e] = 0.25f;
                    }};
-  OpCase c{"linear", {}, {random_tensor(DS_DTYPE_F64, {3, 4}, 1), random_tensor(DS_DTYPE_F64, {2, 4}, 2)}};
+  OpCase c{"linear",
+           {},
+           {random_tensor(DS_DTYPE_F64, {3, 4}, 1), random_tensor(DS_DTYPE_F64, {2, 4}, 2)}};
   EXPECT_GT(deviation(wrong, c, DS_DTYPE_F32, team).error, 1e4);
 }
 
@@ -186,7 +188,8 @@ TEST(AttentionDropout, KeepsTheAskedFractionAndScalesIt) {
   }
   std::vector<TensorView> in{zeros.view(), zeros.view(), v.view()};
   auto weights = [&](const char* family, uint64_t seed, int64_t step, int32_t leaf, int64_t op) {
-    Attrs attrs{{"heads", kHeads}, {"seq", kKeys}, {"causal", int64_t{0}}, {"dropout", 0.25}, {"op", op}};
+    Attrs attrs{
+        {"heads", kHeads}, {"seq", kKeys}, {"causal", int64_t{0}}, {"dropout", 0.25}, {"op", op}};
     Tensor y(DS_DTYPE_F32, {kKeys, kHeads * kKeys}), lse(DS_DTYPE_F32, {kHeads, kKeys});
     std::vector<TensorView> out{y.view(), lse.view()};
     StepScalars scalars;
@@ -206,7 +209,8 @@ TEST(AttentionDropout, KeepsTheAskedFractionAndScalesIt) {
       ASSERT_NEAR(y.at(e), keeps ? 1 / (0.75 * kKeys) : 0, 1e-6) << family << " element " << e;
       kept += y.at(e) != 0;
     }
-    EXPECT_NEAR(static_cast<double>(kept), 0.75 * static_cast<double>(numel), 4 * std::sqrt(numel * 0.1875));
+    EXPECT_NEAR(static_cast<double>(kept), 0.75 * static_cast<double>(numel),
+                4 * std::sqrt(numel * 0.1875));
     EXPECT_TRUE(y == weights(family, 1, 5, 2, 3));
     EXPECT_FALSE(y == weights(family, 2, 5, 2, 3)) << "seed";
     EXPECT_FALSE(y == weights(family, 1, 6, 2, 3)) << "step";
@@ -225,18 +229,20 @@ TEST(CrossEntropy, WithoutTargetsIsZero) {
   EXPECT_EQ(out[0].at(0), 0);
 }
 
-// Logits near 46 and a loss near 0.0045: what is 1 - p at the target must not be rounded at the size of a
-// logit or of 1. All differences of logits are exact in f32.
+// Logits near 46 and a loss near 0.0045: what is 1 - p at the target must not be rounded at the
+// size of a logit or of 1. All differences of logits are exact in f32.
 TEST(CrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   constexpr int64_t kRows = 6, kWords = 83;
   KernelRegistry registry;
   register_cpu(registry);
   register_ref(registry);
   ThreadTeam team(1);
-  Tensor logits = random_tensor(DS_DTYPE_F64, {kRows, kWords}, 1), targets = random_ids(kRows, kWords, 2);
+  Tensor logits = random_tensor(DS_DTYPE_F64, {kRows, kWords}, 1),
+         targets = random_ids(kRows, kWords, 2);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t v = 0; v < kWords; ++v) {
-      double apart = std::abs(logits.at(r * kWords + v)) + (r < 5 ? 9.5 : 0);  // the last row is not certain
+      double apart =
+          std::abs(logits.at(r * kWords + v)) + (r < 5 ? 9.5 : 0);  // the last row is not certain
       bool hit = v == static_cast<int64_t>(targets.at(r));
       logits.set(r * kWords + v, 46.125 - (hit ? 0 : std::round(apart * 0x1p16) * 0x1p-16));
     }
@@ -251,8 +257,10 @@ TEST(CrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
     EXPECT_NEAR(loss[0].at(0) / exact[0].at(0), 1, 8 * 0x1p-24) << impl.name;
     const OpCase backward{"cross_entropy_dx", {}, {one, logits, targets, loss[1]}};
     const OpCase of_exact{"cross_entropy_dx", {}, {one, logits, targets, exact[1]}};
-    Tensor got = run_case(implementation(registry, backward.op, impl.name), backward, DS_DTYPE_F32, team)[0];
-    Tensor want = run_case(implementation(registry, backward.op, "ref"), of_exact, DS_DTYPE_F64, team)[0];
+    Tensor got =
+        run_case(implementation(registry, backward.op, impl.name), backward, DS_DTYPE_F32, team)[0];
+    Tensor want =
+        run_case(implementation(registry, backward.op, "ref"), of_exact, DS_DTYPE_F64, team)[0];
     for (int64_t e = 0; e < got.numel(); ++e) {
       ASSERT_NEAR(got.at(e) / want.at(e), 1, 12 * 0x1p-24) << impl.name << " element " << e;
     }

@@ -17,17 +17,18 @@ OpCase forward_case(int64_t rows, int64_t width) {
   for (int64_t r = 0; r < std::min<int64_t>(rows, 8); ++r) targets.set(r, places[r]);
   return {"linear_cross_entropy",
           {},
-          {random_tensor(DS_DTYPE_F64, {rows, width}, 1), random_tensor(DS_DTYPE_F64, {kWords, width}, 2),
-           targets}};
+          {random_tensor(DS_DTYPE_F64, {rows, width}, 1),
+           random_tensor(DS_DTYPE_F64, {kWords, width}, 2), targets}};
 }
 
 OpCase backward_of(const OpCase& forward) {
   KernelRegistry reference;
   register_ref(reference);
   ThreadTeam team(1);
-  std::vector<Tensor> y = run_case(implementation(reference, forward.op, "ref"), forward, DS_DTYPE_F64, team);
-  std::vector<Tensor> in{random_tensor(DS_DTYPE_F64, {}, 4), forward.in[0], forward.in[1], forward.in[2],
-                         y[1]};
+  std::vector<Tensor> y =
+      run_case(implementation(reference, forward.op, "ref"), forward, DS_DTYPE_F64, team);
+  std::vector<Tensor> in{random_tensor(DS_DTYPE_F64, {}, 4), forward.in[0], forward.in[1],
+                         forward.in[2], y[1]};
   return {"linear_cross_entropy_dx", {}, in};
 }
 
@@ -56,8 +57,8 @@ TEST(LinearCrossEntropy, BlocksMeet) {
   int runs = 0;
   for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
     Deviation d = deviation(impl, c, dtype, team);
-    EXPECT_LT(d.error, kMostUnits) << impl.name << " " << c.label() << " " << dtype_name(dtype) << " "
-                                   << d.where;
+    EXPECT_LT(d.error, kMostUnits)
+        << impl.name << " " << c.label() << " " << dtype_name(dtype) << " " << d.where;
     ++runs;
   });
   EXPECT_GE(runs, 3 * 2 * 5) << "f32 by onednn, cpu and ref, bf16 by cpu and ref";
@@ -78,14 +79,16 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   register_ref(reference);
   ThreadTeam team(1);
   auto run = [&](const char* op, std::vector<Tensor> in) {
-    return run_case(implementation(reference, op, "ref"), OpCase{op, {}, std::move(in)}, DS_DTYPE_F64, team);
+    return run_case(implementation(reference, op, "ref"), OpCase{op, {}, std::move(in)},
+                    DS_DTYPE_F64, team);
   };
   OpCase fused = forward_case(9, 12), fused_dx = backward_of(fused);
   const Tensor &x = fused.in[0], &w = fused.in[1], &targets = fused.in[2], &dloss = fused_dx.in[0];
   Tensor logits = run("linear", {x, w})[0];
   std::vector<Tensor> loss = run("cross_entropy", {logits, targets});
   Tensor dlogits = run("cross_entropy_dx", {dloss, logits, targets, loss[1]})[0];
-  std::vector<Tensor> want{loss[0], run("linear_dx", {dlogits, w})[0], run("linear_dw", {dlogits, x})[0]};
+  std::vector<Tensor> want{loss[0], run("linear_dx", {dlogits, w})[0],
+                           run("linear_dw", {dlogits, x})[0]};
   std::vector<Tensor> got{run("linear_cross_entropy", fused.in)[0]};
   for (Tensor& grad : run("linear_cross_entropy_dx", fused_dx.in)) got.push_back(std::move(grad));
   const Attrs kept{{"kept", int64_t{1}}};
@@ -97,8 +100,10 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   in.push_back(rows);
   const KernelImpl& loss_kernel = implementation(reference, "linear_cross_entropy", "ref");
   const KernelImpl& dx_kernel = implementation(reference, "linear_cross_entropy_dx", "ref");
-  got.push_back(run_case(loss_kernel, {"linear_cross_entropy", kept, fused.in}, DS_DTYPE_F64, team)[0]);
-  for (Tensor& grad : run_case(dx_kernel, {"linear_cross_entropy_dx", kept, in}, DS_DTYPE_F64, team))
+  got.push_back(
+      run_case(loss_kernel, {"linear_cross_entropy", kept, fused.in}, DS_DTYPE_F64, team)[0]);
+  for (Tensor& grad :
+       run_case(dx_kernel, {"linear_cross_entropy_dx", kept, in}, DS_DTYPE_F64, team))
     got.push_back(std::move(grad));
   for (int i = 0; i < 3; ++i) want.push_back(want[static_cast<size_t>(i)]);
   ASSERT_EQ(got.size(), want.size());
@@ -109,15 +114,17 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   }
 }
 
-// As CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three blocks: products
-// are exact in f32, so that nothing but the softmax is rounded.
+// As CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three blocks:
+// products are exact in f32, so that nothing but the softmax is rounded.
 TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   const double kOff = 0x1p-24 * std::sqrt(kWords);  // of a sum of so many terms
   const KernelRegistry registry = built_in_kernels();
   ThreadTeam team(2);
-  Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}), w = random_tensor(DS_DTYPE_F64, {kWords, 1}, 5);
+  Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}),
+      w = random_tensor(DS_DTYPE_F64, {kWords, 1}, 5);
   for (Tensor* t : {&one, &x}) t->set(0, 1);
-  for (int64_t v = 0; v < kWords; ++v) w.set(v, 33 - std::round(std::abs(w.at(v)) * 0x1p16) * 0x1p-16);
+  for (int64_t v = 0; v < kWords; ++v)
+    w.set(v, 33 - std::round(std::abs(w.at(v)) * 0x1p16) * 0x1p-16);
   for (int64_t target : {int64_t{17}, int64_t{1000}, kWords - 1}) {
     Tensor targets(DS_DTYPE_I32, {1}), head = w;
     targets.set(0, static_cast<double>(target));
@@ -126,7 +133,8 @@ TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
     const OpCase backward = backward_of(forward);
     std::vector<Tensor> exact =
         run_case(implementation(registry, forward.op, "ref"), forward, DS_DTYPE_F64, team);
-    Tensor want = run_case(implementation(registry, backward.op, "ref"), backward, DS_DTYPE_F64, team)[1];
+    Tensor want =
+        run_case(implementation(registry, backward.op, "ref"), backward, DS_DTYPE_F64, team)[1];
     for (const KernelImpl& impl : registry.all()) {
       if (impl.op != forward.op || !refusal(impl, forward, DS_DTYPE_F32).empty()) continue;
       std::vector<Tensor> loss = run_case(impl, forward, DS_DTYPE_F32, team);
@@ -135,7 +143,8 @@ TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
       own.in.back() = loss[1];
       Tensor dw = run_case(implementation(registry, own.op, impl.name), own, DS_DTYPE_F32, team)[1];
       for (int64_t v = 0; v < kWords; ++v) {
-        ASSERT_NEAR(dw.at(v) / want.at(v), 1, kOff) << impl.name << " word " << v << " of " << target;
+        ASSERT_NEAR(dw.at(v) / want.at(v), 1, kOff)
+            << impl.name << " word " << v << " of " << target;
       }
     }
   }
@@ -152,7 +161,8 @@ TEST(LinearCrossEntropy, WithoutTargetsAllIsZero) {
       std::vector<Tensor> out = run_case(impl, c, DS_DTYPE_F32, team);
       bool backward = c.op != forward.op;
       for (size_t i = 0; i < (backward ? 2u : 1u); ++i) {
-        for (int64_t e = 0; e < out[i].numel(); ++e) ASSERT_EQ(out[i].at(e), 0) << impl.name << " " << c.op;
+        for (int64_t e = 0; e < out[i].numel(); ++e)
+          ASSERT_EQ(out[i].at(e), 0) << impl.name << " " << c.op;
       }
     }
   }

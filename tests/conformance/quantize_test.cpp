@@ -1,5 +1,5 @@
-// Codes of granules: how far they are from what they stand for, what becomes of awkward values and of the
-// error, and that implementations agree bit for bit.
+// Codes of granules: how far they are from what they stand for, what becomes of awkward values and
+// of the error, and that implementations agree bit for bit.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -44,22 +44,25 @@ class Quantize : public testing::Test {
     c.scalars.skip = skip;
     std::vector<Tensor> want = run_case(implementation(ref_, op, "ref"), c, one_);
     EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, one_) == want) << op << attrs.print();
-    EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, three_) == want) << op << attrs.print();
+    EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, three_) == want)
+        << op << attrs.print();
     return want;
   }
   Tensor codes(const Tensor& x, int64_t bits) {
-    return run("quantize", {{"bits", bits}}, {x}, {poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))})[0];
+    return run("quantize", {{"bits", bits}}, {x},
+               {poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))})[0];
   }
   Tensor values(const Tensor& codes, int64_t bits, int64_t numel, DType to = DS_DTYPE_F32) {
     return run("dequantize", {{"bits", bits}}, {codes}, {poisoned(to, numel)})[0];
   }
   // Error and values of one step with error feedback.
-  std::pair<Tensor, Tensor> feed_back(const Tensor& x, const Tensor& error, int64_t bits, const Attrs& how,
-                                      int64_t step = 1, int64_t skip = 0) {
+  std::pair<Tensor, Tensor> feed_back(const Tensor& x, const Tensor& error, int64_t bits,
+                                      const Attrs& how, int64_t step = 1, int64_t skip = 0) {
     Attrs attrs = how;
     attrs.set("bits", bits);
     std::vector<Tensor> out =
-        run("quantize", attrs, {x}, {error, poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))}, step, skip);
+        run("quantize", attrs, {x}, {error, poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))},
+            step, skip);
     return {out[0], values(out[1], bits, x.numel())};
   }
 
@@ -91,8 +94,9 @@ TEST_F(Quantize, IsHalfAScaleOffAtMost) {
           off = std::max(off, std::abs(x.at(e) - y.at(e)));
         }
         float scale = scale_of(c, bits, g);
-        EXPECT_FLOAT_EQ(
-            scale, std::max(static_cast<float>(top / static_cast<double>(largest_code(bits))), kLeastScale));
+        EXPECT_FLOAT_EQ(scale,
+                        std::max(static_cast<float>(top / static_cast<double>(largest_code(bits))),
+                                 kLeastScale));
         EXPECT_LE(off, bound(scale, bits)) << "granule " << g << " bits " << bits;
         // Subnormal numbers of f16 are few, and codes may have all of them.
         bool few = type == DS_DTYPE_F16 && top < 0x1p-14;
@@ -128,7 +132,8 @@ TEST_F(Quantize, SubnormalAndLargestNumbers) {
   }
 }
 
-// Only the granule of the bad value, but all of it; with error feedback its error starts again from 0.
+// Only the granule of the bad value, but all of it; with error feedback its error starts again from
+// 0.
 TEST_F(Quantize, NanAndInfinityStay) {
   for (float bad : {kInf, -kInf, std::nanf("")}) {
     for (int64_t bits : {8, 4}) {
@@ -139,7 +144,8 @@ TEST_F(Quantize, NanAndInfinityStay) {
       Tensor twice(DS_DTYPE_U8, {2 * code_bytes(x.numel(), bits)});
       for (int64_t r = 0; r < 2; ++r) {
         Tensor c = codes(r == 0 ? x : error, bits);
-        std::memcpy(twice.bytes().data() + r * c.numel(), c.bytes().data(), static_cast<size_t>(c.numel()));
+        std::memcpy(twice.bytes().data() + r * c.numel(), c.bytes().data(),
+                    static_cast<size_t>(c.numel()));
       }
       Tensor sum = run("dequantize_sum", {{"bits", bits}, {"ranks", int64_t{2}}}, {twice},
                        {poisoned(DS_DTYPE_F32, x.numel())})[0];
@@ -162,7 +168,8 @@ TEST_F(Quantize, SumsInTheOrderOfAReduction) {
       std::vector<Tensor> level;
       for (int64_t r = 0; r < ranks; ++r) {
         Tensor c = codes(spread(2, static_cast<uint64_t>(20 + r)), bits);
-        std::memcpy(all.bytes().data() + r * c.numel(), c.bytes().data(), static_cast<size_t>(c.numel()));
+        std::memcpy(all.bytes().data() + r * c.numel(), c.bytes().data(),
+                    static_cast<size_t>(c.numel()));
         level.push_back(values(c, bits, numel));
       }
       while (level.size() > 1) {  // neighbours; an odd last one is carried up
@@ -183,15 +190,18 @@ TEST_F(Quantize, SumsInTheOrderOfAReduction) {
   }
 }
 
-// err_beta 0: the error is exactly what was lost, so that values and error together are what was put in.
+// err_beta 0: the error is exactly what was lost, so that values and error together are what was
+// put in.
 TEST_F(Quantize, ErrorIsWhatWasLost) {
   for (int64_t bits : {8, 4}) {
     Tensor error = poisoned(DS_DTYPE_F32, 70 * kGranule);  // is not read where it is reset
     std::vector<double> given(static_cast<size_t>(error.numel())), received(given.size());
     for (int64_t step = 0; step < 8; ++step) {
-      Tensor x = spread(70, 2);  // the same every time: without feedback the same is lost every time
+      Tensor x =
+          spread(70, 2);  // the same every time: without feedback the same is lost every time
       Tensor y;
-      std::tie(error, y) = feed_back(x, error, bits, {{"err_beta", 0.0}, {"reset", int64_t{8}}}, step);
+      std::tie(error, y) =
+          feed_back(x, error, bits, {{"err_beta", 0.0}, {"reset", int64_t{8}}}, step);
       for (int64_t e = 0; e < x.numel(); ++e) {
         given[static_cast<size_t>(e)] += x.at(e);
         received[static_cast<size_t>(e)] += y.at(e);
@@ -199,7 +209,8 @@ TEST_F(Quantize, ErrorIsWhatWasLost) {
     }
     for (int64_t e = 0; e < error.numel(); ++e) {
       double sum = given[static_cast<size_t>(e)];
-      EXPECT_NEAR(received[static_cast<size_t>(e)] + error.at(e), sum, 1e-5 * std::abs(sum) + 1e-37) << e;
+      EXPECT_NEAR(received[static_cast<size_t>(e)] + error.at(e), sum, 1e-5 * std::abs(sum) + 1e-37)
+          << e;
     }
   }
 }
@@ -220,7 +231,8 @@ TEST_F(Quantize, ErrorMovesByItsShareAndIsReset) {
   EXPECT_FALSE(y == first);
 }
 
-// A granule of zeros has nothing to send; a skipped step that is run again sends the same, but loses nothing.
+// A granule of zeros has nothing to send; a skipped step that is run again sends the same, but
+// loses nothing.
 TEST_F(Quantize, ErrorsThatStay) {
   for (int64_t bits : {8, 4}) {
     Attrs how{{"err_beta", 0.8}, {"reset", int64_t{10}}};

@@ -1,5 +1,6 @@
-// Layer functions, forward and backward, against the f64 numbers that torch recorded (activations.json). The
-// file says how far f32 may be off. Every kernel that takes the operands is tried.
+// Layer functions, forward and backward, against the f64 numbers that torch recorded
+// (activations.json). The file says how far f32 may be off. Every kernel that takes the operands is
+// tried.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,9 +41,10 @@ class RecordedLayers : public testing::Test {
   std::vector<int64_t> output() const { return dims_of(case_->at("output")); }
   Tensor gradient() const { return tensor("dy", output()); }
 
-  // A recorded tensor of a case. One with four dimensions, [batch, heads, rows, depth], becomes the rows that
-  // attention takes, [batch * rows, heads * depth].
-  Tensor tensor(const std::string& name, std::vector<int64_t> dims, DType dtype = DS_DTYPE_F32) const {
+  // A recorded tensor of a case. One with four dimensions, [batch, heads, rows, depth], becomes the
+  // rows that attention takes, [batch * rows, heads * depth].
+  Tensor tensor(const std::string& name, std::vector<int64_t> dims,
+                DType dtype = DS_DTYPE_F32) const {
     const std::vector<double> values = tensors_.numbers(name_ + "." + name);
     if (dims.size() < 4) {
       Tensor out(dtype, dims);
@@ -62,10 +64,11 @@ class RecordedLayers : public testing::Test {
     return tensor(name + ".f64", dims, DS_DTYPE_F64);
   }
 
-  // Runs every kernel that takes the operands and compares its first results with `want`. Gives the results
-  // of the reference.
-  std::vector<Tensor> compare(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
-                              const std::vector<Tensor>& out, const std::vector<Tensor>& want) {
+  // Runs every kernel that takes the operands and compares its first results with `want`. Gives the
+  // results of the reference.
+  std::vector<Tensor> compare(const std::string& op, const Attrs& attrs,
+                              const std::vector<Tensor>& in, const std::vector<Tensor>& out,
+                              const std::vector<Tensor>& want) {
     std::vector<DType> from, to;
     for (const Tensor& t : in) from.push_back(t.dtype());
     for (const Tensor& t : out) to.push_back(t.dtype());
@@ -122,11 +125,13 @@ class RecordedLayers : public testing::Test {
       const std::vector<Tensor> y =
           compare("layer_norm", eps, {x, w, input("b")}, {x, of_rows, of_rows}, {exact("y", dims)});
       compare("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, {x}, {exact("dx", dims)});
-      compare("layer_norm_dw", {}, {dy, x, y[1], y[2]}, {w, w}, {exact("dw", width), exact("db", width)});
+      compare("layer_norm_dw", {}, {dy, x, y[1], y[2]}, {w, w},
+              {exact("dw", width), exact("db", width)});
       return;
     }
     const Tensor of_runs(DS_DTYPE_F32, {dims[0], 1});
-    const std::vector<Tensor> y = compare("rms_norm", eps, {x, w}, {x, of_runs}, {exact("y", dims)});
+    const std::vector<Tensor> y =
+        compare("rms_norm", eps, {x, w}, {x, of_runs}, {exact("y", dims)});
     compare("rms_norm_dx", {}, {dy, x, w, y[1]}, {x}, {exact("dx", dims)});
     compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
   }
@@ -165,15 +170,18 @@ class RecordedLayers : public testing::Test {
     const Tensor x = input("x");
     const std::vector<int64_t> dims = x.dims(), of_loss = output();
     const Tensor targets = tensor("target", {dims[0]}, DS_DTYPE_I32);
-    const Tensor loss(DS_DTYPE_F32, of_loss), stats(DS_DTYPE_F32, {dims[0], 2}), dy = tensor("dy", of_loss);
+    const Tensor loss(DS_DTYPE_F32, of_loss), stats(DS_DTYPE_F32, {dims[0], 2}),
+        dy = tensor("dy", of_loss);
     Attrs attrs;
-    // No row's target is another number below 0, so that this one is the only one that can be passed over.
+    // No row's target is another number below 0, so that this one is the only one that can be
+    // passed over.
     if (const Json* ignored = case_->find("ignore_index")) {
       EXPECT_EQ(ignored->integer(), -100);
     }
     if (const Json* e = case_->find("label_smoothing")) attrs.set("label_smoothing", e->number());
     if (const Json* z = case_->find("z")) attrs.set("z_loss", z->number());
-    if (const Json* reduction = case_->find("reduction")) attrs.set("reduction", reduction->string());
+    if (const Json* reduction = case_->find("reduction"))
+      attrs.set("reduction", reduction->string());
     const std::vector<Tensor> y =
         compare("cross_entropy", attrs, {x, targets}, {loss, stats}, {exact("y", of_loss)});
     compare("cross_entropy_dx", attrs, {dy, x, targets, y[1]}, {x}, {exact("dx", dims)});
@@ -201,8 +209,8 @@ class RecordedLayers : public testing::Test {
     const bool causal = name_ == "softmax_causal";
     Attrs attrs, seq{{"seq", dims[0]}};
     if (name_ == "log_softmax") attrs.set("log", int64_t{1});
-    const std::vector<Tensor> y =
-        compare(causal ? "causal_softmax" : "softmax", causal ? seq : attrs, {x}, {x}, {exact("y", dims)});
+    const std::vector<Tensor> y = compare(causal ? "causal_softmax" : "softmax",
+                                          causal ? seq : attrs, {x}, {x}, {exact("y", dims)});
     compare("softmax_dx", attrs, {dy, y[0]}, {x}, {exact("dx", dims)});
   }
 
@@ -213,28 +221,32 @@ class RecordedLayers : public testing::Test {
     const bool causal = case_->at("causal").boolean();
     // Query i sees keys 0 to i: those behind the last query are seen by none.
     const int64_t batch = of_q[0], queries = of_q[2], all_keys = of_k[2],
-                  keys = causal ? std::min(queries, all_keys) : all_keys, seq = std::max(queries, keys);
+                  keys = causal ? std::min(queries, all_keys) : all_keys,
+                  seq = std::max(queries, keys);
     const auto seen = [&](const Tensor& t) { return shorter(t, batch, all_keys, keys); };
     const auto as_query = [&](const Tensor& t) { return longer(t, batch, queries, seq, true); };
     const auto as_gradient = [&](const Tensor& t) { return longer(t, batch, queries, seq, false); };
     const auto as_key = [&](const Tensor& t) { return longer(t, batch, keys, seq, false); };
     const Tensor q = as_query(tensor("q", of_q)), k = as_key(seen(tensor("k", of_k))),
                  v = as_key(seen(tensor("v", of_k)));
-    const Attrs attrs{
-        {"heads", of_q[1]}, {"kv_heads", of_k[1]}, {"seq", seq}, {"causal", static_cast<int64_t>(causal)}};
+    const Attrs attrs{{"heads", of_q[1]},
+                      {"kv_heads", of_k[1]},
+                      {"seq", seq},
+                      {"causal", static_cast<int64_t>(causal)}};
     std::vector<Tensor> in{q, k, v};
     if (keys < seq) {
       in.emplace_back(DS_DTYPE_I32, std::vector<int64_t>{batch * seq});
       for (int64_t r = 0; r < batch * seq; ++r) in.back().set(r, r % seq < keys ? 1 : 0);
     }
     const Tensor lse(DS_DTYPE_F32, {of_q[1], batch * seq});
-    const std::vector<Tensor> y = compare("attention", attrs, in, {q, lse}, {as_query(exact("y", of_q))});
+    const std::vector<Tensor> y =
+        compare("attention", attrs, in, {q, lse}, {as_query(exact("y", of_q))});
     in.insert(in.begin(), as_gradient(tensor("dy", of_q)));
     in.insert(in.end(), y.begin(), y.end());
     for (const char* name : {"dk", "dv"}) expect_unseen(exact(name, of_k), batch, all_keys, keys);
-    compare(
-        "attention_dx", attrs, in, {q, k, v},
-        {as_gradient(exact("dq", of_q)), as_key(seen(exact("dk", of_k))), as_key(seen(exact("dv", of_k)))});
+    compare("attention_dx", attrs, in, {q, k, v},
+            {as_gradient(exact("dq", of_q)), as_key(seen(exact("dk", of_k))),
+             as_key(seen(exact("dv", of_k)))});
   }
 
   // The first `kept` rows of each sequence.
@@ -258,9 +270,9 @@ class RecordedLayers : public testing::Test {
     }
   }
 
-  // Attention has as many queries as keys. The shorter side of a case gets more rows behind those of each
-  // sequence: queries that repeat its first, so that their results are known, with a gradient of 0; or keys
-  // of 0 that the mask hides.
+  // Attention has as many queries as keys. The shorter side of a case gets more rows behind those
+  // of each sequence: queries that repeat its first, so that their results are known, with a
+  // gradient of 0; or keys of 0 that the mask hides.
   static Tensor longer(const Tensor& t, int64_t batch, int64_t rows, int64_t seq, bool repeated) {
     const int64_t columns = t.dims()[1];
     Tensor out(t.dtype(), {batch * seq, columns});

@@ -1,5 +1,5 @@
-// Packed rows of tables: which rows travel, that sums have the bits of reductions of whole tables, and that
-// implementations agree bit for bit.
+// Packed rows of tables: which rows travel, that sums have the bits of reductions of whole tables,
+// and that implementations agree bit for bit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,8 +39,8 @@ Tensor joined(const std::vector<const Tensor*>& parts) {
   return all;
 }
 
-// What embedding_dw leaves: random rows where an id names them, +0 elsewhere; one in eight elements is -0.
-// Sums of the others are rounded in f32.
+// What embedding_dw leaves: random rows where an id names them, +0 elsewhere; one in eight elements
+// is -0. Sums of the others are rounded in f32.
 Tensor leaf_of(DType dtype, int64_t height, int64_t width, const Tensor& ids, uint64_t seed) {
   Tensor table = random_tensor(DS_DTYPE_F32, {height, width}, seed);
   std::set<int64_t> named;
@@ -63,21 +63,25 @@ class RowTable : public testing::Test {
   // Runs the reference; checks that the other implementation has the same bits with any team.
   std::vector<Tensor> run(const InstructionCase& c) {
     std::vector<Tensor> want = run_case(implementation(ref_, c.op, "ref"), c, one_);
-    EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, one_) == want) << c.op << c.attrs.print();
-    EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, three_) == want) << c.op << c.attrs.print();
+    EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, one_) == want)
+        << c.op << c.attrs.print();
+    EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, three_) == want)
+        << c.op << c.attrs.print();
     return want;
   }
   Packed pack(const Tensor& table, const Tensor& ids, int64_t room, bool absent = false) {
-    InstructionCase c{"pack_rows",
-                      {},
-                      {table, ids},
-                      {poisoned(table.dtype(), {room, table.dims()[1]}), poisoned(DS_DTYPE_I32, {room})}};
+    InstructionCase c{
+        "pack_rows",
+        {},
+        {table, ids},
+        {poisoned(table.dtype(), {room, table.dims()[1]}), poisoned(DS_DTYPE_I32, {room})}};
     c.scalars.absent = absent;
     std::vector<Tensor> out = run(c);
     return {out[0], out[1]};
   }
   // Elements [first, first + count) of the sum of what ranks packed, laid out as levels say.
-  Tensor sum(const std::vector<Packed>& ranks, const std::vector<int>& levels, int64_t first, int64_t count) {
+  Tensor sum(const std::vector<Packed>& ranks, const std::vector<int>& levels, int64_t first,
+             int64_t count) {
     RankLevels nested(levels);
     std::vector<const Tensor*> rows(ranks.size()), numbers(ranks.size());
     for (size_t r = 0; r < ranks.size(); ++r) {
@@ -87,7 +91,8 @@ class RowTable : public testing::Test {
     }
     Attrs attrs{{"ranks", static_cast<int64_t>(ranks.size())}, {"first", first}};
     if (nested.depth() > 1) attrs.set("levels", nested.sizes());
-    return run({"sum_rows", attrs, {joined(rows), joined(numbers)}, {poisoned(DS_DTYPE_F32, {count})}})[0];
+    return run(
+        {"sum_rows", attrs, {joined(rows), joined(numbers)}, {poisoned(DS_DTYPE_F32, {count})}})[0];
   }
 
   KernelRegistry cpu_, ref_;
@@ -130,7 +135,8 @@ TEST_F(RowTable, PacksDistinctRowsInOrder) {
 }
 
 TEST_F(RowTable, PacksOneRowAndAllRows) {
-  Tensor table = random_tensor(DS_DTYPE_F32, {70, 300}, 2), same(DS_DTYPE_I32, {50}), all(DS_DTYPE_I32, {90});
+  Tensor table = random_tensor(DS_DTYPE_F32, {70, 300}, 2), same(DS_DTYPE_I32, {50}),
+         all(DS_DTYPE_I32, {90});
   for (int64_t i = 0; i < 50; ++i) same.set(i, 69);
   for (int64_t i = 0; i < 90; ++i) all.set(i, static_cast<double>(i * 11 % 70));
   Packed one = pack(table, same, 50), every = pack(table, all, 70);
@@ -151,16 +157,19 @@ TEST_F(RowTable, ARankWithoutDataGivesNone) {
 TEST_F(RowTable, TooManyIdsAreNamed) {
   Tensor table(DS_DTYPE_F32, {20, 8}), ids(DS_DTYPE_I32, {6});
   for (int64_t i = 0; i < 6; ++i) ids.set(i, static_cast<double>(i));
-  InstructionCase c{"pack_rows", {}, {table, ids}, {Tensor(DS_DTYPE_F32, {5, 8}), Tensor(DS_DTYPE_I32, {5})}};
+  InstructionCase c{
+      "pack_rows", {}, {table, ids}, {Tensor(DS_DTYPE_F32, {5, 8}), Tensor(DS_DTYPE_I32, {5})}};
   for (KernelRegistry* registry : {&cpu_, &ref_}) {
     const KernelImpl& impl = implementation(*registry, c.op, registry == &cpu_ ? "cpu" : "ref");
     EXPECT_THROW(run_case(impl, c, one_), std::exception) << impl.name;
   }
 }
 
-// Every part of a cut, widths with tails, rows that one, some or all ranks have, and zeros of both signs.
+// Every part of a cut, widths with tails, rows that one, some or all ranks have, and zeros of both
+// signs.
 TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
-  const std::vector<std::vector<int>> nests = {{1}, {2}, {3}, {5}, {8}, {2, 2}, {4, 2}, {2, 3}, {2, 2, 2}};
+  const std::vector<std::vector<int>> nests = {{1},    {2},    {3},    {5},      {8},
+                                               {2, 2}, {4, 2}, {2, 3}, {2, 2, 2}};
   for (const std::vector<int>& levels : nests) {
     int64_t ranks = RankLevels(levels).ranks();
     for (auto [height, width] : {std::pair<int64_t, int64_t>{41, 24}, {9, 300}, {7, 257}}) {
@@ -173,7 +182,8 @@ TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
           Tensor ids = random_ids(6, r % 3 == 2 ? 2 : height, seed);
           Tensor leaf = leaf_of(type, height, width, ids, seed + 1);
           packed.push_back(pack(leaf, ids, 6, r == 4));
-          whole.push_back(r == 4 ? std::vector<float>(static_cast<size_t>(height * width)) : floats(leaf));
+          whole.push_back(r == 4 ? std::vector<float>(static_cast<size_t>(height * width))
+                                 : floats(leaf));
           whole.back().resize(static_cast<size_t>(padded));
         }
         std::vector<float> want = sum_of_whole(whole);
@@ -190,7 +200,8 @@ TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
 }
 
 TEST_F(RowTable, NanAndInfinityTravel) {
-  Tensor table = random_tensor(DS_DTYPE_F32, {30, 20}, 5), ids(DS_DTYPE_I32, {2}), other(DS_DTYPE_I32, {2});
+  Tensor table = random_tensor(DS_DTYPE_F32, {30, 20}, 5), ids(DS_DTYPE_I32, {2}),
+         other(DS_DTYPE_I32, {2});
   ids.set(0, 7), ids.set(1, 21), other.set(0, 3), other.set(1, 29);
   table.set(7 * 20 + 5, std::nan(""));
   table.set(21 * 20 + 19, -std::numeric_limits<double>::infinity());
@@ -202,7 +213,8 @@ TEST_F(RowTable, NanAndInfinityTravel) {
 }
 
 TEST(RankOrder, IsThatOfLevels) {
-  for (const std::vector<int>& sizes : {std::vector<int>{6}, {2, 3}, {4, 2}, {2, 2, 4}, {16, 4, 2, 3}}) {
+  for (const std::vector<int>& sizes :
+       {std::vector<int>{6}, {2, 3}, {4, 2}, {2, 2, 4}, {16, 4, 2, 3}}) {
     RankLevels levels(sizes);
     RankOrder order(Attrs{{"levels", levels.sizes()}});
     for (int r = 0; r < levels.ranks(); ++r)

@@ -1,5 +1,5 @@
-// Signs of tensors: the compressed all-reduce that DeepSpeed recorded, byte for byte on the wire, and that
-// implementations agree bit for bit.
+// Signs of tensors: the compressed all-reduce that DeepSpeed recorded, byte for byte on the wire,
+// and that implementations agree bit for bit.
 #include "core/program/signs.h"
 
 #include <gtest/gtest.h>
@@ -38,14 +38,16 @@ class Signs : public testing::Test {
   }
 
   // Runs the reference; checks that the other implementation has the same bits with any team.
-  std::vector<Tensor> run(const std::string& op, const Attrs& attrs, const std::vector<ElementRun>& tensors,
-                          const std::vector<Tensor>& in, const std::vector<Tensor>& out, int64_t skip = 0) {
+  std::vector<Tensor> run(const std::string& op, const Attrs& attrs,
+                          const std::vector<ElementRun>& tensors, const std::vector<Tensor>& in,
+                          const std::vector<Tensor>& out, int64_t skip = 0) {
     InstructionCase c{op, attrs, in, out};
     c.scalars.skip = skip;
     c.runs = tensors;
     std::vector<Tensor> want = run_case(implementation(ref_, op, "ref"), c, one_);
     EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, one_) == want) << op << attrs.print();
-    EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, three_) == want) << op << attrs.print();
+    EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, three_) == want)
+        << op << attrs.print();
     return want;
   }
 
@@ -81,11 +83,13 @@ Tensor exchanged(const std::vector<Tensor>& blocks, int64_t block, int64_t from)
 }
 
 using Run = std::function<std::vector<Tensor>(const std::string& op, const Attrs& attrs,
-                                              const std::vector<Tensor>& in, const std::vector<Tensor>& out)>;
+                                              const std::vector<Tensor>& in,
+                                              const std::vector<Tensor>& out)>;
 
 // What every rank has afterwards; `x` of each is a bucket.
 std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run& run) {
-  SignSizes worker = sign_sizes(g.tensors, g.ranks, g.ranks), server = sign_sizes(g.tensors, g.ranks, 1);
+  SignSizes worker = sign_sizes(g.tensors, g.ranks, g.ranks),
+            server = sign_sizes(g.tensors, g.ranks, 1);
   const Attrs ranks{{"ranks", g.ranks}};
   auto pack = [&](Tensor& error, const Tensor& sums, int64_t ways) {
     std::vector<Tensor> out = run("pack_signs", {{"ranks", g.ranks}, {"ways", ways}}, {sums},
@@ -110,13 +114,14 @@ std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run
   }
   std::vector<Tensor> out;
   for (const Tensor& before : x)
-    out.push_back(run("unpack_signs", ranks, {exchanged(g.answered, worker.block, 0)}, {before})[0]);
+    out.push_back(
+        run("unpack_signs", ranks, {exchanged(g.answered, worker.block, 0)}, {before})[0]);
   return out;
 }
 
 // scale: of the signs that an error is what was left of, whose rounding is relative to both.
-void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first, const Tolerance& tolerance,
-                 double scale, const std::string& what) {
+void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first,
+                 const Tolerance& tolerance, double scale, const std::string& what) {
   for (int64_t e = 0; e < got.numel(); ++e) {
     double w = want.at(static_cast<size_t>(first + e));
     ASSERT_NEAR(got.at(e), w, tolerance.of(std::abs(w) + scale)) << what << " " << e;
@@ -125,7 +130,8 @@ void expect_near(const Tensor& got, const std::vector<float>& want, int64_t firs
 
 std::vector<uint8_t> bytes_of(const SafetensorEntry& entry) {
   std::vector<uint8_t> bytes(static_cast<size_t>(entry.bytes));
-  File(semantics_path("onebit.safetensors"), File::Mode::read).read(bytes.data(), bytes.size(), entry.begin);
+  File(semantics_path("onebit.safetensors"), File::Mode::read)
+      .read(bytes.data(), bytes.size(), entry.begin);
   return bytes;
 }
 
@@ -144,8 +150,8 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
     ASSERT_EQ(padded, c.at("padded_numel").integer());
     ASSERT_EQ(chunk, c.at("server_chunk").integer());
     auto read = [&](const char* what) { return tensors.read(name + "." + what); };
-    const std::vector<float> input = read("input"), output = read("output"), scales = read("phase1_scale"),
-                             answers = read("phase2_scale");
+    const std::vector<float> input = read("input"), output = read("output"),
+                             scales = read("phase1_scale"), answers = read("phase2_scale");
     const std::vector<uint8_t> sent = bytes_of(*tensors.find(name + ".phase1_sign_bytes")),
                                answered = bytes_of(*tensors.find(name + ".phase2_sign_bytes"));
     ASSERT_EQ(static_cast<int64_t>(input.size()), calls * ranks * numel);
@@ -162,10 +168,12 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
         auto first = input.begin() + (call * ranks + r) * numel;
         x.push_back(tensor_of({first, first + numel}));
       }
-      std::vector<Tensor> out = all_reduce(
-          g, x,
-          [&](const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
-              const std::vector<Tensor>& updated) { return run(op, attrs, g.tensors, in, updated); });
+      std::vector<Tensor> out =
+          all_reduce(g, x,
+                     [&](const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
+                         const std::vector<Tensor>& updated) {
+                       return run(op, attrs, g.tensors, in, updated);
+                     });
       const std::string at = name + " call " + std::to_string(call);
       for (int64_t r = 0; r < ranks; ++r) {
         auto rank = static_cast<size_t>(r);
@@ -177,7 +185,8 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
                     answers[static_cast<size_t>(row)], at + " server error");
         int64_t bits = chunk / 8, block = bits + int64_t{sizeof(float)};
         for (int64_t to = 0; to < ranks; ++to) {
-          const auto* from = reinterpret_cast<const uint8_t*>(g.sent[rank].bytes().data()) + to * block;
+          const auto* from =
+              reinterpret_cast<const uint8_t*>(g.sent[rank].bytes().data()) + to * block;
           float scale;
           std::memcpy(&scale, from, sizeof scale);
           EXPECT_NEAR(scale, scales[static_cast<size_t>(row)], tolerance.of(scale)) << at;
@@ -195,8 +204,8 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
   }
 }
 
-// Several tensors of a bucket with padding between them, of every kind of size: none, below a byte, below a
-// word, several tasks and a tail.
+// Several tensors of a bucket with padding between them, of every kind of size: none, below a byte,
+// below a word, several tasks and a tail.
 TEST_F(Signs, EveryTensorIsCompressedByItself) {
   const int64_t sizes[] = {5, 0, 63, 64, 65, 300, 3 * 16384 + 77};
   for (int64_t ranks : {2, 3, 8}) {
@@ -226,7 +235,8 @@ TEST_F(Signs, EveryTensorIsCompressedByItself) {
                    const std::vector<Tensor>& out) { return run(op, attrs, g.tensors, in, out); };
       };
       std::vector<Tensor> all = all_reduce(together, x, by(together));
-      for (int64_t r = 1; r < ranks; ++r) EXPECT_TRUE(all[static_cast<size_t>(r)].at(7) == all[0].at(7));
+      for (int64_t r = 1; r < ranks; ++r)
+        EXPECT_TRUE(all[static_cast<size_t>(r)].at(7) == all[0].at(7));
       for (size_t t = 0; t < apart.size(); ++t) {
         Tensor one = all_reduce(apart[t], x, by(apart[t]))[0];
         for (int64_t e = places[t].begin; e < places[t].end; ++e)
@@ -244,8 +254,8 @@ TEST_F(Signs, ASkippedStepLeavesErrorsAndMomentum) {
          error = random_tensor(DS_DTYPE_F32, {2 * worker.chunks}, 2);
   const Attrs ranks{{"ranks", int64_t{2}}}, ways{{"ranks", int64_t{2}}, {"ways", int64_t{2}}};
   Tensor sums(DS_DTYPE_F64, {worker.sums}), codes(DS_DTYPE_U8, {2 * worker.block});
-  EXPECT_TRUE(run("add_error", ranks, tensors, {x}, {error, blank(DS_DTYPE_F64, worker.sums)}, 1)[0] ==
-              error);
+  EXPECT_TRUE(run("add_error", ranks, tensors, {x}, {error, blank(DS_DTYPE_F64, worker.sums)},
+                  1)[0] == error);
   std::vector<Tensor> packed =
       run("pack_signs", ways, tensors, {sums}, {error, blank(DS_DTYPE_U8, 2 * worker.block)}, 1);
   EXPECT_TRUE(packed[0] == error);
@@ -282,7 +292,8 @@ TEST_F(Signs, MomentumAndFrozenAdamHaveOneResult) {
         c.out = {random_tensor(DS_DTYPE_F32, {count}, 5), blank(type, count)};
         std::vector<Tensor> p = same();
         for (int64_t e = 0; e < count; ++e) {
-          double was = c.out[0].at(e), update = c.in[0].at(e) / (std::sqrt(v.at(e)) + 1e-8) + 0.1 * was;
+          double was = c.out[0].at(e),
+                 update = c.in[0].at(e) / (std::sqrt(v.at(e)) + 1e-8) + 0.1 * was;
           ASSERT_NEAR(p[0].at(e), skip ? was : was - 3e-3 * update, 1e-6);
         }
         EXPECT_TRUE(p[1] == p[0].as(type));

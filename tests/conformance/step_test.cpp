@@ -69,8 +69,8 @@ TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
   EXPECT_TRUE(std::isnan(losses(none, 1).loss));
 }
 
-// The weights of a rank are behind its losses. The loss of a leaf that counts for nothing means nothing, not
-// even NaN.
+// The weights of a rank are behind its losses. The loss of a leaf that counts for nothing means
+// nothing, not even NaN.
 TEST_F(Step, LossesAreMeansByWeights) {
   const float absent = std::bit_cast<float>(kNoLeaf), nan = std::numeric_limits<float>::quiet_NaN();
   // Two ranks of two micro-steps.
@@ -93,7 +93,8 @@ TEST_F(Step, ClipSkipsWhatCountsForNothing) {
     before.weight = 0;
     before.loss = 1;
     Attrs attrs{{"max_norm", 0.0}, {"unchecked", static_cast<int64_t>(unchecked)}};
-    const StepScalars found = run("clip", attrs, {squares.data(), DS_DTYPE_F64, 1, {2, 1, 1, 1}}, before);
+    const StepScalars found =
+        run("clip", attrs, {squares.data(), DS_DTYPE_F64, 1, {2, 1, 1, 1}}, before);
     EXPECT_EQ(found.skip, 1);
     EXPECT_EQ(found.grad_norm, 5);
   }
@@ -120,7 +121,8 @@ TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
 
 // By blocks of 256, then of their sums; of at most 256 granules the plain sum.
 TEST_F(Step, TheNormAddsByBlocks) {
-  for (int64_t count : {0, 1, 255, 256, 257, 65536, 65537, 70000, 3 * 65536 + 256, 66 * 65536 + 300}) {
+  for (int64_t count :
+       {0, 1, 255, 256, 257, 65536, 65537, 70000, 3 * 65536 + 256, 66 * 65536 + 300}) {
     std::vector<double> squares(static_cast<size_t>(count));
     for (double& x : squares) x = std::exp(20 * random());
     std::vector<double> level = squares;
@@ -138,7 +140,8 @@ TEST_F(Step, TheNormAddsByBlocks) {
   }
 }
 
-// The order of addition is that of the runs: the norm has the bits of one over the same values in that order.
+// The order of addition is that of the runs: the norm has the bits of one over the same values in
+// that order.
 TEST_F(Step, TheNormFollowsItsRuns) {
   for (int64_t count : {5, 300, 70000, 400000}) {
     std::vector<double> squares(static_cast<size_t>(count)), ordered;

@@ -1,10 +1,10 @@
-// One rank of a run that the crash tests kill: trains the tiny GPT, saves every 2 steps, prints every step's
-// loss.
+// One rank of a run that the crash tests kill: trains the tiny GPT, saves every 2 steps, prints
+// every step's loss.
 //   crash_driver RANK WORLD URL FOLDER STEPS STAGE TIER REPRODUCIBLE KILL_INSTR
 // With DS_TEST_ASYNC in the environment a thread writes each checkpoint while the next steps run.
-// Resumes from FOLDER's last checkpoint. TIER: device, cpu or nvme. KILL_INSTR: 0, or the number of the
-// instruction before which the process kills itself. stdout: "resume STEP", then "STEP LOSS" with the loss as
-// a hexadecimal float.
+// Resumes from FOLDER's last checkpoint. TIER: device, cpu or nvme. KILL_INSTR: 0, or the number of
+// the instruction before which the process kills itself. stdout: "resume STEP", then "STEP LOSS"
+// with the loss as a hexadecimal float.
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -25,7 +25,9 @@ constexpr int kKeep = 2;
 ds::Config config_of(char** argv, int world) {
   ds::Config c = ds::test::make_config(std::stoi(argv[6]), kLeaves / world, world);
   std::string tier = argv[7];
-  c.zero.optimizer_tier = tier == "nvme" ? ds::Tier::nvme : tier == "cpu" ? ds::Tier::host : ds::Tier::device;
+  c.zero.optimizer_tier = tier == "nvme"  ? ds::Tier::nvme
+                          : tier == "cpu" ? ds::Tier::host
+                                          : ds::Tier::device;
   if (c.zero.stage == 3) c.zero.param_tier = c.zero.optimizer_tier;
   c.zero.nvme_path = argv[4];
   c.zero.param_persistence_threshold = 100;
@@ -50,7 +52,8 @@ ds::StepResult train(ds::Engine& engine, ds::Communicator& comm) {
     draw(engine.control().steps(), m * comm.size() + comm.rank(), tokens.data() + m * kSeq,
          targets.data() + m * kSeq);
   }
-  ds::InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+  ds::InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                            {targets.data(), DS_DTYPE_I32, numel}};
   return engine.train_batch(inputs);
 }
 

@@ -1,5 +1,6 @@
-// Kills a training run again and again and lets it resume: whatever the moment, the last committed checkpoint
-// loads, no committed step is lost, and every loss after it has the bits of a run that was never killed.
+// Kills a training run again and again and lets it resume: whatever the moment, the last committed
+// checkpoint loads, no committed step is lost, and every loss after it has the bits of a run that
+// was never killed.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -31,7 +32,8 @@ struct Place {
   bool async = false;
 };
 
-// Where rank `victim` is killed: at the n-th call of a kind of the shim, or before the n-th instruction.
+// Where rank `victim` is killed: at the n-th call of a kind of the shim, or before the n-th
+// instruction.
 struct KillPoint {
   std::string kind = "none";
   int n = 0;
@@ -71,11 +73,11 @@ Launch run(const std::string& folder, const Place& place, int64_t steps, const K
       environment.push_back("LD_PRELOAD=" + kBinary + "/lib/libds_fault_shim.so");
       environment.push_back(fmt::format("DS_TEST_KILL={}:{}", point.kind, point.n));
     }
-    ranks.push_back(
-        start_process({kBinary + "/bin/crash_driver", std::to_string(r), std::to_string(place.world), url,
-                       folder, std::to_string(steps), std::to_string(place.stage), place.tier,
-                       place.reproducible ? "1" : "0", mine && instr ? std::to_string(point.n) : "0"},
-                      environment, output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
+    ranks.push_back(start_process(
+        {kBinary + "/bin/crash_driver", std::to_string(r), std::to_string(place.world), url, folder,
+         std::to_string(steps), std::to_string(place.stage), place.tier,
+         place.reproducible ? "1" : "0", mine && instr ? std::to_string(point.n) : "0"},
+        environment, output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
   }
   Launch launch;
   wait_ranks(ranks, point.victim, launch);
@@ -88,7 +90,8 @@ Launch run(const std::string& folder, const Place& place, int64_t steps, const K
       launch.losses[std::stoll(word)] = value;
     }
   }
-  for (int r = 0; r < place.world; ++r) launch.errors += read_file(output / fmt::format("err{}", r));
+  for (int r = 0; r < place.world; ++r)
+    launch.errors += read_file(output / fmt::format("err{}", r));
   return launch;
 }
 
@@ -124,8 +127,8 @@ KillPoint draw(std::mt19937& random, int world) {
   return point;
 }
 
-// Runs until `kills` launches were killed at their point; a run that reaches the last step is checked and a
-// new one begun. place_of chooses where each launch runs.
+// Runs until `kills` launches were killed at their point; a run that reaches the last step is
+// checked and a new one begun. place_of chooses where each launch runs.
 void survive(const Reference& reference, int kills, uint32_t seed,
              const std::function<Place(std::mt19937&)>& place_of) {
   std::mt19937 random(seed);
@@ -136,8 +139,8 @@ void survive(const Reference& reference, int kills, uint32_t seed,
     ASSERT_LT(launches, 3 * kills) << "too few kill points are reached";
     Place place = place_of(random);
     KillPoint point = draw(random, place.world);
-    SCOPED_TRACE(fmt::format("launch {}: kill {}, world {} stage {} tier {}", launches, point.text(),
-                             place.world, place.stage, place.tier));
+    SCOPED_TRACE(fmt::format("launch {}: kill {}, world {} stage {} tier {}", launches,
+                             point.text(), place.world, place.stage, place.tier));
     int64_t before = committed(folder->path());
     Launch launch = run(folder->path(), place, kSteps, point);
     ASSERT_TRUE(launch.killed || launch.finished) << launch.errors;
@@ -148,8 +151,8 @@ void survive(const Reference& reference, int kills, uint32_t seed,
       ASSERT_EQ(loss, reference.losses.at(step)) << "step " << step;
     int64_t after = committed(folder->path());
     ASSERT_GE(after, before);
-    // A save returns only when it is committed: the next step's loss proves that it did. One that a thread
-    // makes waits for the one before.
+    // A save returns only when it is committed: the next step's loss proves that it did. One that a
+    // thread makes waits for the one before.
     int64_t reached = launch.losses.empty() ? 0 : launch.losses.rbegin()->first;
     ASSERT_GE(after, (reached - 1) / 2 * 2 - (place.async ? 2 : 0));
     done += launch.killed;

@@ -1,8 +1,10 @@
-/* LD_PRELOAD library of the crash tests: ends the process with SIGKILL at the n-th call of a chosen kind.
+/* LD_PRELOAD library of the crash tests: ends the process with SIGKILL at the n-th call of a chosen
+ * kind.
  *
- * DS_TEST_KILL=write:17   kinds: write (write, pwrite), sync (fsync, fdatasync), rename, unlink (unlink,
- * unlinkat, rmdir, remove), submit (io_submit). The n-th call is not made, except that a write first stores
- * half of its bytes. Calls that libc makes inside itself (stdio) are not seen. */
+ * DS_TEST_KILL=write:17   kinds: write (write, pwrite), sync (fsync, fdatasync), rename, unlink
+ * (unlink, unlinkat, rmdir, remove), submit (io_submit). The n-th call is not made, except that a
+ * write first stores half of its bytes. Calls that libc makes inside itself (stdio) are not seen.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -41,7 +43,8 @@ static void die_at(const char* kind) {
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
-  ssize_t (*real)(int, const void*, size_t) = (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
+  ssize_t (*real)(int, const void*, size_t) =
+      (ssize_t(*)(int, const void*, size_t))dlsym(RTLD_NEXT, "write");
   if (is_last("write")) {
     (void)!real(fd, data, size / 2);
     (void)raise(SIGKILL);

@@ -1,10 +1,12 @@
-/* LD_PRELOAD library of the replay tests: writes down what the process does to files below a folder.
+/* LD_PRELOAD library of the replay tests: writes down what the process does to files below a
+ * folder.
  *
- * DS_TEST_RECORD=LOG, DS_TEST_ROOT=FOLDER (absolute). A record is a line "KIND HANDLE OFFSET SIZE\n" and SIZE
- * bytes: o  handle opened; bytes: path          w  bytes written at offset          s  fsync, fdatasync t set
- * to OFFSET bytes                 m  folder made; bytes: path         u  unlink, rmdir; bytes: path r rename;
- * bytes: from NUL to          p  bytes printed to stdout A call and its record happen under one lock, so
- * records are in the order of their effects. Calls that libc makes inside itself (stdio) are not seen. */
+ * DS_TEST_RECORD=LOG, DS_TEST_ROOT=FOLDER (absolute). A record is a line "KIND HANDLE OFFSET
+ * SIZE\n" and SIZE bytes: o  handle opened; bytes: path          w  bytes written at offset s
+ * fsync, fdatasync t set to OFFSET bytes                 m  folder made; bytes: path         u
+ * unlink, rmdir; bytes: path r rename; bytes: from NUL to          p  bytes printed to stdout A
+ * call and its record happen under one lock, so records are in the order of their effects. Calls
+ * that libc makes inside itself (stdio) are not seen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -51,7 +53,8 @@ __attribute__((constructor)) static void begin(void) {
   const char* path = getenv("DS_TEST_RECORD");
   root = getenv("DS_TEST_ROOT");
   if (path == NULL || root == NULL) return;
-  log_fd = ((int (*)(const char*, int, ...))REAL(open))(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  log_fd = ((int (*)(const char*, int, ...))REAL(open))(
+      path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 }
 
 static int below(const char* path) {
@@ -61,8 +64,8 @@ static int below(const char* path) {
 static int handle(int fd) { return log_fd >= 0 && fd >= 0 && fd < most_files ? handle_of[fd] : 0; }
 
 static int opened(int fd, const char* path, int flags) {
-  int changes =
-      (flags & (O_WRONLY | O_RDWR | O_CREAT | O_DIRECTORY)) != 0 && (flags & O_TMPFILE) != O_TMPFILE;
+  int changes = (flags & (O_WRONLY | O_RDWR | O_CREAT | O_DIRECTORY)) != 0 &&
+                (flags & O_TMPFILE) != O_TMPFILE;
   if (fd < 0 || fd >= most_files || !changes || !below(path)) return fd;
   handle_of[fd] = ++handles;
   record('o', handle_of[fd], 0, path, strlen(path));
@@ -122,7 +125,8 @@ int fcntl64(int fd, int command, ...) {
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
-  if (log_fd < 0 || (fd != STDOUT_FILENO && handle(fd) == 0)) return ((write_fn)REAL(write))(fd, data, size);
+  if (log_fd < 0 || (fd != STDOUT_FILENO && handle(fd) == 0))
+    return ((write_fn)REAL(write))(fd, data, size);
   pthread_mutex_lock(&lock);
   ssize_t n = ((write_fn)REAL(write))(fd, data, size);
   if (fd == STDOUT_FILENO) {
@@ -177,7 +181,9 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
   pthread_mutex_unlock(&lock);
   return code;
 }
-int fallocate64(int fd, int mode, off64_t offset, off64_t size) { return fallocate(fd, mode, offset, size); }
+int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
+  return fallocate(fd, mode, offset, size);
+}
 
 static int named(char kind, const char* path, int code) {
   if (code == 0 && below(path)) record(kind, 0, 0, path, strlen(path));
@@ -211,7 +217,8 @@ int unlinkat(int folder, const char* path, int flags) {
     if (size > 0) whole[size++] = '/';
   }
   (void)snprintf(whole + (size > 0 ? size : 0), PATH_MAX, "%s", path);
-  int code = named('u', whole, ((int (*)(int, const char*, int))REAL(unlinkat))(folder, path, flags));
+  int code =
+      named('u', whole, ((int (*)(int, const char*, int))REAL(unlinkat))(folder, path, flags));
   pthread_mutex_unlock(&lock);
   return code;
 }

@@ -1,6 +1,6 @@
-// Power cuts without a disk: the file calls of a run are recorded, and folders are made that hold what may be
-// left of them after a cut at any moment. Each must hold the last checkpoint that the run had reported,
-// whole, and everything that a resume from it needs.
+// Power cuts without a disk: the file calls of a run are recorded, and folders are made that hold
+// what may be left of them after a cut at any moment. Each must hold the last checkpoint that the
+// run had reported, whole, and everything that a resume from it needs.
 #include "support/replay.h"
 
 #include <fmt/core.h>
@@ -41,8 +41,8 @@ Launch run(const std::string& folder, const std::string& text, const std::string
     environment = {"LD_PRELOAD=" + kBinary + "/lib/libds_record_shim.so", "DS_TEST_RECORD=" + log,
                    "DS_TEST_ROOT=" + folder};
   }
-  pid_t pid = start_process({kBinary + "/bin/run_driver", folder, text, std::to_string(kSteps)}, environment,
-                            output / "out", output / "err");
+  pid_t pid = start_process({kBinary + "/bin/run_driver", folder, text, std::to_string(kSteps)},
+                            environment, output / "out", output / "err");
   int status = 0;
   waitpid(pid, &status, 0);
   Launch launch;
@@ -58,7 +58,8 @@ class Replay : public testing::Test {
  protected:
   void SetUp() override {
     std::string words;
-    for (int i = 0; i < 200; ++i) words += fmt::format("line {} of a text: {}\n", i, i * 7919 % 1000);
+    for (int i = 0; i < 200; ++i)
+      words += fmt::format("line {} of a text: {}\n", i, i * 7919 % 1000);
     write_file_atomic(text_, words);
     make_folder(root_);
     whole_ = run(root_, text_, folder_ / "log");
@@ -72,8 +73,8 @@ class Replay : public testing::Test {
     ASSERT_EQ(hashes_.count(kSteps), 1u);
   }
 
-  // The last step whose checkpoint the run had certainly committed before events[end]: a later one was
-  // reported.
+  // The last step whose checkpoint the run had certainly committed before events[end]: a later one
+  // was reported.
   int64_t committed(size_t end) const {
     int64_t reported = 0;
     for (size_t e = 0; e < end; ++e) {
@@ -93,11 +94,13 @@ class Replay : public testing::Test {
     if (!resume) return;
     Launch launch = run(left.path(), text_);
     ASSERT_TRUE(launch.finished) << launch.errors;
-    for (const auto& [step, value] : launch.losses) ASSERT_EQ(value, whole_.losses[step]) << "step " << step;
+    for (const auto& [step, value] : launch.losses)
+      ASSERT_EQ(value, whole_.losses[step]) << "step " << step;
     ASSERT_EQ(payload_hash(latest_checkpoint(left / "run/checkpoints")), hashes_[kSteps]);
   }
 
-  // Every checkpoint with a manifest is whole, and one of step `least` or later is there, with what it needs.
+  // Every checkpoint with a manifest is whole, and one of step `least` or later is there, with what
+  // it needs.
   void check_checkpoints(const std::string& path, int64_t least) {
     int64_t newest = 0;
     if (exists(path + "/checkpoints")) {
@@ -140,7 +143,8 @@ TEST_F(Replay, EveryMomentLeavesTheLastReportedCheckpoint) {
       if (HasFailure()) return;
     }
   }
-  fmt::print("{} events, {} cuts, {} of them after a commit\n", events_.size(), seed, with_checkpoint_);
+  fmt::print("{} events, {} cuts, {} of them after a commit\n", events_.size(), seed,
+             with_checkpoint_);
   EXPECT_GT(seed, 200u);
   EXPECT_GT(with_checkpoint_, 100);
 }

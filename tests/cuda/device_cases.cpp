@@ -61,7 +61,8 @@ std::vector<OpCase> wide_op_cases() {
   std::vector<Tensor> loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
   loss = add("cross_entropy", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {logits, targets});
-  add("cross_entropy_dx", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {one, logits, targets, loss[1]});
+  add("cross_entropy_dx", {{"label_smoothing", 0.2}, {"z_loss", 0.03}},
+      {one, logits, targets, loss[1]});
   // Words that cannot be, the largest logit several times, and a first eight without a finite one.
   for (int64_t v = 0; v < 700; ++v) {
     if (v % 3 != 0 || v < 40) logits.set(v, -std::numeric_limits<double>::infinity());
@@ -91,7 +92,8 @@ std::vector<OpCase> wide_op_cases() {
     std::vector<Tensor> y = add("attention", attrs, {q, k, v});
     add("attention_dx", attrs, {real({90, 2 * depth}), q, k, v, y[0], y[1]});
   }
-  // Caches of one part, of several and of ones that are larger than the smallest; heads of every entry.
+  // Caches of one part, of several and of ones that are larger than the smallest; heads of every
+  // entry.
   for (auto [depth, capacity, window] :
        {std::array<int64_t, 3>{48, 1300, 0}, {96, 8300, 40}, {160, 600, 530}}) {
     Attrs attrs{{"heads", int64_t{2}}, {"kv_heads", int64_t{1}}, {"window", window}};
@@ -100,7 +102,8 @@ std::vector<OpCase> wide_op_cases() {
     for (int64_t r = 0; r < 4; ++r)
       positions.set(r, r == 0 ? 0 : std::floor(last * static_cast<double>(r) / 3));
     add("cached_attention", attrs,
-        {real({4, 2 * depth}), real({4, depth}), real({4, depth}), positions, real({2, capacity, depth})});
+        {real({4, 2 * depth}), real({4, depth}), real({4, depth}), positions,
+         real({2, capacity, depth})});
   }
   return all;
 }
@@ -110,7 +113,8 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   const auto below = [&](uint64_t end) { return static_cast<int64_t>(words() % end); };
   constexpr int64_t kDepths[] = {2, 8, 24, 30, 64, 72, 100, 128};
   const int64_t groups = 1 + below(2), heads = groups * (1 + below(3)), depth = kDepths[below(8)],
-                seq = 1 + below(150), rows = 1 + below(200), kind = below(3);  // no, documents, a mask
+                seq = 1 + below(150), rows = 1 + below(200),
+                kind = below(3);  // no, documents, a mask
   Attrs attrs{{"heads", heads}, {"kv_heads", groups}, {"seq", seq}};
   if (kind == 1) attrs.set("documents", int64_t{1});
   if (kind != 1 && below(3) == 0)
@@ -120,7 +124,9 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   if (below(3) == 0) attrs.set("softcap", 0.5 + static_cast<double>(below(3)));
   if (below(4) == 0) attrs.set("dropout", 0.25), attrs.set("op", int64_t{32770});
   uint64_t tensor = 100 * number;
-  const auto real = [&](int64_t columns) { return random_tensor(DS_DTYPE_F64, {rows, columns}, ++tensor); };
+  const auto real = [&](int64_t columns) {
+    return random_tensor(DS_DTYPE_F64, {rows, columns}, ++tensor);
+  };
   std::vector<Tensor> in;
   if (below(2) == 0)
     in = {real((heads + 2 * groups) * depth)};
@@ -135,7 +141,8 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   register_ref(ref);
   ThreadTeam team(1);
   std::vector<OpCase> both{{"attention", attrs, in}};
-  std::vector<Tensor> stats = run_case(implementation(ref, "attention", "ref"), both[0], DS_DTYPE_F64, team);
+  std::vector<Tensor> stats =
+      run_case(implementation(ref, "attention", "ref"), both[0], DS_DTYPE_F64, team);
   in.insert(in.begin(), real(heads * depth));
   in.insert(in.end(), stats.begin(), stats.end());
   both.push_back({"attention_dx", attrs, in});
@@ -166,7 +173,8 @@ std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal) 
     if (own.lse != columns_of(all.lse, first, kSeq)) return differs("lse");
     if (own.gradient != rows_of(all.gradient, first, kSeq)) return differs("the gradient");
     for (int64_t e = 0; causal && e < kWidth; ++e) {
-      if (own.y.at(e) != qkv.at(first * 3 * kWidth + 2 * kWidth + e)) return differs("y of the first row");
+      if (own.y.at(e) != qkv.at(first * 3 * kWidth + 2 * kWidth + e))
+        return differs("y of the first row");
       if (own.gradient.at(e) != 0) return differs("the gradient of the first query");
     }
   }
@@ -211,7 +219,8 @@ std::string bounds_of_nan(const RunCase& run, DType dtype) {
   constexpr int64_t kQuery = 5;
   const Tensor y = made(with_nan(0, kWidth, [](int64_t r) { return r == kQuery; }))[0];
   for (int64_t e = 0; e < y.numel(); ++e) {
-    if (std::isnan(y.at(e)) != (e / kWidth == kQuery)) return "NaN of a query is lost, or is in another row";
+    if (std::isnan(y.at(e)) != (e / kWidth == kQuery))
+      return "NaN of a query is lost, or is in another row";
   }
   return "";
 }
@@ -231,15 +240,18 @@ std::string own_bits_of_rows(const RunCase& run, DType dtype) {
     Tensor ones(DS_DTYPE_F64, {rows});
     for (int64_t r = 0; r < rows; ++r) ones.set(r, 1);
     loss.push_back(run({"cross_entropy_dx", each, {ones, x, targets, loss[1]}}, dtype)[0]);
-    for (const std::vector<Tensor>& more : {rms, loss}) all.insert(all.end(), more.begin(), more.end());
+    for (const std::vector<Tensor>& more : {rms, loss})
+      all.insert(all.end(), more.begin(), more.end());
     all.push_back(run({"softmax", {{"log", int64_t{0}}}, {x}}, dtype)[0]);
     return all;
   };
   for (int64_t width : {1, 7, 8, 767, 769, 2049, 6145, 16411}) {
-    const Tensor x = random_tensor(dtype, {kRows, width}, 91), dy = random_tensor(dtype, {kRows, width}, 92),
+    const Tensor x = random_tensor(dtype, {kRows, width}, 91),
+                 dy = random_tensor(dtype, {kRows, width}, 92),
                  w = random_tensor(dtype, {width}, 93), targets = random_ids(kRows, width, 94);
     const auto differs = [&](const char* what, size_t output, int64_t r) {
-      return fmt::format("{} of row {} of {} {}: output {}", what, r, width, dtype_name(dtype), output);
+      return fmt::format("{} of row {} of {} {}: output {}", what, r, width, dtype_name(dtype),
+                         output);
     };
     // Whether row r of `all` and row `other_row` of `other` are the same numbers.
     const auto same = [&](const Tensor& all, int64_t r, const Tensor& other, int64_t other_row) {
@@ -269,7 +281,8 @@ std::string own_bits_of_rows(const RunCase& run, DType dtype) {
           if (r != kSick && !same(all[i], r, got[i], r)) return differs("bits beside NaN", i, r);
         }
         bool any = false;
-        for (int64_t e = 0; e < columns; ++e) any = any || std::isnan(got[i].at(kSick * columns + e));
+        for (int64_t e = 0; e < columns; ++e)
+          any = any || std::isnan(got[i].at(kSick * columns + e));
         if (!any) return differs("NaN", i, kSick);
       }
     }
@@ -279,8 +292,8 @@ std::string own_bits_of_rows(const RunCase& run, DType dtype) {
 
 namespace {
 
-// Operands of sizes that tests/support/cases.cpp has no instruction for: several blocks, tails, slices of
-// levels.
+// Operands of sizes that tests/support/cases.cpp has no instruction for: several blocks, tails,
+// slices of levels.
 Tensor floats(std::vector<int64_t> dims, uint64_t number, double factor = 1.00017) {
   Tensor t = random_tensor(DS_DTYPE_F32, std::move(dims), number);
   for (int64_t e = 0; e < t.numel(); ++e) t.set(e, t.at(e) * factor);
@@ -306,10 +319,12 @@ std::vector<InstructionCase> device_instruction_cases() {
   step.leaves = 5, step.weight = 4.75, step.loss = 2.5, step.loss_scale = 128, step.updates = 3,
   step.seed = 9;
   step.grad_scale = 0.37;
-  step.group = {.lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9};
+  step.group = {
+      .lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9};
   for (int64_t count : {1, 255, 257, 70000}) {
     Tensor squares(DS_DTYPE_F64, {count});
-    for (int64_t e = 0; e < count; ++e) squares.set(e, std::fmod(0.1 * static_cast<double>(e * e + 1), 7.3));
+    for (int64_t e = 0; e < count; ++e)
+      squares.set(e, std::fmod(0.1 * static_cast<double>(e * e + 1), 7.3));
     std::vector<ElementRun> runs;
     for (int64_t begin = count / 2; begin > 0 && runs.size() < 100; begin -= 3)
       runs.push_back({begin, std::min(begin + 2, count)});
@@ -336,8 +351,11 @@ std::vector<InstructionCase> device_instruction_cases() {
     weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
   std::memcpy(weighted.bytes().data() + 7 * sizeof(float), &absent, sizeof absent);
   for (int64_t unit : {1, 16})
-    all.push_back(
-        {"losses", {{"micros", int64_t{3}}, {"unit", unit}}, {weighted}, {scalars_block(step)}, step});
+    all.push_back({"losses",
+                   {{"micros", int64_t{3}}, {"unit", unit}},
+                   {weighted},
+                   {scalars_block(step)},
+                   step});
   StepScalars nothing = step;
   nothing.weight = 0;
   all.push_back({"clip",
@@ -356,8 +374,11 @@ std::vector<InstructionCase> device_instruction_cases() {
     for (int64_t gone : {0, 1}) {
       StepScalars own = step;
       own.absent = gone;
-      all.push_back(
-          {"pack_rows", {}, {table, ids}, {poisoned(dtype, {100, 24}), poisoned(DS_DTYPE_I32, {100})}, own});
+      all.push_back({"pack_rows",
+                     {},
+                     {table, ids},
+                     {poisoned(dtype, {100, 24}), poisoned(DS_DTYPE_I32, {100})},
+                     own});
     }
     for (int64_t ranks : {1, 5, 8}) {
       Tensor rows = floats({ranks * 40, 24}, 9).as(dtype), numbers(DS_DTYPE_I32, {ranks * 40});
@@ -370,7 +391,8 @@ std::vector<InstructionCase> device_instruction_cases() {
       all.push_back({"sum_rows", attrs, {rows, numbers}, {poisoned(DS_DTYPE_F32, {2000})}, step});
     }
   }
-  // Granules: plain ones, one of zeros, one with a NaN, one with an infinity, one of subnormal numbers.
+  // Granules: plain ones, one of zeros, one with a NaN, one with an infinity, one of subnormal
+  // numbers.
   Tensor x = floats({6 * kGranule}, 21);
   for (int64_t e = 0; e < kGranule; ++e) {
     x.set(kGranule + e, 0);
@@ -395,14 +417,16 @@ std::vector<InstructionCase> device_instruction_cases() {
       for (int64_t e = 0; e < sent.numel(); ++e)
         sent.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>((e * 37 + 11) % 120);
       Attrs attrs{{"bits", bits}, {"ranks", ranks}};
-      all.push_back({"dequantize_sum", attrs, {sent}, {poisoned(DS_DTYPE_F32, {2 * kGranule})}, step});
+      all.push_back(
+          {"dequantize_sum", attrs, {sent}, {poisoned(DS_DTYPE_F32, {2 * kGranule})}, step});
       if (ranks != 1) continue;
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_F16})
-        all.push_back({"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
+        all.push_back(
+            {"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
     }
   }
-  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four, and in f32;
-  // of whole vectors or not.
+  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four,
+  // and in f32; of whole vectors or not.
   for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
     for (int64_t drawn : {0, 1}) {
       for (int64_t count : {2999, 3000}) {
@@ -452,15 +476,17 @@ std::vector<InstructionCase> device_instruction_cases() {
                      own});
     }
   }
-  // Parameters of one granule, of several runs, of more than 256 granules; of zeros; more than one launch
-  // has.
+  // Parameters of one granule, of several runs, of more than 256 granules; of zeros; more than one
+  // launch has.
   for (int64_t means : {0, 1}) {
     constexpr int64_t kGranules = 70400, kGroups = 150;
     Tensor norms(DS_DTYPE_F64, {2 * kGranules});
     for (int64_t i = 0; i < norms.numel(); ++i)
       norms.set(i, i / 2 % 7000 < 3 ? 0 : std::fmod(0.1 * static_cast<double>(i * i + 1), 7.3));
-    std::vector<ElementRun> runs{{7000, 7001, 0, 1}, {69000, 69300, 0, 4}, {7001, 7600, 0, 4}, {1, 2, 0, 5}};
-    for (int64_t g = 6; g < kGroups; ++g) runs.push_back({14000 + 3 * g, 14000 + 3 * g + g % 3 + 1, 0, g});
+    std::vector<ElementRun> runs{
+        {7000, 7001, 0, 1}, {69000, 69300, 0, 4}, {7001, 7600, 0, 4}, {1, 2, 0, 5}};
+    for (int64_t g = 6; g < kGroups; ++g)
+      runs.push_back({14000 + 3 * g, 14000 + 3 * g + g % 3 + 1, 0, g});
     runs.push_back({2, 2, 0, kGroups});
     runs.push_back({20000, 20000 + 256 * 129, 0, kGroups + 1});
     Attrs attrs{{"min_coeff", 0.5}, {"max_coeff", 1.5}};
@@ -488,7 +514,8 @@ std::vector<InstructionCase> device_instruction_cases() {
   for (int64_t granules : {1, 129, 300}) {
     for (int64_t granule : {256, 77}) {
       const int64_t count = granules * granule;
-      all.push_back({"granule_norms", {}, {floats({count}, 19)}, {Tensor(DS_DTYPE_F64, {granules})}, step});
+      all.push_back(
+          {"granule_norms", {}, {floats({count}, 19)}, {Tensor(DS_DTYPE_F64, {granules})}, step});
       const Attrs attrs{{"eps_inside_sqrt", granules % 2}};
       Tensor m = floats({count}, 26), v = floats({count}, 27, 1e-3), p = floats({count}, 28);
       for (int64_t e = 0; e < count; ++e) v.set(e, std::abs(v.at(e)));
@@ -497,8 +524,11 @@ std::vector<InstructionCase> device_instruction_cases() {
                      {floats({count}, 29), p},
                      {m, v, Tensor(DS_DTYPE_F64, {2 * granules})},
                      step});
-      all.push_back(
-          {"lamb", attrs, {m, v, floats({granules}, 30)}, {p, poisoned(DS_DTYPE_BF16, {count})}, step});
+      all.push_back({"lamb",
+                     attrs,
+                     {m, v, floats({granules}, 30)},
+                     {p, poisoned(DS_DTYPE_BF16, {count})},
+                     step});
     }
   }
   return all;
@@ -518,7 +548,8 @@ std::vector<Head> heads() {
       {9, 24, 50, {}}, {9, 24, 50, all}, {33, 64, 4099, {}}, {33, 64, 4099, all}, {5, 8, 16, all}};
   Dice dice(84);
   for (int i = 0; i < 8; ++i) {
-    Head& h = heads.emplace_back(Head{1 + dice.below(40), 1 + dice.below(70), 1 + dice.below(500), {}});
+    Head& h =
+        heads.emplace_back(Head{1 + dice.below(40), 1 + dice.below(70), 1 + dice.below(500), {}});
     if (dice.one_in(2)) h.attrs.set("label_smoothing", 0.1);
     if (dice.one_in(2)) h.attrs.set("z_loss", 1e-3);
     h.attrs.set("reduction", dice.pick({"mean", "sum", "none"}));
@@ -563,15 +594,18 @@ std::string kept_head(const RunCase& run, DType dtype, double tolerance) {
     std::string differs = first_difference(got, want, tolerance);
     if (differs.empty()) {
       const Tensor dloss = random_tensor(DS_DTYPE_F64, want[0].dims(), seed++),
-                   dlogits = run({"cross_entropy_dx", h.attrs, {dloss, logits, targets, want[1]}}, dtype)[0];
+                   dlogits = run({"cross_entropy_dx", h.attrs, {dloss, logits, targets, want[1]}},
+                                 dtype)[0];
       differs = first_difference(
-          run({"linear_cross_entropy_dx", kept, {dloss, x, w, targets, got[1], in_eights(logits)}}, dtype),
-          {run({"linear_dx", {}, {dlogits, w}}, dtype)[0], run({"linear_dw", {}, {dlogits, x}}, dtype)[0]},
+          run({"linear_cross_entropy_dx", kept, {dloss, x, w, targets, got[1], in_eights(logits)}},
+              dtype),
+          {run({"linear_dx", {}, {dlogits, w}}, dtype)[0],
+           run({"linear_dw", {}, {dlogits, x}}, dtype)[0]},
           tolerance);
     }
     if (!differs.empty())
-      return fmt::format("{} rows, {} columns, {} words, {}: {}", h.rows, h.width, h.words, dtype_name(dtype),
-                         differs);
+      return fmt::format("{} rows, {} columns, {} words, {}: {}", h.rows, h.width, h.words,
+                         dtype_name(dtype), differs);
   }
   return "";
 }

@@ -1,4 +1,5 @@
-// The device's kernels on lanes: every operation of the table against the reference, in 8 orders of threads.
+// The device's kernels on lanes: every operation of the table against the reference, in 8 orders of
+// threads.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,18 +113,20 @@ class Lanes : public testing::Test {
   void SetUp() override { register_ref(ref_); }
   void TearDown() override { lane::drop_barrier({}); }
 
-  // Operations: those with one result give the reference's bits, the rest stay within kernels/accuracy.h.
+  // Operations: those with one result give the reference's bits, the rest stay within
+  // kernels/accuracy.h.
   testing::AssertionResult right(const OpCase& c, DType dtype) {
     KernelImpl impl = lane_kernel(c.op);
     if (find_accuracy(c.op)->one_result) {
       std::vector<Tensor> want = run_case(implementation(ref_, c.op, "ref"), c, dtype, team_);
       if (run_case(impl, c, dtype, team_) == want) return testing::AssertionSuccess();
-      return testing::AssertionFailure() << c.label() << " " << dtype_name(dtype) << " seed " << seed;
+      return testing::AssertionFailure()
+             << c.label() << " " << dtype_name(dtype) << " seed " << seed;
     }
     Deviation d = deviation(impl, c, dtype, team_);
     if (d.error < kMostUnits) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << c.label() << " " << dtype_name(dtype) << " seed " << seed << ": "
-                                       << d.error << " units, " << d.where;
+    return testing::AssertionFailure() << c.label() << " " << dtype_name(dtype) << " seed " << seed
+                                       << ": " << d.error << " units, " << d.where;
   }
   testing::AssertionResult right(const InstructionCase& c) {
     std::vector<Tensor> want = run_case(implementation(ref_, c.op, "ref"), c, team_);
@@ -134,8 +137,8 @@ class Lanes : public testing::Test {
       for (int64_t e = 0; e < want[i].numel(); ++e) {
         if (got[i].at(e) != want[i].at(e))
           return testing::AssertionFailure()
-                 << c.op << " " << c.attrs.print() << " seed " << seed << ": output " << i << " element " << e
-                 << ": got " << got[i].at(e) << ", want " << want[i].at(e);
+                 << c.op << " " << c.attrs.print() << " seed " << seed << ": output " << i
+                 << " element " << e << ": got " << got[i].at(e) << ", want " << want[i].at(e);
       }
     }
     return testing::AssertionFailure() << c.op << " " << c.attrs.print() << " seed " << seed;
@@ -163,7 +166,8 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     for (seed = 0; seed < kSeeds; ++seed) EXPECT_TRUE(right(c));
     seen.insert(c.op);
   }
-  for (const InstructionCase& c : device_instruction_cases()) seen.insert(c.op);  // InstructionsAgree
+  for (const InstructionCase& c : device_instruction_cases())
+    seen.insert(c.op);  // InstructionsAgree
   std::set<std::string> unseen;
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
                       std::inserter(unseen, unseen.end()));
@@ -176,7 +180,8 @@ TEST_F(Lanes, InstructionsAgree) {
   }
 }
 
-// Widths over several blocks, columns that are no multiple of anything, more rows than a chunk or a tile.
+// Widths over several blocks, columns that are no multiple of anything, more rows than a chunk or a
+// tile.
 TEST_F(Lanes, LargeCasesAgree) {
   const std::set<std::string> ours = device_operations();
   std::vector<OpCase> cases = large_op_cases(), wide = wide_op_cases();
@@ -195,13 +200,16 @@ TEST_F(Lanes, AttentionsDrawnAtRandomAgree) {
   for (uint64_t number = 1; number <= 24; ++number) {
     const DType dtype = number % 2 == 0 ? DS_DTYPE_BF16 : DS_DTYPE_F16;
     seed = number;
-    for (const OpCase& c : draw_attention(number)) EXPECT_TRUE(right(c, dtype)) << "number " << number;
+    for (const OpCase& c : draw_attention(number))
+      EXPECT_TRUE(right(c, dtype)) << "number " << number;
   }
 }
 
 TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   seed = 3;
-  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
+  const auto run = [&](const OpCase& c, DType dtype) {
+    return run_case(lane_kernel(c.op), c, dtype, team_);
+  };
   for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
     for (bool causal : {true, false}) EXPECT_EQ(own_bits_of_sequences(run, dtype, causal), "");
     EXPECT_EQ(bounds_of_nan(run, dtype), "") << dtype_name(dtype);
@@ -210,14 +218,20 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
 
 TEST_F(Lanes, ARowHasItsOwnBits) {
   seed = 4;
-  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
-  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) EXPECT_EQ(own_bits_of_rows(run, dtype), "");
+  const auto run = [&](const OpCase& c, DType dtype) {
+    return run_case(lane_kernel(c.op), c, dtype, team_);
+  };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32})
+    EXPECT_EQ(own_bits_of_rows(run, dtype), "");
 }
 
 TEST_F(Lanes, AHeadThatKeepsItsLogitsIsLinearThenCrossEntropy) {
   seed = 5;
-  const auto run = [&](const OpCase& c, DType dtype) { return run_case(lane_kernel(c.op), c, dtype, team_); };
-  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) EXPECT_EQ(kept_head(run, dtype, 0), "");
+  const auto run = [&](const OpCase& c, DType dtype) {
+    return run_case(lane_kernel(c.op), c, dtype, team_);
+  };
+  for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32})
+    EXPECT_EQ(kept_head(run, dtype, 0), "");
 }
 
 // Rows of a batch of millions do not go where a grid has a limit.
@@ -256,8 +270,8 @@ TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
   }
 }
 
-// Every __syncthreads of every entry, one at a time: with it left out, some case of the operation goes wrong
-// in some order of threads.
+// Every __syncthreads of every entry, one at a time: with it left out, some case of the operation
+// goes wrong in some order of threads.
 TEST_F(Lanes, NoBarrierCanBeLeftOut) {
   struct Use {
     const OpCase* op;
@@ -268,7 +282,9 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
   const std::vector<OpCase> small = op_cases(), large = large_op_cases(), wide = wide_op_cases();
   const std::vector<InstructionCase> more = device_instruction_cases();
   std::map<lane::Barrier, std::vector<Use>> uses;
-  auto holds = [&](const Use& use) { return use.op ? right(*use.op, use.dtype) : right(*use.instruction); };
+  auto holds = [&](const Use& use) {
+    return use.op ? right(*use.op, use.dtype) : right(*use.instruction);
+  };
   auto note = [&](Use use) {
     lane::forget_barriers();
     seed = 0;
@@ -311,7 +327,8 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     const bool caught = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    EXPECT_TRUE(caught) << barrier.entry << " does not need " << barrier.file << ":" << barrier.line;
+    EXPECT_TRUE(caught) << barrier.entry << " does not need " << barrier.file << ":"
+                        << barrier.line;
   }
 }
 

@@ -1,4 +1,5 @@
-// docs/reference/ops.md says which operations the device runs; the table of the code is what it must say.
+// docs/reference/ops.md says which operations the device runs; the table of the code is what it
+// must say.
 #include <gtest/gtest.h>
 
 #include <algorithm>

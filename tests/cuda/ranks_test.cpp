@@ -1,5 +1,5 @@
-// What instructions_cases cannot say: sums over ranks for groups, values of a group of parameters, refusals,
-// launches that meet no barrier.
+// What instructions_cases cannot say: sums over ranks for groups, values of a group of parameters,
+// refusals, launches that meet no barrier.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -24,7 +24,8 @@ TEST(Ranks, TreeSumHasTheOrderOfAReduction) {
         std::vector<const void*> addresses;
         for (size_t r = 0; r < ranks; ++r) {
           Tensor x = random_tensor(DS_DTYPE_F32, {count}, 3 + r);
-          for (int64_t e = 0; e < count; ++e) x.set(e, x.at(e) * (1 + 0.013 * static_cast<double>(r)));
+          for (int64_t e = 0; e < count; ++e)
+            x.set(e, x.at(e) * (1 + 0.013 * static_cast<double>(r)));
           parts.push_back(x.as(dtype));
         }
         for (const Tensor& part : parts) addresses.push_back(part.view().data);
@@ -57,13 +58,15 @@ TEST(Updates, RunsHaveTheirOwnGroup) {
   StepScalars step;
   step.updates = 9, step.grad_scale = 0.5;
   step.group = {.lr = 1, .beta1 = 0.1, .beta2 = 0.2};
-  const GroupScalars group{.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+  const GroupScalars group{
+      .lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   const RunScalars run{4, 0, 0, &group};
   constexpr int64_t kFirst = 3, kCount = 40;
   const Attrs attrs{{"l2", int64_t{0}}};
   auto operands = [] {
     std::vector<Tensor> all;
-    for (uint64_t k = 0; k < 5; ++k) all.push_back(random_tensor(DS_DTYPE_F32, {kFirst + kCount}, 5 + k));
+    for (uint64_t k = 0; k < 5; ++k)
+      all.push_back(random_tensor(DS_DTYPE_F32, {kFirst + kCount}, 5 + k));
     for (int64_t e = 0; e < all[3].numel(); ++e) all[3].set(e, all[3].at(e) * all[3].at(e));
     return all;
   };

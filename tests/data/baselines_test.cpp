@@ -32,7 +32,8 @@ TEST(Baselines, ByHand) {
 
 TEST(Baselines, KnownEntropies) {
   test::TempFolder folder;
-  // Uniform tokens: both near ln 4. A cycle with noise: the bigram model sees it, the unigram model cannot.
+  // Uniform tokens: both near ln 4. A cycle with noise: the bigram model sees it, the unigram model
+  // cannot.
   std::vector<int32_t> uniform, cycle;
   for (uint32_t i = 0; i < 200000; ++i) {
     auto w = philox({i, 0, 0, 0}, {11, 0});
@@ -42,8 +43,10 @@ TEST(Baselines, KnownEntropies) {
   }
   auto measure = [&](const std::vector<int32_t>& tokens) {
     size_t cut = tokens.size() / 2;
-    TokenFile train = file_of(folder / "t", {tokens.begin(), tokens.begin() + static_cast<long>(cut)}, 4);
-    TokenFile heldout = file_of(folder / "h", {tokens.begin() + static_cast<long>(cut), tokens.end()}, 4);
+    TokenFile train =
+        file_of(folder / "t", {tokens.begin(), tokens.begin() + static_cast<long>(cut)}, 4);
+    TokenFile heldout =
+        file_of(folder / "h", {tokens.begin() + static_cast<long>(cut), tokens.end()}, 4);
     return measure_baselines(train, heldout);
   };
   Baselines flat = measure(uniform);

@@ -41,10 +41,11 @@ TEST(ChatTemplate, RendersFamiliesAsTransformersDoes) {
   const test::Recording all(test::data_path("chat_templates/renders.json"),
                             {"chats", "tools", "special", "cases"});
   for (const test::Record& one : all.list("cases")) {
-    SCOPED_TRACE(one.at("family").string() + " chat " + one.at("chat").dump() + one.at("tools").dump());
+    SCOPED_TRACE(one.at("family").string() + " chat " + one.at("chat").dump() +
+                 one.at("tools").dump());
     Json variables = all.document().at("special");
-    variables.set("messages",
-                  all.document().at("chats").array().at(static_cast<size_t>(one.at("chat").integer())));
+    variables.set("messages", all.document().at("chats").array().at(
+                                  static_cast<size_t>(one.at("chat").integer())));
     variables.set("tools", one.at("tools").boolean() ? all.document().at("tools") : Json());
     variables.set("documents", Json());
     variables.set("add_generation_prompt", one.at("prompt"));
@@ -53,7 +54,8 @@ TEST(ChatTemplate, RendersFamiliesAsTransformersDoes) {
 }
 
 TEST(ChatTemplate, RendersConstructsAsTransformersDoes) {
-  const test::Recording all(test::data_path("chat_templates/constructs.json"), {"variables", "cases"});
+  const test::Recording all(test::data_path("chat_templates/constructs.json"),
+                            {"variables", "cases"});
   for (const test::Record& one : all.list("cases")) {
     SCOPED_TRACE(one.at("template").string());
     expect_as_recorded(one, one.at("template").string(), all.document().at("variables"));
@@ -70,7 +72,8 @@ TEST(ChatTemplate, RefusesWhatItCannotRenderAsPython) {
   const Json variables = Json::parse(R"({"nums": [1, 2], "d": {"k": 1}})", "variables");
   const std::pair<const char*, const char*> templates[] = {
       {"{% set g = nums | select %}{{ g | list }}{{ g | list }}", "is read a second time"},
-      {"{% set g = nums | select %}{% for x in g %}{{ g | first }}{% endfor %}", "is read a second time"},
+      {"{% set g = nums | select %}{% for x in g %}{{ g | first }}{% endfor %}",
+       "is read a second time"},
       {"{% set g = nums | map('string') %}{{ '1' in g }}{{ g | join }}", "is read a second time"},
       {"{{ nums | select }}", "a generator cannot be shown"},
       {"{{ [nums | reverse] }}", "a generator cannot be shown"},

@@ -26,7 +26,8 @@ std::string model_folder(const test::TempFolder& folder, const std::string& toke
   std::string to = folder / (tokenizer + "_" + family);
   std::filesystem::create_directories(to);
   std::filesystem::copy_file(test::data_path("tokenizers/" + tokenizer + "/tokenizer.json"),
-                             to + "/tokenizer.json", std::filesystem::copy_options::overwrite_existing);
+                             to + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
   Json config = special;
   config.set("chat_template", read_file(test::data_path("chat_templates/" + family + ".jinja")));
   write_file_atomic(to + "/tokenizer_config.json", config.dump());
@@ -55,11 +56,13 @@ TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
     SCOPED_TRACE(name + " " + family + " chat " + one.at("chat").dump());
     std::string model = model_folder(folder, name, family, one.at("special"));
     auto tokenizer = open_tokenizer(model);
-    const Json& chat = all.document().at("chats").array().at(static_cast<size_t>(one.at("chat").integer()));
+    const Json& chat =
+        all.document().at("chats").array().at(static_cast<size_t>(one.at("chat").integer()));
     Document made = ChatEncoder(*tokenizer, model, "", true).encode(line_of(chat), "line");
     Json::Array ids(made.tokens.begin(), made.tokens.end());
     EXPECT_EQ(Json(ids).dump(), one.at("ids").dump());
-    // Only templates that mark their answers were recorded with them; one without an answer is refused.
+    // Only templates that mark their answers were recorded with them; one without an answer is
+    // refused.
     const Json* answers = one.find("answers");
     if (!answers) continue;
     if (answers->dump().find('1') == std::string::npos) {
@@ -68,22 +71,28 @@ TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
     }
     Document answered = ChatEncoder(*tokenizer, model, "", false).encode(line_of(chat), "line");
     EXPECT_EQ(answered.tokens, made.tokens);
-    EXPECT_EQ(Json(Json::Array(answered.targets.begin(), answered.targets.end())).dump(), answers->dump());
+    EXPECT_EQ(Json(Json::Array(answered.targets.begin(), answered.targets.end())).dump(),
+              answers->dump());
   }
 }
 
 class ChatLines : public testing::Test {
  protected:
-  ChatLines() : special_(Json::parse(R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"})")) {}
+  ChatLines()
+      : special_(Json::parse(R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"})")) {}
 
-  std::string folder(const std::string& family) { return model_folder(folder_, "qwen2", family, special_); }
-  std::string targets(const std::string& family, const std::string& line, const std::string& chosen = "") {
+  std::string folder(const std::string& family) {
+    return model_folder(folder_, "qwen2", family, special_);
+  }
+  std::string targets(const std::string& family, const std::string& line,
+                      const std::string& chosen = "") {
     std::string model = folder(family);
     auto tokenizer = open_tokenizer(model);
-    return targets_text(ChatEncoder(*tokenizer, model, chosen, false).encode(line, "a.jsonl line 7"),
-                        *tokenizer);
+    return targets_text(
+        ChatEncoder(*tokenizer, model, chosen, false).encode(line, "a.jsonl line 7"), *tokenizer);
   }
-  std::string error(const std::string& family, const std::string& line, const std::string& chosen = "") {
+  std::string error(const std::string& family, const std::string& line,
+                    const std::string& chosen = "") {
     try {
       targets(family, line, chosen);
     } catch (const Error& error) {
@@ -139,9 +148,11 @@ TEST_F(ChatLines, FormsOfOtherProgramsAreConversations) {
     EXPECT_EQ(got.tokens, wanted.tokens) << line;
     EXPECT_EQ(got.targets, wanted.targets) << line;
   }
-  EXPECT_NE(error("chatml", R"({"conversations": [{"from": "narrator", "value": "x"}]})").find("narrator"),
+  EXPECT_NE(error("chatml", R"({"conversations": [{"from": "narrator", "value": "x"}]})")
+                .find("narrator"),
             std::string::npos);
-  EXPECT_NE(error("chatml", R"({"instruction": 3, "output": "x"})").find("\"instruction\" must be a text"),
+  EXPECT_NE(error("chatml", R"({"instruction": 3, "output": "x"})")
+                .find("\"instruction\" must be a text"),
             std::string::npos);
 }
 
@@ -170,10 +181,12 @@ TEST_F(ChatLines, UnstablePrefixesAreRefused) {
 TEST_F(ChatLines, PromptAndCompletion) {
   EXPECT_EQ(targets("chatml", R"({"prompt": "The harbour", "completion": " counts waves"})"),
             " counts waves<|endoftext|>");
-  EXPECT_EQ(targets("chatml",
-                    R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+  EXPECT_EQ(
+      targets(
+          "chatml",
+          R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
         {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "b"}]})"),
-            "b<|im_end|>\n");
+      "b<|im_end|>\n");
   EXPECT_EQ(targets("chatml", R"({"text": "the tide"})"), "the tide<|endoftext|>");
 }
 
@@ -185,19 +198,21 @@ TEST_F(ChatLines, BadLinesAreNamed) {
             std::string::npos);
   EXPECT_NE(error("chatml", R"({"messages": [1]})").find("must have objects, got integer"),
             std::string::npos);
-  EXPECT_NE(error("chatml", R"({"messages": [{"role": "user", "content": "q"}]})").find("there is no answer"),
+  EXPECT_NE(error("chatml", R"({"messages": [{"role": "user", "content": "q"}]})")
+                .find("there is no answer"),
             std::string::npos);
   EXPECT_NE(error("gemma", R"({"messages": [{"role": "system", "content": "q"}]})")
                 .find("the template refuses: System role not supported"),
             std::string::npos);
-  EXPECT_NE(
-      error("chatml", R"({"text": "a"})", "nowhere.jinja").find("data.chat_template: \"nowhere.jinja\""),
-      std::string::npos);
+  EXPECT_NE(error("chatml", R"({"text": "a"})", "nowhere.jinja")
+                .find("data.chat_template: \"nowhere.jinja\""),
+            std::string::npos);
 }
 
 TEST_F(ChatLines, NamedTemplatesAreFound) {
   std::string model = folder("chatml");
-  write_file_atomic(model + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "chat_template": [
+  write_file_atomic(model + "/tokenizer_config.json",
+                    R"({"eos_token": "<|endoftext|>", "chat_template": [
       {"name": "default", "template": "D{% for m in messages %}{{ m.content }}{% endfor %}"},
       {"name": "tool_use", "template": "T{% for m in messages %}{{ m.content }}{% endfor %}"},
       {"name": "rag", "template": "R{% for m in messages %}{{ m.content }}{% endfor %}"}]})");
@@ -209,8 +224,10 @@ TEST_F(ChatLines, NamedTemplatesAreFound) {
   std::string plain = R"({"messages": [{"role": "assistant", "content": "x"}]})";
   EXPECT_EQ(text(plain, ""), "Dx");
   EXPECT_EQ(text(plain, "rag"), "Rx");
-  EXPECT_EQ(text(R"({"tools": [{"name": "f"}], "messages": [{"role": "assistant", "content": "x"}]})", ""),
-            "Tx");
+  EXPECT_EQ(
+      text(R"({"tools": [{"name": "f"}], "messages": [{"role": "assistant", "content": "x"}]})",
+           ""),
+      "Tx");
   write_file_atomic(model + "/chat_template.jinja", "F{{ messages[0].content }}");
   EXPECT_EQ(text(plain, ""), "Fx");
 }
@@ -240,7 +257,8 @@ TEST_F(ChatLines, FilesAreReadLineByLine) {
     write(0);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("c.jsonl' line 2: a line must have"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("c.jsonl' line 2: a line must have"),
+              std::string::npos)
         << error.what();
   }
   EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);  // the file of before
@@ -271,33 +289,35 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   };
   const std::string asked = "<|im_start|>user\n", answered = "<|im_end|>\n<|im_start|>assistant\n",
                     end = "<|im_end|>\n";
-  const std::string two = asked + "Count\nwaves" + answered + "three" + end + "--> three" + end + "==\n" +
-                          asked + "Wait" + answered + "yes" + end + "--> yes" + end + "==\n";
+  const std::string two = asked + "Count\nwaves" + answered + "three" + end + "--> three" + end +
+                          "==\n" + asked + "Wait" + answered + "yes" + end + "--> yes" + end +
+                          "==\n";
   EXPECT_EQ(samples("alpaca.json", R"([
   {"instruction": "Count", "input": "waves", "output": "three"},
   {"instruction": "Wait", "input": "", "output": "yes"}
 ])"),
             two);
-  EXPECT_EQ(samples("dolly.jsonl",
-                    R"({"instruction": "Count", "context": "waves", "response": "three", "category": "x"}
+  EXPECT_EQ(
+      samples("dolly.jsonl",
+              R"({"instruction": "Count", "context": "waves", "response": "three", "category": "x"}
 {"instruction": "Wait", "context": "", "response": "yes", "category": "y"}
 )"),
-            two);
+      two);
   EXPECT_EQ(samples("sharegpt.json",
                     R"(  [{"id": "1", "conversations": [{"from": "human", "value": "Count\nwaves"},
     {"from": "gpt", "value": "three"}]}, {"id": "2", "conversations": [{"from": "human", "value": "Wait"},
     {"from": "gpt", "value": "yes"}, {"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]}])"),
-            two.substr(0, two.find("==\n") + 3) + asked + "Wait" + answered + "yes" + end + asked + "q" +
-                answered + "r" + end + "--> yes" + end + "r" + end + "==\n");
+            two.substr(0, two.find("==\n") + 3) + asked + "Wait" + answered + "yes" + end + asked +
+                "q" + answered + "r" + end + "--> yes" + end + "r" + end + "==\n");
   EXPECT_EQ(samples("pairs.json", R"([{"question": "Count\nwaves", "answer": "three"},
     {"prompt": "Wait", "response": "yes"}])"),
             two);
   EXPECT_EQ(samples("texts.json", "\xef\xbb\xbf[{\"text\": \"one\"}]"),
             "one<|endoftext|>--> one<|endoftext|>==\n");
-  for (const auto& [content, words] :
-       {std::pair{R"([{"text": "a"}, {"instruction": "q"}])", "bad.json' element 2: a line must have"},
-        {R"([{"text": "a"}, )", "bad.json: "},
-        {"[]", "data paths hold no line of jsonl"}}) {
+  for (const auto& [content, words] : {std::pair{R"([{"text": "a"}, {"instruction": "q"}])",
+                                                 "bad.json' element 2: a line must have"},
+                                       {R"([{"text": "a"}, )", "bad.json: "},
+                                       {"[]", "data paths hold no line of jsonl"}}) {
     try {
       samples("bad.json", content);
       ADD_FAILURE() << content;
@@ -307,7 +327,8 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   }
 }
 
-// A cut within a word: a token is a target when any character of it is of the answer, at either end.
+// A cut within a word: a token is a target when any character of it is of the answer, at either
+// end.
 TEST(ChatEncoder, CutsWithinWordsCountByCharacters) {
   test::TempFolder folder;
   write_file_atomic(folder / "tokenizer.json", R"({"model":{"type":"BPE",
@@ -326,12 +347,15 @@ TEST(ChatEncoder, CutsWithinWordsCountByCharacters) {
   EXPECT_EQ(targets(R"({"prompt": "abc", "completion": "def"})"), (Targets{0, 1}));
   EXPECT_EQ(targets(R"({"prompt": "a", "completion": "bcdef"})"), (Targets{1, 1}));
   EXPECT_EQ(
-      targets(R"({"messages": [{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"},
+      targets(
+          R"({"messages": [{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"},
                         {"role": "user", "content": "f"}]})"),
       (Targets{0, 1}));
-  EXPECT_EQ(targets(R"({"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
+  EXPECT_EQ(
+      targets(
+          R"({"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
                         {"role": "user", "content": "def"}]})"),
-            (Targets{0, 1}));
+      (Targets{0, 1}));
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ class CorpusFiles : public ::testing::Test {
     std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  CorpusOptions all(double heldout = 0) const { return {{folder_.path()}, heldout, 1 << 20, false}; }
+  CorpusOptions all(double heldout = 0) const {
+    return {{folder_.path()}, heldout, 1 << 20, false};
+  }
   test::TempFolder folder_;
 };
 
@@ -55,11 +57,11 @@ TEST_F(CorpusFiles, GathersSortedTextOnce) {
   CorpusOptions named = all();
   named.paths = {folder_ / "b/z.txt", folder_ / "a.txt", folder_ / "b/z.txt"};
   EXPECT_EQ(read_corpus(named).train_files, 2);
-  EXPECT_EQ(
-      describe(corpus),
-      "corpus: 3 files, 22 bytes to train; 0 files, 0 bytes held out; left out: 1 duplicates, 4 not text, 0 "
-      "unreadable; hash " +
-          corpus.hash);
+  EXPECT_EQ(describe(corpus),
+            "corpus: 3 files, 22 bytes to train; 0 files, 0 bytes held out; left out: 1 "
+            "duplicates, 4 not text, 0 "
+            "unreadable; hash " +
+                corpus.hash);
 }
 
 TEST_F(CorpusFiles, RefusesAPipeAndStopsWhenAsked) {
@@ -68,9 +70,11 @@ TEST_F(CorpusFiles, RefusesAPipeAndStopsWhenAsked) {
   EXPECT_EQ(read_corpus(all()).train_files, 1);  // in a folder it is no text file
   CorpusOptions options = all();
   options.paths = {folder_ / "pipe"};
-  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG), {folder_ / "pipe"});
+  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG),
+                     {folder_ / "pipe"});
   options.paths = {"/dev/zero"};
-  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG), {"/dev/zero"});
+  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG),
+                     {"/dev/zero"});
   volatile int32_t stop = 1;
   options = all();
   options.stop = &stop;
@@ -88,7 +92,8 @@ TEST_F(CorpusFiles, HoldsOutWholeFilesByContent) {
   for (int i = 0; i < 200; ++i) {
     std::string text = "text number " + std::to_string(i);
     text.push_back('\0');
-    EXPECT_EQ(corpus.heldout.find(text) == std::string::npos, half.heldout.find(text) == std::string::npos)
+    EXPECT_EQ(corpus.heldout.find(text) == std::string::npos,
+              half.heldout.find(text) == std::string::npos)
         << i;
   }
 }
@@ -146,8 +151,9 @@ TEST(Licence, LeadingCommentsThatStateOneGo) {
             "// <algorithm>\n#include <a>\n");
   EXPECT_EQ(strip_licence("#!/bin/sh\n# Licence: MIT\n\nls\n"), "ls\n");
   EXPECT_EQ(strip_licence("/* doc */ // license\nx"), "/* doc */x");
-  for (const char* same : {"int a; /* copyright */", "#include <license.h>\nint a;", "/* doc */\nint a;\n",
-                           "#define COPYRIGHT\n", "/* copyright without end", "", "  \n", "text copyright"}) {
+  for (const char* same :
+       {"int a; /* copyright */", "#include <license.h>\nint a;", "/* doc */\nint a;\n",
+        "#define COPYRIGHT\n", "/* copyright without end", "", "  \n", "text copyright"}) {
     EXPECT_EQ(strip_licence(same), same);
   }
   EXPECT_EQ(strip_licence("# copyright"), "");

@@ -23,7 +23,8 @@ const std::string hash_a(32, 'a');
 // A token file in which the token at i is i modulo vocab.
 TokenFile counting_file(const test::TempFolder& folder, int64_t count, int64_t vocab = 65536) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % static_cast<size_t>(vocab));
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<int32_t>(i % static_cast<size_t>(vocab));
   write_token_file(folder / "count.tokens", tokens, vocab, hash_a);
   return TokenFile(folder / "count.tokens");
 }
@@ -83,7 +84,8 @@ TEST(TokenFile, RefusesDamagedFiles) {
     EXPECT_NE(reading_error(folder, bad), "") << at;
   }
   std::string shorter = reading_error(folder, good.substr(0, 130));
-  EXPECT_NE(shorter.find("has 130 bytes, but 3 tokens of 1 bytes in 0 documents need 144"), std::string::npos)
+  EXPECT_NE(shorter.find("has 130 bytes, but 3 tokens of 1 bytes in 0 documents need 144"),
+            std::string::npos)
       << shorter;
 }
 
@@ -113,8 +115,9 @@ TEST(TokenFile, NamesBothSizesWhenItIsCutMeanwhile) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), DS_ERROR_CORRUPT);
-    EXPECT_NE(std::string(error.what()).find("had 200160 bytes when it was opened and has 100000 now"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("had 200160 bytes when it was opened and has 100000 now"),
+        std::string::npos)
         << error.what();
   }
 }
@@ -216,7 +219,8 @@ TEST(TrainSampler, EpochVisitsEveryWindowOnce) {
           begins.insert(begin);
         }
         ASSERT_EQ(static_cast<int64_t>(begins.size()), windows);
-        ASSERT_EQ(*begins.rbegin() - *begins.begin(), (windows - 1) * sequence);  // they do not overlap
+        ASSERT_EQ(*begins.rbegin() - *begins.begin(),
+                  (windows - 1) * sequence);  // they do not overlap
       }
     }
   }

@@ -41,7 +41,8 @@ Made numbered(const std::vector<int>& lengths, int questions) {
   return made;
 }
 
-TokenText written(const test::TempFolder& folder, const Made& made, const std::string& name = "d.tokens") {
+TokenText written(const test::TempFolder& folder, const Made& made,
+                  const std::string& name = "d.tokens") {
   TokenWriter writer(folder / name, {.vocab = 1000000, .documents = true, .marked = true});
   for (size_t d = 0; d < made.tokens.size(); ++d) writer.add(made.tokens[d], made.targets[d]);
   writer.finish(kHash);
@@ -108,11 +109,13 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
     Made made = numbered(lengths, 1);
     TokenText text = written(folder, made);
     constexpr int64_t kSequence = 16;
-    DocumentSampler packed(text, kSequence, Packing::joined, 3), single(text, kSequence, Packing::none, 3);
+    DocumentSampler packed(text, kSequence, Packing::joined, 3),
+        single(text, kSequence, Packing::none, 3);
     int total = 0;
     for (int length : lengths) total += length;
     EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
-    EXPECT_LE(packed.epoch_samples(), total * 11 / 9 / kSequence + 3);  // the bound of first fit decreasing
+    EXPECT_LE(packed.epoch_samples(),
+              total * 11 / 9 / kSequence + 3);  // the bound of first fit decreasing
     std::set<int32_t> seen;
     for (int64_t i = 0; i < packed.epoch_samples(); ++i) {
       Row row = row_of(packed, i, kSequence);
@@ -122,7 +125,8 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
           continue;
         }
         EXPECT_TRUE(seen.insert(row.tokens[t]).second) << row.tokens[t];
-        bool last = row.tokens[t] % 1000 + 1 == lengths[static_cast<size_t>(row.tokens[t] / 1000 - 1)];
+        bool last =
+            row.tokens[t] % 1000 + 1 == lengths[static_cast<size_t>(row.tokens[t] / 1000 - 1)];
         EXPECT_EQ(row.targets[t], last ? -100 : row.tokens[t] + 1);
         EXPECT_TRUE(last || row.tokens[t + 1] == row.tokens[t] + 1);
       }
@@ -176,13 +180,15 @@ TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
     DocumentSampler(text, 6, Packing::none, 1, 2);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("2 documents make 1 samples of 6 tokens, but one batch needs 2"),
+    EXPECT_NE(std::string(error.what())
+                  .find("2 documents make 1 samples of 6 tokens, but one batch needs 2"),
               std::string::npos)
         << error.what();
   }
 }
 
-// Held-out documents whose prompts fill their rows are no held-out text; a batch of them is refused.
+// Held-out documents whose prompts fill their rows are no held-out text; a batch of them is
+// refused.
 TEST(DocumentSampler, HasNoSamplesWhereNoDocumentHasATarget) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({9, 12}, 8));
@@ -215,12 +221,14 @@ TEST(TokenText, JoinsRangesOfFiles) {
   EXPECT_THROW(text.append(std::make_shared<TokenFile>(folder / "d.tokens"), 0, 1), Error);
 }
 
-// Documents of a row are told apart, wherever the row lies in the micro-batch, and padding by itself.
+// Documents of a row are told apart, wherever the row lies in the micro-batch, and padding by
+// itself.
 TEST(Documents, BeginningsOfDocuments) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({3, 5, 6, 2, 7}, 0));
   DocumentSampler sampler(text, 10, Packing::isolated, 1), joined(text, 10, Packing::joined, 1);
-  std::vector<int32_t> tokens(20), targets(20), begins(20), counted(20), whole(20), same(20), rows(20);
+  std::vector<int32_t> tokens(20), targets(20), begins(20), counted(20), whole(20), same(20),
+      rows(20);
   sampler.rows(0, 2, {tokens, targets, begins, counted});
   joined.rows(0, 2, {whole, same, rows});
   EXPECT_EQ(tokens, whole);
@@ -230,7 +238,8 @@ TEST(Documents, BeginningsOfDocuments) {
     EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
     EXPECT_EQ(counted[i], tokens[i] == 0 ? 0 : 1) << i;
     // A joined row is one text.
-    EXPECT_EQ(rows[i], tokens[i] == 0 ? static_cast<int32_t>(i) : static_cast<int32_t>(i / 10 * 10)) << i;
+    EXPECT_EQ(rows[i], tokens[i] == 0 ? static_cast<int32_t>(i) : static_cast<int32_t>(i / 10 * 10))
+        << i;
   }
 }
 
@@ -240,7 +249,8 @@ TEST(Documents, BeginningsInAStream) {
       begins(10);
   find_documents(9, 5, {tokens, targets, begins});
   EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 6, 6, 9}));
-  EXPECT_EQ(targets, (std::vector<int32_t>{6, 9, kNoTarget, 9, kNoTarget, kNoTarget, 3, 9, kNoTarget, 8}));
+  EXPECT_EQ(targets,
+            (std::vector<int32_t>{6, 9, kNoTarget, 9, kNoTarget, kNoTarget, 3, 9, kNoTarget, 8}));
   find_documents(-1, 5, {tokens, targets, begins});
   EXPECT_EQ(begins, (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 5, 5}));
 }

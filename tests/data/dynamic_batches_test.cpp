@@ -16,7 +16,9 @@
 namespace ds {
 namespace {
 
-test::Recording recorded() { return {test::data_path("dynamic_batches.json"), {"batches", "rates"}}; }
+test::Recording recorded() {
+  return {test::data_path("dynamic_batches.json"), {"batches", "rates"}};
+}
 
 std::vector<int64_t> integers(const Json& list) {
   std::vector<int64_t> out;
@@ -65,8 +67,9 @@ TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
   for (const test::Record& c : all.list("rates")) {
     const std::string& method = c.at("method").string();
     EXPECT_TRUE(method == "linear" || method == "sqrt" || method == "none") << method;
-    EXPECT_DOUBLE_EQ(lr_factor(c.at("method").string(), c.at("documents").integer(), c.at("base").integer()),
-                     c.at("lr").number())
+    EXPECT_DOUBLE_EQ(
+        lr_factor(c.at("method").string(), c.at("documents").integer(), c.at("base").integer()),
+        c.at("lr").number())
         << c.dump();
   }
 }

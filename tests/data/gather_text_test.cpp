@@ -14,7 +14,8 @@ namespace ds {
 namespace {
 
 std::string run(const std::string& arguments, const std::string& output) {
-  std::string command = "sh '" DS_SOURCE_DIR "/tools/gather_text.sh' " + arguments + " > '" + output + "'";
+  std::string command =
+      "sh '" DS_SOURCE_DIR "/tools/gather_text.sh' " + arguments + " > '" + output + "'";
   int status = std::system(command.c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
   std::ostringstream text;

@@ -20,7 +20,8 @@ namespace {
 
 using Words = std::vector<std::pair<std::string, int64_t>>;
 
-// The definition, without anything clever: tokens are strings, and all pairs are counted anew for each merge.
+// The definition, without anything clever: tokens are strings, and all pairs are counted anew for
+// each merge.
 struct NaiveLearner {
   std::vector<std::vector<int32_t>> words;
   std::vector<int64_t> counts;
@@ -32,7 +33,8 @@ struct NaiveLearner {
     while (spellings.size() < vocab) {
       std::map<std::pair<int32_t, int32_t>, int64_t> pairs;
       for (size_t w = 0; w < words.size(); ++w) {
-        for (size_t i = 0; i + 1 < words[w].size(); ++i) pairs[{words[w][i], words[w][i + 1]}] += counts[w];
+        for (size_t i = 0; i + 1 < words[w].size(); ++i)
+          pairs[{words[w][i], words[w][i + 1]}] += counts[w];
       }
       std::pair<int32_t, int32_t> best;
       int64_t most = 1;
@@ -62,10 +64,12 @@ LearnedBpe naive(const Words& words, int64_t vocab) {
   NaiveLearner learner;
   learner.spellings = bytes.spellings;
   std::map<std::string, int32_t> ids;
-  for (size_t id = 0; id < bytes.spellings.size(); ++id) ids[bytes.spellings[id]] = static_cast<int32_t>(id);
+  for (size_t id = 0; id < bytes.spellings.size(); ++id)
+    ids[bytes.spellings[id]] = static_cast<int32_t>(id);
   for (const auto& [word, count] : words) {
     std::vector<int32_t> tokens;
-    for (char c : word) tokens.push_back(ids.at(std::string(1, c)));  // letters, which spell themselves
+    for (char c : word)
+      tokens.push_back(ids.at(std::string(1, c)));  // letters, which spell themselves
     learner.words.push_back(tokens);
     learner.counts.push_back(count);
   }
@@ -78,7 +82,8 @@ TEST(LearnBpe, IsTheDefinition) {
     test::Dice dice(11, seed);
     Words words;
     std::set<std::string> seen;
-    int64_t letters = 1 + dice.below(5);  // few letters: runs of one, and pairs that occur equally often
+    int64_t letters =
+        1 + dice.below(5);  // few letters: runs of one, and pairs that occur equally often
     for (int64_t w = 0; w < 40; ++w) {
       std::string word;
       for (int64_t i = 0, n = 1 + dice.below(12); i < n; ++i) {
@@ -96,7 +101,8 @@ TEST(LearnBpe, IsTheDefinition) {
   }
 }
 
-std::unique_ptr<const Tokenizer> learned(const std::string& text, int64_t vocab, const std::string& folder) {
+std::unique_ptr<const Tokenizer> learned(const std::string& text, int64_t vocab,
+                                         const std::string& folder) {
   std::filesystem::create_directories(folder);
   learn_tokenizer(text, vocab, folder);
   return open_tokenizer(folder);
@@ -104,7 +110,8 @@ std::unique_ptr<const Tokenizer> learned(const std::string& text, int64_t vocab,
 
 TEST(LearnBpe, TokenizerGivesEveryTextBack) {
   test::TempFolder folder;
-  std::string code = "def f(x):\n    if x:\n\t\treturn  x + 1\r\n\n\n    return \"\xc3\xa9\xe2\x96\x81\"\n";
+  std::string code =
+      "def f(x):\n    if x:\n\t\treturn  x + 1\r\n\n\n    return \"\xc3\xa9\xe2\x96\x81\"\n";
   std::string text;
   for (int i = 0; i < 50; ++i) text += code + std::to_string(i * 37) + std::string(1, '\0');
   auto tokenizer = learned(text, 400, folder / "t");
@@ -121,7 +128,8 @@ TEST(LearnBpe, TokenizerGivesEveryTextBack) {
     test::Dice dice(12, i);
     std::string random;
     for (int64_t n = dice.below(60); n > 0; --n) {
-      char32_t point = static_cast<char32_t>(dice.one_in(2) ? dice.below(128) : dice.below(0x110000));
+      char32_t point =
+          static_cast<char32_t>(dice.one_in(2) ? dice.below(128) : dice.below(0x110000));
       if (point >= 0xd800 && point < 0xe000) point = U'\n';
       utf8_append(random, point);
     }
@@ -163,7 +171,8 @@ TEST(Gzip, CountsWhatTheProgramWrites) {
   for (int i = 0; i < 200000; ++i) text += "line " + std::to_string(i * 7919 % 10007) + "\n";
   test::TempFolder folder;
   write_file_atomic(folder / "text", text);
-  ASSERT_EQ(std::system(("gzip -9 -n < '" + (folder / "text") + "' > '" + (folder / "out") + "'").c_str()),
+  ASSERT_EQ(std::system(
+                ("gzip -9 -n < '" + (folder / "text") + "' > '" + (folder / "out") + "'").c_str()),
             0);
   auto program = static_cast<double>(std::filesystem::file_size(folder / "out"));
   EXPECT_NEAR(static_cast<double>(gzip_bytes(text)), program, 0.01 * program);

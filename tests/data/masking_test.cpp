@@ -26,7 +26,8 @@ class MaskingTest : public testing::Test {
   }
 
   static Masking masking(double probability = 0.15, double masked = 0.8, double random = 0.1) {
-    return Masking({probability, masked, random, kMask, kVocabulary, {kBefore}, {kAfter}, {kSpecial, kMask}});
+    return Masking(
+        {probability, masked, random, kMask, kVocabulary, {kBefore}, {kAfter}, {kSpecial, kMask}});
   }
 
   struct Batch {
@@ -36,7 +37,8 @@ class MaskingTest : public testing::Test {
   static constexpr int64_t kTokens = 40000, kRow = 32;
 
   // What ranks of a world fill in steps [first, last), in leaf order.
-  Batch steps(const Masking& masking, int64_t world, int64_t first, int64_t last, uint64_t seed = 3) const {
+  Batch steps(const Masking& masking, int64_t world, int64_t first, int64_t last,
+              uint64_t seed = 3) const {
     TrainSampler sampler(file_, kRow, seed, 6, &masking);
     Batch out;
     for (int64_t step = first; step < last; ++step) {
@@ -57,7 +59,8 @@ class MaskingTest : public testing::Test {
 
 // Whether `count` of `tries` is within five standard deviations of a share.
 void expect_share(double count, double tries, double share) {
-  EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share))) << tries << " " << share;
+  EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share)))
+      << tries << " " << share;
 }
 
 TEST_F(MaskingTest, SharesAndFrames) {
@@ -122,7 +125,8 @@ TEST_F(MaskingTest, DependsOnSeedEpochAndPlaceAlone) {
   EXPECT_EQ(one, steps(rule, 3, 0, 300));
   Batch rest = steps(rule, 2, 250, 300);
   EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(), one.tokens.end() - 50 * 6 * kRow));
-  EXPECT_TRUE(std::equal(rest.targets.begin(), rest.targets.end(), one.targets.end() - 50 * 6 * kRow));
+  EXPECT_TRUE(
+      std::equal(rest.targets.begin(), rest.targets.end(), one.targets.end() - 50 * 6 * kRow));
   EXPECT_NE(one, steps(rule, 1, 0, 300, 4));
 }
 
@@ -154,8 +158,8 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
   EXPECT_GT(mixed, 0.95 * places);
 }
 
-// The held-out rows have each place of the text as a target once where its draw says so, the last row, which
-// shares text with the one before it, included.
+// The held-out rows have each place of the text as a target once where its draw says so, the last
+// row, which shares text with the one before it, included.
 TEST_F(MaskingTest, HeldOutRowsHaveEachTargetOnce) {
   Masking rule = masking();
   HeldoutSampler sampler(file_, kRow, &rule);

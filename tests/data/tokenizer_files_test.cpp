@@ -1,5 +1,5 @@
-// What the files beside a tokenizer's own change, as Transformers 5.23 reads them; `./run interop tokenizers`
-// draws more.
+// What the files beside a tokenizer's own change, as Transformers 5.23 reads them; `./run interop
+// tokenizers` draws more.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -25,12 +25,14 @@ const std::string kRecorded = std::string(DS_SOURCE_DIR) + "/tests/data/tokenize
 class TokenizerFiles : public ::testing::Test {
  protected:
   void copy(const std::string& from) {
-    std::filesystem::copy(
-        kRecorded + from, folder_.path(),
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(kRecorded + from, folder_.path(),
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
     std::filesystem::remove(folder_ / "expected.json");
   }
-  void write(const char* name, const std::string& content) { std::ofstream(folder_ / name) << content; }
+  void write(const char* name, const std::string& content) {
+    std::ofstream(folder_ / name) << content;
+  }
   void remove(const char* name) { std::filesystem::remove(folder_ / name); }
   std::unique_ptr<const Tokenizer> open() { return open_tokenizer(folder_.path()); }
   Ids encode(const std::string& text) { return open()->encode(text, false); }
@@ -54,12 +56,14 @@ class TokenizerFiles : public ::testing::Test {
 std::string letters(const std::string& more = "",
                     const std::string& added = R"({"id":4,"content":"<e>","special":true})") {
   return R"({"added_tokens":[)" + added +
-         R"(],"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3},"merges":["a b"]})" + more + "}";
+         R"(],"model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3},"merges":["a b"]})" + more +
+         "}";
 }
 
 TEST_F(TokenizerFiles, AddedTokensDecoderAddsTokens) {
   write("tokenizer.json", letters());
-  EXPECT_EQ(encode("a<x>b"), Ids{3}) << "as tokenizers: what is unknown is left out, and a and b merge";
+  EXPECT_EQ(encode("a<x>b"), Ids{3})
+      << "as tokenizers: what is unknown is left out, and a and b merge";
   // Whatever ids the file gives: the next free ones, in their order.
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"90": {"content": "<y>"}, "9": {"content": "<x>",
@@ -68,7 +72,8 @@ TEST_F(TokenizerFiles, AddedTokensDecoderAddsTokens) {
   EXPECT_EQ(open()->vocab(), 7);
   EXPECT_EQ(open()->decode(Ids{0, 5, 6}), "a <y>");
   // Flags go before those of tokenizer.json; a token of the model keeps its id.
-  write("tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "<e>", "rstrip": true},
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"4": {"content": "<e>", "rstrip": true},
         "8": {"content": "ab", "single_word": true, "normalized": false}}})");
   EXPECT_EQ(encode("<e>  a"), (Ids{4, 0}));
   EXPECT_EQ(encode("cab ab"), (Ids{2, 3, 3}));
@@ -89,8 +94,9 @@ TEST_F(TokenizerFiles, NamedTokensAreAddedInTransformersOrder) {
   write("tokenizer_config.json", R"({"extra_special_tokens": {"audio_token": "<s3>"}})");
   EXPECT_EQ(encode("a<s3>"), (Ids{0, 5}));
   // With flags, and null for none.
-  write("tokenizer_config.json",
-        R"({"pad_token": null, "eos_token": {"__type": "AddedToken", "content": "<f>", "lstrip": true}})");
+  write(
+      "tokenizer_config.json",
+      R"({"pad_token": null, "eos_token": {"__type": "AddedToken", "content": "<f>", "lstrip": true}})");
   EXPECT_EQ(encode("a  <f>"), (Ids{0, 5}));
 }
 
@@ -110,8 +116,10 @@ TEST_F(TokenizerFiles, TheOlderFilesCountWithoutADecoder) {
 }
 
 TEST_F(TokenizerFiles, TruncationAndPaddingChangeNoIds) {
-  write("tokenizer.json",
-        letters(R"(,"truncation":{"max_length":1,"direction":"Right"},"padding":{"pad_token":"<pad>"})"));
+  write(
+      "tokenizer.json",
+      letters(
+          R"(,"truncation":{"max_length":1,"direction":"Right"},"padding":{"pad_token":"<pad>"})"));
   EXPECT_EQ(encode("abc<pad>"), (Ids{3, 2, 5}));
   write("tokenizer_config.json", R"({"pad_token": null})");
   EXPECT_EQ(open()->vocab(), 5);
@@ -120,8 +128,9 @@ TEST_F(TokenizerFiles, TruncationAndPaddingChangeNoIds) {
 // The pad token of `padding` has its place among the named ones, and its name in a chat template.
 TEST_F(TokenizerFiles, ThePadTokenOfPaddingComesInOrder) {
   write("tokenizer.json", letters(R"(,"padding":{"pad_token":"<pad>"})"));
-  write("tokenizer_config.json",
-        R"({"bos_token": "<b>", "cls_token": "<c>", "image_token": "<i>", "extra_special_tokens": ["<s>"]})");
+  write(
+      "tokenizer_config.json",
+      R"({"bos_token": "<b>", "cls_token": "<c>", "image_token": "<i>", "extra_special_tokens": ["<s>"]})");
   EXPECT_EQ(encode("<b><pad><c><i><s>"), (Ids{5, 6, 7, 8, 9}));
   const Tokenizer::Names names{
       {"bos_token", "<b>"}, {"pad_token", "<pad>"}, {"cls_token", "<c>"}, {"image_token", "<i>"}};
@@ -131,29 +140,31 @@ TEST_F(TokenizerFiles, ThePadTokenOfPaddingComesInOrder) {
 TEST_F(TokenizerFiles, NamesOfTheModelsOwnTokens) {
   write("tokenizer.json", letters());
   // Tokens with flags come before those of plain text.
-  write("tokenizer_config.json",
-        R"({"a_token": "<1>", "b_token": {"__type": "AddedToken", "content": "<2>", "special": true}})");
+  write(
+      "tokenizer_config.json",
+      R"({"a_token": "<1>", "b_token": {"__type": "AddedToken", "content": "<2>", "special": true}})");
   EXPECT_EQ(encode("<2><1>"), (Ids{5, 6}));
   // An object leaves the list to the earlier name.
-  write("tokenizer_config.json",
-        R"({"extra_special_tokens": {"audio_token": "<3>"}, "additional_special_tokens": ["<4>"]})");
+  write(
+      "tokenizer_config.json",
+      R"({"extra_special_tokens": {"audio_token": "<3>"}, "additional_special_tokens": ["<4>"]})");
   EXPECT_EQ(encode("<3><4>"), (Ids{5, 6}));
   // Of one content with several flags the last ones count, in the first one's place.
   write("tokenizer_config.json",
         R"({"cls_token": {"__type": "AddedToken", "content": "<5>", "rstrip": true, "special": true,
         "normalized": false}, "mask_token": "<5>", "image_token": "<6>"})");
-  write("tokenizer.json",
-        letters(R"(,"pre_tokenizer":{"type":"ByteLevel"})", R"({"id":4,"content":"  ","normalized":true})"));
+  write("tokenizer.json", letters(R"(,"pre_tokenizer":{"type":"ByteLevel"})",
+                                  R"({"id":4,"content":"  ","normalized":true})"));
   EXPECT_EQ(encode("<5>  <6>"), (Ids{5, 4, 6}));
-  // Those of added_tokens.json have no flags; a name of the model's own makes one special, and normalized it
-  // stays.
+  // Those of added_tokens.json have no flags; a name of the model's own makes one special, and
+  // normalized it stays.
   write("tokenizer_config.json", R"({"tool_token": "<X>", "eos_token": "<Y>"})");
   write("added_tokens.json", R"({"<X>": 8, "<Y>": 9})");
   write("tokenizer.json", letters(R"(,"normalizer":{"type":"Lowercase"})"));
   EXPECT_EQ(encode("<x><Y><y>"), (Ids{5, 6}));
   EXPECT_TRUE(open()->is_special(5));
-  // So it stays where tokenizer_config.json gives the token as an object; special_tokens_map.json is read in
-  // time.
+  // So it stays where tokenizer_config.json gives the token as an object; special_tokens_map.json
+  // is read in time.
   write("tokenizer_config.json", R"({"eos_token": {"__type": "AddedToken", "content": "<Y>"}})");
   write("added_tokens.json", R"({"<Y>": 9})");
   EXPECT_EQ(encode("<y>"), Ids{5});
@@ -166,8 +177,9 @@ TEST_F(TokenizerFiles, NamesOfTheModelsOwnTokens) {
 TEST_F(TokenizerFiles, SpacesAreTakenOnce) {
   write(
       "tokenizer.json",
-      letters("",
-              R"({"id":4,"content":"\n\n","lstrip":true,"rstrip":true,"single_word":true,"special":true})"));
+      letters(
+          "",
+          R"({"id":4,"content":"\n\n","lstrip":true,"rstrip":true,"single_word":true,"special":true})"));
   EXPECT_EQ(encode("\n\n\n\n\n\n"), Ids{4});
 }
 
@@ -217,25 +229,30 @@ TEST_F(TokenizerFiles, FlagsOfAClassCount) {
   EXPECT_EQ(encode("the"), lower);
   write("tokenizer_config.json", R"({"do_lower_case": false})");
   EXPECT_NE(encode("THE"), lower);
-  write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": false})");
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": false})");
   EXPECT_EQ(encode("THE"), lower);
   write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "strip_accents": false})");
   EXPECT_NE(encode("th\xc3\xa9"), encode("the"));
 
   copy("gpt2");
   Ids plain = encode("the"), spaced = encode(" the");
-  write("tokenizer_config.json", R"({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": true})");
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": true})");
   EXPECT_EQ(encode("the"), spaced);
-  write("tokenizer_config.json", R"({"tokenizer_class": "TokenizersBackend", "add_prefix_space": true})");
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "TokenizersBackend", "add_prefix_space": true})");
   EXPECT_EQ(encode("the"), plain);
-  write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
   EXPECT_EQ(encode("the"), plain);  // byte-level: Transformers loads it as it is
 
   for (const char* family : {"llama2", "metaspace"}) {
     copy(family);
     write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
     Ids before = encode("the");
-    write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})");
+    write("tokenizer_config.json",
+          R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})");
     EXPECT_NE(encode("the"), before);
     EXPECT_EQ(encode(" the"), before);
   }
@@ -253,8 +270,9 @@ std::string sources(const std::string& family, const std::string& text) {
 
 TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
   const std::string face = "\xf0\x9f\x99\x82";
-  for (const char* family : {"bert", "bert_cased", "word_piece_steps", "gpt2", "gpt_neox", "llama3", "qwen2",
-                             "split_steps", "llama2", "metaspace", "unknown", "spm_bpe", "spm_unigram"}) {
+  for (const char* family :
+       {"bert", "bert_cased", "word_piece_steps", "gpt2", "gpt_neox", "llama3", "qwen2",
+        "split_steps", "llama2", "metaspace", "unknown", "spm_bpe", "spm_unigram"}) {
     if (std::string(family).starts_with("spm")) {
       try {
         open_tokenizer(kRecorded + family);
@@ -263,9 +281,9 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
       }
     }
     auto tokenizer = open_tokenizer(kRecorded + family);
-    for (std::string text :
-         {"The harbour, 12 lanterns", "  e\xcc\x81\xcc\xa3tude  ", "a\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab b",
-          "<extra>  <mask> ONE1", "\xef\xac\x81ne", ""}) {
+    for (std::string text : {"The harbour, 12 lanterns", "  e\xcc\x81\xcc\xa3tude  ",
+                             "a\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab b", "<extra>  <mask> ONE1",
+                             "\xef\xac\x81ne", ""}) {
       text += face;
       Tokenizer::Traced traced = tokenizer->encode_traced(text);
       EXPECT_EQ(traced.tokens, tokenizer->encode(text, false)) << family << ": " << text;
@@ -276,7 +294,8 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
         EXPECT_LE(range.end, text.size());
         EXPECT_GE(range.end, last) << family << ": " << text;
         for (size_t at : {range.begin, range.end}) {
-          EXPECT_TRUE(at == text.size() || (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) << family;
+          EXPECT_TRUE(at == text.size() || (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80)
+              << family;
         }
         last = range.end;
       }
@@ -288,8 +307,8 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
   EXPECT_TRUE(all.ends_with("0-4 0-4 0-4 0-4 ")) << all;
   EXPECT_EQ(sources("bert", "  a  b "), "2-3 5-6 ");
   EXPECT_TRUE(sources("gpt_neox", "<extra>  a").starts_with("0-9 9-10 "));
-  // The characters of a normalization form take the places of those of the text in order, as in `tokenizers`:
-  // of several that become one the first counts.
+  // The characters of a normalization form take the places of those of the text in order, as in
+  // `tokenizers`: of several that become one the first counts.
   EXPECT_EQ(sources("qwen2", "q\xcc\x81"), "0-1 1-3 1-3 ");
   EXPECT_EQ(sources("qwen2", "e\xcc\x81"), "0-1 ");
   EXPECT_EQ(sources("qwen2", "e\xcc\xa3\xcc\x81"), "0-1 0-1 0-1 3-5 3-5 ");
@@ -307,7 +326,8 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
 
 // As `tokenizers` finds them: a run of spaces that another token has taken still is a token.
 TEST_F(TokenizerFiles, SpacesThatAnRstripTokenTakesAreTokensToo) {
-  write("tokenizer.json", letters("", R"({"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"  "})"));
+  write("tokenizer.json",
+        letters("", R"({"id":4,"content":"<r>","rstrip":true},{"id":5,"content":"  "})"));
   EXPECT_EQ(encode("a<r>b"), (Ids{0, 4, 1}));
   EXPECT_EQ(encode("a<r> b"), (Ids{0, 4, 1}));
   EXPECT_EQ(encode("a<r>  b"), (Ids{0, 4, 5, 1}));
@@ -374,7 +394,8 @@ TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
   test::TempFolder folder, copy;
   std::filesystem::copy(kRecorded + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
   int32_t first = static_cast<int32_t>(open_tokenizer(kRecorded + "bert_vocabulary")->vocab());
-  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
   std::ofstream(folder / "added_tokens.json")
       << fmt::format(R"({{"<mask>": {}, "<cls>": {}}})", first, first + 1);
   auto tokenizer = open_tokenizer(folder.path());
@@ -387,7 +408,8 @@ TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
   const char* text = "one <mask> two";
   EXPECT_EQ(open_tokenizer(copy.path())->encode(text, true), tokenizer->encode(text, true));
   std::ofstream(copy / "vocab.txt", std::ios::app) << "\xff\xfe\n";
-  EXPECT_NE(test::message_of([&] { open_tokenizer(copy.path()); }, DS_ERROR_CORRUPT).find("must be UTF-8"),
+  EXPECT_NE(test::message_of([&] { open_tokenizer(copy.path()); }, DS_ERROR_CORRUPT)
+                .find("must be UTF-8"),
             std::string::npos);
 }
 

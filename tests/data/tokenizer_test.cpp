@@ -76,11 +76,12 @@ TEST_P(Family, AgreesWithTheOriginal) {
   try {
     tokenizer = open_tokenizer(folders + folder);
   } catch (const Error& error) {
-    if (error.status() == DS_ERROR_UNSUPPORTED) GTEST_SKIP() << error.what();  // built without sentencepiece
+    if (error.status() == DS_ERROR_UNSUPPORTED)
+      GTEST_SKIP() << error.what();  // built without sentencepiece
     throw;
   }
-  const test::Recording all(test::data_path(std::string("tokenizers/") + expected + "/expected.json"),
-                            {"cases"});
+  const test::Recording all(
+      test::data_path(std::string("tokenizers/") + expected + "/expected.json"), {"cases"});
   for (const test::Record& one : all.list("cases")) {
     const std::string text = text_of(one.at("text"));
     std::vector<int32_t> ids = ids_of(one.at("ids"));
@@ -88,7 +89,8 @@ TEST_P(Family, AgreesWithTheOriginal) {
     EXPECT_EQ(tokenizer->decode(ids, true), text_of(one.at("decoded"))) << "'" << text << "'";
     EXPECT_EQ(tokenizer->decode(ids, false), text_of(one.at("with_special"))) << "'" << text << "'";
     EXPECT_EQ(stream_text(*tokenizer, ids), text_of(one.at("decoded"))) << "'" << text << "'";
-    EXPECT_EQ(stream_text(*tokenizer, ids, false), text_of(one.at("with_special"))) << "'" << text << "'";
+    EXPECT_EQ(stream_text(*tokenizer, ids, false), text_of(one.at("with_special")))
+        << "'" << text << "'";
     for (int32_t id : ids) ASSERT_LT(id, tokenizer->vocab());
   }
 }
@@ -102,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"unknown", "unknown"}, std::pair{"bert", "bert"},
                       std::pair{"bert_cased", "bert_cased"}, std::pair{"bert_vocabulary", "bert"},
                       std::pair{"bert_vocabulary_cased", "bert_cased"},
-                      std::pair{"word_piece_steps", "word_piece_steps"}, std::pair{"spm_bpe", "spm_bpe"},
-                      std::pair{"spm_unigram", "spm_unigram"}),
+                      std::pair{"word_piece_steps", "word_piece_steps"},
+                      std::pair{"spm_bpe", "spm_bpe"}, std::pair{"spm_unigram", "spm_unigram"}),
     [](const auto& info) { return std::string(info.param.first); });
 
 TEST(Tokenizer, NamesItsFrameMaskAndSpecialTokens) {
@@ -176,7 +178,8 @@ std::string refusal(const test::TempFolder& folder, const std::string& content) 
 }
 
 // A tokenizer.json of the letters a, b and ab, with one more part or another model.
-std::string small(const std::string& part, const std::string& vocabulary = R"({"a":0,"b":1,"ab":2})",
+std::string small(const std::string& part,
+                  const std::string& vocabulary = R"({"a":0,"b":1,"ab":2})",
                   const std::string& merges = R"(["a b"])", const std::string& model = "") {
   return "{" + part + (part.empty() ? "" : ",") + R"("model":{"type":"BPE","vocab":)" + vocabulary +
          R"(,"merges":)" + merges + model + "}}";
@@ -193,38 +196,48 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
        "pre_tokenizer.replacement must be one character, got string \"__\""},
       {small(R"("decoder":{"type":"Metaspace","replacement":""})"),
        "decoder.replacement must be one character, got string \"\""},
-      {small(R"("decoder":{"type":"WordPiece","suffix":""})"), "decoder.suffix: \"\" is not supported"},
+      {small(R"("decoder":{"type":"WordPiece","suffix":""})"),
+       "decoder.suffix: \"\" is not supported"},
       {R"({"model":{"type":"WordPiece","vocab":{"a":0}}})",
        "model.unk_token: '[UNK]' is not in the vocabulary"},
-      {R"({"model":{"type":"WordPiece","vocab":{"[UNK]":0},"more":1}})", "model.more: 1 is not supported"},
-      {small(R"("pre_tokenizer":{"type":"ByteLevel","more":1})"), "pre_tokenizer.more: 1 is not supported"},
+      {R"({"model":{"type":"WordPiece","vocab":{"[UNK]":0},"more":1}})",
+       "model.more: 1 is not supported"},
+      {small(R"("pre_tokenizer":{"type":"ByteLevel","more":1})"),
+       "pre_tokenizer.more: 1 is not supported"},
       {small("", R"({"a":0,"b":0})", "[]"), "model.vocab: id 0 is given to two pieces"},
       {small("", R"({"a":-1})", "[]"), "model.vocab['a'] must be an id from 0"},
       {small("", R"({"a":99999999999})", "[]"), "model.vocab['a'] must be an id from 0"},
       {small("", R"({"a":0})", R"(["a b"])"), "model.merges[0]: 'b' is not in the vocabulary"},
-      {small("", R"({"a":0,"b":1})", R"([["a","b"]])"), "model.merges[0]: 'ab' is not in the vocabulary"},
+      {small("", R"({"a":0,"b":1})", R"([["a","b"]])"),
+       "model.merges[0]: 'ab' is not in the vocabulary"},
       {small("", R"({"a":0})", R"(["a"])"), "model.merges[0] must be two pieces"},
       {small("", R"({"a":0})", "[]", R"(,"dropout":0.1)"), "model.dropout: 0.1 is not supported"},
-      {small("", R"({"a":0})", "[]", R"(,"unk_token":"u")"), "model.unk_token: 'u' is not in the vocabulary"},
+      {small("", R"({"a":0})", "[]", R"(,"unk_token":"u")"),
+       "model.unk_token: 'u' is not in the vocabulary"},
       {R"({"model":{"type":"Unigram","vocab":[]}})", "model.type: \"Unigram\" is not supported"},
       {"{}", "model is missing"},
       {"[]", "must be an object, got array"},
-      {small(R"("added_tokens":[{"id":0,"content":"x"}])"), "id 0 is given to 'x' and to 'a' of the model"},
+      {small(R"("added_tokens":[{"id":0,"content":"x"}])"),
+       "id 0 is given to 'x' and to 'a' of the model"},
       {small(R"("added_tokens":[{"id":7,"content":"a"}])"), "'a' has id 7, but 0 in the model"},
       {small(R"("added_tokens":[{"id":7,"content":"x"},{"id":7,"content":"y"}])"),
        "id 7 is given to 'x' and to 'y'"},
-      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\h+"},"behavior":"Isolated"})"),
+      {small(
+           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\h+"},"behavior":"Isolated"})"),
        "pattern.Regex: '\\h' at byte 0 of the regular expression is not supported"},
       {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated"})"),
        "pattern.Regex: regular expression: missing closing parenthesis"},
       {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + std::string(70000, 'a') +
              R"("},"behavior":"Isolated"})"),
        "must be 1 to 65536 bytes"},
-      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a{2}?"},"behavior":"Isolated"})"),
+      {small(
+           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a{2}?"},"behavior":"Isolated"})"),
        "pattern.Regex: '{2}?' at byte 1 of the regular expression is not supported"},
-      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\p{Greeek}"},"behavior":"Isolated"})"),
+      {small(
+           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\p{Greeek}"},"behavior":"Isolated"})"),
        "pattern.Regex: regular expression: unknown property"},
-      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\pL"},"behavior":"Isolated"})"),
+      {small(
+           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\pL"},"behavior":"Isolated"})"),
        "pattern.Regex: '\\p' at byte 0"},
       {small(R"("post_processor":{"type":"BertProcessing","cls":["c",9],"sep":["s",1]})"),
        "post_processor: id 9 is no token"},
@@ -237,14 +250,15 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
   }
 }
 
-// Every cut of a file, and bytes changed at random: an error or a tokenizer that works, never anything else.
+// Every cut of a file, and bytes changed at random: an error or a tokenizer that works, never
+// anything else.
 TEST(TokenizerJson, SurvivesDamage) {
   test::TempFolder folder;
   std::string good = read(folders + "unknown/tokenizer.json");
   test::Dice dice(3);
   for (int i = 0; i < 60; ++i) {
-    EXPECT_NE(refusal(folder,
-                      good.substr(0, static_cast<size_t>(dice.below(static_cast<int64_t>(good.size()) - 1)))),
+    EXPECT_NE(refusal(folder, good.substr(0, static_cast<size_t>(dice.below(
+                                                 static_cast<int64_t>(good.size()) - 1)))),
               "");
     std::string bad = good;
     bad[static_cast<size_t>(dice.below(static_cast<int64_t>(bad.size())))] =
@@ -258,9 +272,11 @@ TEST(TokenizerJson, ScriptsAreNotScriptExtensions) {
   test::TempFolder folder;
   auto ids = [&](const std::string& expression) {
     EXPECT_EQ(
-        refusal(folder, small(R"("pre_tokenizer":{"type":"Split","behavior":"Removed","pattern":{"Regex":")" +
-                                  expression + R"("}})",
-                              "{\"\u30a2\":0,\"\u30fc\":1}", "[]")),
+        refusal(
+            folder,
+            small(R"("pre_tokenizer":{"type":"Split","behavior":"Removed","pattern":{"Regex":")" +
+                      expression + R"("}})",
+                  "{\"\u30a2\":0,\"\u30fc\":1}", "[]")),
         "");
     return open_tokenizer(folder.path())->encode("\u30a2\u30fc");
   };
@@ -274,7 +290,9 @@ TEST(TokenizerJson, NormalizersGrowTextsSoFar) {
   test::TempFolder folder;
   std::string step = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})", steps = step;
   for (int i = 1; i < 30; ++i) steps += "," + step;
-  EXPECT_EQ(refusal(folder, small(R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}")), "");
+  EXPECT_EQ(
+      refusal(folder, small(R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}")),
+      "");
   auto tokenizer = open_tokenizer(folder.path());
   EXPECT_EQ(tokenizer->encode("b"), (std::vector<int32_t>{1}));
   try {
@@ -292,7 +310,8 @@ TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {
   EXPECT_EQ(
       refusal(
           folder,
-          small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a+)+b"},"behavior":"Isolated"})")),
+          small(
+              R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a+)+b"},"behavior":"Isolated"})")),
       "");
   auto tokenizer = open_tokenizer(folder.path());
   EXPECT_EQ(tokenizer->encode("aab"), (std::vector<int32_t>{0, 2}));

@@ -19,14 +19,15 @@ MemoryPlan plan_of(int64_t device_bytes) {
   return plan;
 }
 
-// Most of the arena has no pages, as the places of leases have none. A tensor that the caller still has keeps
-// the old arena, beside which the new one takes what has pages and no more.
+// Most of the arena has no pages, as the places of leases have none. A tensor that the caller still
+// has keeps the old arena, beside which the new one takes what has pages and no more.
 TEST(Arena, GrowingCostsWhatHasPages) {
   for (bool held : {false, true}) {
     HostDevice device;
     EngineMemory memory(device, plan_of(1024 * kMiB), "");
     std::byte* old = memory.memory().arena[0][0];
-    for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10}) std::memset(old + at, 7, 10);
+    for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10})
+      std::memset(old + at, 7, 10);
     std::shared_ptr<void> view = held ? memory.hold(old + 400 * kMiB) : nullptr;
     int64_t before = test::resident_bytes();
     memory.grow(plan_of(1536 * kMiB));

@@ -1,5 +1,5 @@
-// An engine on packed documents: the loss is that of the documents alone, in f32 and bf16, and a begin that
-// cannot be is refused by name.
+// An engine on packed documents: the loss is that of the documents alone, in f32 and bf16, and a
+// begin that cannot be is refused by name.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 24, kRows = 40;
-const std::vector<std::pair<int64_t, int64_t>> kDocuments{{0, 7}, {7, 1}, {8, 20}, {28, 12}};  // first, rows
+const std::vector<std::pair<int64_t, int64_t>> kDocuments{
+    {0, 7}, {7, 1}, {8, 20}, {28, 12}};  // first, rows
 
 Graph packed_graph(bool documents) {
   ModelConfig config;
@@ -63,7 +64,8 @@ TEST(DocumentEngine, HasTheLossOfTheDocumentsAlone) {
     run_ranks(1, [&](Communicator& comm) {
       Config config = make_config(0, 1, 1);
       config.compute = compute;
-      Engine packed(config, packed_graph(true), comm, {}), alone(config, packed_graph(false), comm, {});
+      Engine packed(config, packed_graph(true), comm, {}),
+          alone(config, packed_graph(false), comm, {});
       double sum = 0;
       for (auto [first, rows] : kDocuments) {
         sum += static_cast<double>(rows) * alone.eval_batch(Batch(first, rows).views(false));

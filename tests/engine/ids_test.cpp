@@ -32,7 +32,8 @@ TEST(EngineIds, WithoutALossAreRefusedAsTokens) {
         },
         DS_ERROR_INVALID_ARGUMENT);
   };
-  expect_names(refused(ignored, good), {"input 'tokens' must have ids from 0 to 10, got -100 at 1"});
+  expect_names(refused(ignored, good),
+               {"input 'tokens' must have ids from 0 to 10, got -100 at 1"});
   expect_names(refused(good, large), {"input 'targets' must have ids from 0 to 10, got 11 at 2"});
 }
 
@@ -48,8 +49,8 @@ TEST(EngineIds, WithoutALossAreRefusedWhereTargetsAreTokensToo) {
   Engine engine(make_config(0, 1, 1), std::move(g), *comm, {});
   const std::vector<int32_t> good{1, 2, 3, 4}, ignored{1, -100, 3, 4};
   EXPECT_TRUE(std::isfinite(engine.train_batch(std::vector{view(good)}).loss));
-  const std::string message =
-      message_of([&] { engine.train_batch(std::vector{view(ignored)}); }, DS_ERROR_INVALID_ARGUMENT);
+  const std::string message = message_of([&] { engine.train_batch(std::vector{view(ignored)}); },
+                                         DS_ERROR_INVALID_ARGUMENT);
   expect_names(message, {"input 'ids' must have ids from 0 to 6, got -100 at 1"});
 }
 

@@ -62,7 +62,8 @@ TEST(Engine, PinsItsWorkersAndNotItsCaller) {
     for (const auto& [thread, cpus] : before) EXPECT_EQ(after[thread], cpus);
     std::string everything = before[std::to_string(getpid())];
     std::vector<std::string> expected(usable.size() - 1, everything);
-    for (size_t t = 1; pinned && t < usable.size(); ++t) expected[t - 1] = std::to_string(usable[t]);
+    for (size_t t = 1; pinned && t < usable.size(); ++t)
+      expected[t - 1] = std::to_string(usable[t]);
     std::sort(expected.begin(), expected.end());
     EXPECT_EQ(test::allowed_since(before), expected) << "pinned " << pinned;
   }

@@ -7,16 +7,18 @@
 #include "support/ranks.h"
 #include "support/temp_folder.h"
 
-// The chaos device on random programs, against a computation that has neither queues nor shared memory: with
-// every wait in place nothing may tell them apart; without one, something should.
+// The chaos device on random programs, against a computation that has neither queues nor shared
+// memory: with every wait in place nothing may tell them apart; without one, something should.
 namespace ds::test {
 namespace {
 
 constexpr uint64_t kPrograms = 30, kSeeds = 8;
 using Contents = std::vector<std::vector<Bytes>>;  // by rank and buffer
 
-// Seeds under which the ranks' persistent buffers differ from `expected`; stops at the first when `quick`.
-int differing(const std::vector<Program>& ranks, const Contents& expected, RankRoom* rooms, bool quick) {
+// Seeds under which the ranks' persistent buffers differ from `expected`; stops at the first when
+// `quick`.
+int differing(const std::vector<Program>& ranks, const Contents& expected, RankRoom* rooms,
+              bool quick) {
   std::vector<int> differ(ranks.size() * kSeeds, 0);
   run_ranks(static_cast<int>(ranks.size()), [&](Communicator& comm) {
     size_t r = static_cast<size_t>(comm.rank());
@@ -54,8 +56,8 @@ TEST(Chaos, RandomProgramsKeepTheirBytes) {
   EXPECT_GT(waits, 1000);
 }
 
-// insert_waits leaves no wait that another covers, so the verifier refuses each time. Chaos sees it only
-// where the bytes live on: of all 1354 waits it catches 96 % within 8 seeds.
+// insert_waits leaves no wait that another covers, so the verifier refuses each time. Chaos sees it
+// only where the bytes live on: of all 1354 waits it catches 96 % within 8 seeds.
 TEST(Chaos, ADroppedWaitShows) {
   TempFolder folder;
   RankRoom rooms[2]{RankRoom(folder.path()), RankRoom(folder.path())};

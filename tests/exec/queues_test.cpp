@@ -31,7 +31,8 @@ class Queues : public testing::TestWithParam<Case> {
 };
 const Case kCases[] = {
     {"separate", [](uint64_t) { return std::make_unique<SeparateDevice>(); }},
-    {"jitter", [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
+    {"jitter",
+     [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
     {"comm_thread", [](uint64_t) { return std::make_unique<HostDevice>(); }, true},
 };
 INSTANTIATE_TEST_SUITE_P(All, Queues, testing::ValuesIn(kCases),
@@ -58,8 +59,8 @@ void breaks_once(const KernelContext& c) {
   tag_kernels().all()[0].run(c);
 }
 
-// The first error is the run's, with the name of its instruction, on the rank that has it; the others are
-// told at once and hang in no collective.
+// The first error is the run's, with the name of its instruction, on the rank that has it; the
+// others are told at once and hang in no collective.
 TEST_P(Queues, AnErrorEndsTheRunOfAllRanks) {
   for (int at : {1, 17, 60}) {
     std::vector<Program> ranks = placed_programs(3);

@@ -28,8 +28,8 @@ inline void expect_good_message(const Error& error) {
   }
 }
 
-// How many of `all` random inputs are tried: a fifth under a sanitizer, where each takes ten times as long,
-// unless DS_LONG is set (./run test --long).
+// How many of `all` random inputs are tried: a fifth under a sanitizer, where each takes ten times
+// as long, unless DS_LONG is set (./run test --long).
 inline uint32_t draws(uint32_t all) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   if (!std::getenv("DS_LONG")) return all / 5;
@@ -44,8 +44,8 @@ inline Dice dice_of(uint64_t seed, uint32_t i) {
   return Dice(seed + (round << 16), i);
 }
 
-// How readers ended that were given damaged input: with a value, or with one good ds::Error; never otherwise,
-// and never with more than `limit` bytes held meanwhile.
+// How readers ended that were given damaged input: with a value, or with one good ds::Error; never
+// otherwise, and never with more than `limit` bytes held meanwhile.
 class Attempts {
  public:
   explicit Attempts(size_t limit = size_t{4} << 20) : limit_(limit) {}

@@ -53,7 +53,9 @@ TEST(FuzzChatTemplate, RandomConstructs) {
     std::string source;
     for (int part = 0; part < 3; ++part) {
       const std::string& text =
-          cases[static_cast<size_t>(dice.below(static_cast<int64_t>(cases.size())))].at("template").string();
+          cases[static_cast<size_t>(dice.below(static_cast<int64_t>(cases.size())))]
+              .at("template")
+              .string();
       source += dice.one_in(2) ? mutate_bytes(text, dice) : text;
     }
     attempts.run([&] { ChatTemplate(source, "t", kLimits).render(all.at("variables")); });
@@ -71,25 +73,32 @@ std::string repeated(const std::string& text, int times) {
 TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   const std::string hostile[] = {
       "{% for a in range(1000000000) %}{% endfor %}",
-      "{% for a in range(9000) %}{% for b in range(9000) %}{% for c in range(9000) %}{% endfor %}{% endfor "
+      "{% for a in range(9000) %}{% for b in range(9000) %}{% for c in range(9000) %}{% endfor "
+      "%}{% endfor "
       "%}{% endfor %}",
       "{{ 'a' * 1000000000 }}",
       "{{ 'a' * 9223372036854775807 }}",
       "{{ [1] * 1000000000 }}",
-      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('a', 'aa') %}{% "
+      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
       "endfor %}",
-      "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s "
+      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('a', "
+      "'aa') %}{% "
+      "endfor %}",
+      "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor "
+      "%}{{ ns.s "
       "}}",
-      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
+      "endfor %}{{ "
       "ns.s }}",
-      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
+      "endfor %}{{ "
       "ns.s == ns.s + [] }}"
       "{{ ns.s | tojson | length }}",
       "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
       "{% set ns = namespace() %}{% set ns.me = [ns] %}",
       "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-      "{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() "
+      "}}",
       "{{ '" + repeated("a", 200000) + "'.split('') }}",
       "{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}",
       "{{ " + repeated("[", 100000) + "1" + repeated("]", 100000) + " }}",
@@ -103,12 +112,14 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
       "{% if 1 %}" + repeated("{% if 1 %}", 50000),
       repeated("{% for a in [1] %}", 50000),
       "{{ 2 ** 1000000000 }}",
-      "{{ 1 ** 9223372036854775807 }}{{ (-1) ** 9223372036854775807 }}{{ 2 ** 9223372036854775807 }}",
+      "{{ 1 ** 9223372036854775807 }}{{ (-1) ** 9223372036854775807 }}{{ 2 ** 9223372036854775807 "
+      "}}",
       "{{ -9223372036854775807 - 1 - 1 }}",
       "{{ (-9223372036854775807 - 1) // -1 }}",
       "{{ range(9223372036854775806, 9223372036854775807, 9223372036854775807) }}{{ range(0, "
       "-9223372036854775807, -1) }}",
-      "{{ 'abc'[::9223372036854775807] }}{{ 'abc'[9223372036854775807:] }}{{ [1, 2][::-9223372036854775807] "
+      "{{ 'abc'[::9223372036854775807] }}{{ 'abc'[9223372036854775807:] }}{{ [1, "
+      "2][::-9223372036854775807] "
       "}}"
       "{{ range(1000000000) }}",
       "{{ 'x' | indent(1000000000) }}",
@@ -125,14 +136,17 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
     SCOPED_TRACE(source.substr(0, 100));
     Attempts attempts(size_t{64} << 20);
     const std::clock_t begin = std::clock();  // of the processor, which others may share
-    attempts.run([&] { ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{})); });
+    attempts.run([&] {
+      ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{}));
+    });
     EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
     EXPECT_EQ(attempts.loaded, 0);
   }
 }
 
-// Every way to make a text, ten thousand times from one of a hundred thousand characters: a way that does not
-// pay for its bytes would take a gigabyte, one that does not pay for its work minutes.
+// Every way to make a text, ten thousand times from one of a hundred thousand characters: a way
+// that does not pay for its bytes would take a gigabyte, one that does not pay for its work
+// minutes.
 TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
   const std::string ways[] = {
       "l | sort",
@@ -222,12 +236,15 @@ TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
       "x if x < x ~ 'b' else 1",
   };
   const std::string given =
-      "{% set t = 'a' * 100000 %}{% set l = [t] * 10000 %}{% set d = {t: 1} %}{% set m = [d] * 10000 %}"
+      "{% set t = 'a' * 100000 %}{% set l = [t] * 10000 %}{% set d = {t: 1} %}{% set m = [d] * "
+      "10000 %}"
       "{% set tuples = (t,) * 10000 %}{% set ns = namespace(kept=[]) %}";
   std::vector<std::string> sources;
-  for (const std::string& way : ways) sources.push_back(given + "{% set kept = " + way + " %}{{ kept }}");
+  for (const std::string& way : ways)
+    sources.push_back(given + "{% set kept = " + way + " %}{{ kept }}");
   for (const std::string& way : each) {
-    sources.push_back(given + "{% for x in l %}{% set ns.kept = [ns.kept, " + way + "] %}{% endfor %}");
+    sources.push_back(given + "{% for x in l %}{% set ns.kept = [ns.kept, " + way +
+                      "] %}{% endfor %}");
     sources.push_back(given + "{% for x in l %}{% if (" + way + ") == 7 %}{% endif %}{% endfor %}");
   }
   for (size_t i = 0; i < sources.size(); i += 100 / draws(100)) {
@@ -235,7 +252,9 @@ TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
     SCOPED_TRACE(source.substr(given.size()));
     Attempts attempts(size_t{64} << 20);
     const std::clock_t begin = std::clock();
-    attempts.run([&] { ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{})); });
+    attempts.run([&] {
+      ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{}));
+    });
     EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
   }
 }
@@ -252,11 +271,13 @@ TEST(FuzzJsonl, RandomLines) {
   line.set("messages", all.at("chats").array()[4]);
   line.set("tools", all.at("tools"));
   Attempts attempts(
-      size_t{8} << 20);  // one letter in a long word takes some 140 bytes: its origin, its token, its merges
+      size_t{8}
+      << 20);  // one letter in a long word takes some 140 bytes: its origin, its token, its merges
   for (uint32_t i = 0; i < draws(800); ++i) {
     Dice dice = dice_of(73, i);
     SCOPED_TRACE(i);
-    std::string damaged = dice.one_in(3) ? mutate_bytes(line.dump(), dice) : mutate_json(line, dice).dump();
+    std::string damaged =
+        dice.one_in(3) ? mutate_bytes(line.dump(), dice) : mutate_json(line, dice).dump();
     attempts.run([&] {
       Document made = encoder.encode(damaged, "line");
       EXPECT_EQ(made.tokens.size(), made.targets.size());

@@ -1,4 +1,5 @@
-// Documents that say what is to be built: config.json of Hugging Face folders, and configurations of runs.
+// Documents that say what is to be built: config.json of Hugging Face folders, and configurations
+// of runs.
 #include "core/config/config.h"
 
 #include <array>
@@ -55,7 +56,8 @@ TEST_P(FuzzFamilies, RandomDocuments) {
     Dice dice = dice_of(31 + GetParam(), i);
     SCOPED_TRACE(i);
     attempts.run([&] {
-      std::string damaged = dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump();
+      std::string damaged =
+          dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump();
       hf_model(Json::parse(damaged, "config.json"), 16, 8,
                dice.one_in(2) ? HfMode::training : HfMode::evaluation);
     });
@@ -96,9 +98,10 @@ TEST(FuzzRunConfig, RandomDocuments) {
     SCOPED_TRACE(i);
     attempts.run([&] {
       int64_t kind = dice.below(3);
-      std::string damaged =
-          kind == 0 ? mutate_bytes(text, dice) : mutate_json(kind == 1 ? document : whole, dice).dump();
-      Config config = parse_config(Json::parse(damaged, "config"), static_cast<int>(1 + dice.below(4)));
+      std::string damaged = kind == 0 ? mutate_bytes(text, dice)
+                                      : mutate_json(kind == 1 ? document : whole, dice).dump();
+      Config config =
+          parse_config(Json::parse(damaged, "config"), static_cast<int>(1 + dice.below(4)));
       EXPECT_GT(config.micro_batch, 0);
       EXPECT_FALSE(config.shared_text().empty());
       config.effective();

@@ -1,5 +1,5 @@
-// Checkpoints of DeepSpeed whose pickles were edited and whose checksums are right again: what is damaged
-// then is the description of the tensors, which decides what is read where.
+// Checkpoints of DeepSpeed whose pickles were edited and whose checksums are right again: what is
+// damaged then is the description of the tensors, which decides what is read where.
 #include <filesystem>
 #include <vector>
 
@@ -29,8 +29,8 @@ std::vector<Part> parts_of(const std::string& path) {
 }
 
 // Opens the checkpoint with one of its files edited, and reads all of it.
-void attempt(Attempts& attempts, const std::string& folder, const std::string& file, std::vector<Part> parts,
-             Dice& dice) {
+void attempt(Attempts& attempts, const std::string& folder, const std::string& file,
+             std::vector<Part> parts, Dice& dice) {
   std::string path = folder + "/" + file;
   for (Part& part : parts) {
     if (part.name.ends_with("data.pkl")) part.bytes = mutate_bytes(part.bytes, dice);
@@ -54,12 +54,13 @@ void attempt(Attempts& attempts, const std::string& folder, const std::string& f
 TEST(FuzzDeepSpeed, EditedPickles) {
   Attempts attempts(size_t{16} << 20);
   uint32_t seed = 0;
-  for (const auto& [kind, file] : {std::pair{"zero2_f32", "mp_rank_00_model_states.pt"},
-                                   {"zero2_round_robin", "zero_pp_rank_1_mp_rank_00_optim_states.pt"},
-                                   {"zero3_frozen", "zero_pp_rank_0_mp_rank_00_model_states.pt"},
-                                   {"zero3_frozen", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"},
-                                   {"universal3", "zero/optimizer_state.pt"},
-                                   {"universal1", "zero/transformer.wpe.weight/exp_avg.pt"}}) {
+  for (const auto& [kind, file] :
+       {std::pair{"zero2_f32", "mp_rank_00_model_states.pt"},
+        {"zero2_round_robin", "zero_pp_rank_1_mp_rank_00_optim_states.pt"},
+        {"zero3_frozen", "zero_pp_rank_0_mp_rank_00_model_states.pt"},
+        {"zero3_frozen", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"},
+        {"universal3", "zero/optimizer_state.pt"},
+        {"universal1", "zero/transformer.wpe.weight/exp_avg.pt"}}) {
     TempFolder folder;
     std::filesystem::copy(kData + kind + "/global_step5", folder / "c",
                           std::filesystem::copy_options::recursive);

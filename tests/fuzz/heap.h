@@ -3,8 +3,8 @@
 
 namespace ds::test {
 
-// How much operator new holds at most from its construction on, beyond what it held then. This program's
-// operator new counts (heap_test.cpp), and gives 1 GiB at most.
+// How much operator new holds at most from its construction on, beyond what it held then. This
+// program's operator new counts (heap_test.cpp), and gives 1 GiB at most.
 class HeapPeak {
  public:
   HeapPeak();

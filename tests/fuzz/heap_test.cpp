@@ -18,8 +18,9 @@ std::atomic<size_t> live = 0, peak = 0;
 }  // namespace
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  void* data =
-      bytes > kLargest - std::min<size_t>(live, kLargest) ? nullptr : std::malloc(std::max<size_t>(1, bytes));
+  void* data = bytes > kLargest - std::min<size_t>(live, kLargest)
+                   ? nullptr
+                   : std::malloc(std::max<size_t>(1, bytes));
   if (data == nullptr) throw std::bad_alloc();
   size_t now = live += malloc_usable_size(data);
   if (now > peak) peak = now;

@@ -33,14 +33,15 @@ class FuzzModelFolder : public testing::Test {
       for (size_t p = shard; p < model.graph.params.size(); p += 2) {
         const Parameter& param = model.graph.params[p];
         SafetensorEntry entry{param.name, DS_DTYPE_F32, {}, 0, 0};
-        for (const Dim& dim : model.graph.type(param.value).shape.dims()) entry.shape.push_back(dim.extent);
+        for (const Dim& dim : model.graph.type(param.value).shape.dims())
+          entry.shape.push_back(dim.extent);
         entries.push_back(entry);
         map.set(param.name, kShards[shard]);
       }
       std::string head = plan_safetensors(entries, {{"format", "pt"}});
       headers_[shard] = Json::parse(std::string_view(head).substr(8));
-      data_[shard].assign(static_cast<size_t>(entries.back().begin + entries.back().bytes) - head.size(),
-                          '\1');
+      data_[shard].assign(
+          static_cast<size_t>(entries.back().begin + entries.back().bytes) - head.size(), '\1');
       write_shard(shard, headers_[shard]);
     }
     index_.set("metadata", Json::parse(R"({"total_size": 1000})"));
@@ -49,7 +50,9 @@ class FuzzModelFolder : public testing::Test {
   }
 
   void write_config(const Json& config) { put_file(folder_ / "config.json", config.dump(2)); }
-  void write_index(const Json& index) { put_file(folder_ / "model.safetensors.index.json", index.dump(2)); }
+  void write_index(const Json& index) {
+    put_file(folder_ / "model.safetensors.index.json", index.dump(2));
+  }
   void write_shard(size_t shard, const Json& header) {
     std::string text = header.dump(), length(8, '\0');
     for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> 8 * i & 255);
@@ -63,7 +66,8 @@ class FuzzModelFolder : public testing::Test {
   Json config_, index_;
   std::array<Json, 2> headers_;
   std::array<std::string, 2> data_;
-  Attempts attempts_{size_t{8} << 20};  // the graph of 255 layers, which is a good configuration, takes 5
+  Attempts attempts_{
+      size_t{8} << 20};  // the graph of 255 layers, which is a good configuration, takes 5
 };
 
 TEST_F(FuzzModelFolder, EveryTensorMattersInEveryFile) {
@@ -154,8 +158,9 @@ TEST_F(FuzzModelFolder, RandomFiles) {
         write_shard(shard, headers_[shard]);
         break;
       default: {
-        std::string path = folder_ / dice.pick<const char*>({"config.json", "model.safetensors.index.json",
-                                                             "a.safetensors", "b.safetensors"});
+        std::string path =
+            folder_ / dice.pick<const char*>({"config.json", "model.safetensors.index.json",
+                                              "a.safetensors", "b.safetensors"});
         std::string bytes = get_file(path);
         put_file(path, mutate_bytes(bytes, dice));
         attempt();

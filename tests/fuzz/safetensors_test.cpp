@@ -20,7 +20,8 @@ class FuzzSafetensors : public testing::Test {
                                          {"ids", DS_DTYPE_I64, {2}, 0, 0}};
     good_ = plan_safetensors(entries, {{"format", "pt"}});
     header_ = Json::parse(std::string_view(good_).substr(8));
-    for (const SafetensorEntry& entry : entries) data_.append(static_cast<size_t>(entry.bytes), '\1');
+    for (const SafetensorEntry& entry : entries)
+      data_.append(static_cast<size_t>(entry.bytes), '\1');
     good_ += data_;
   }
 
@@ -60,7 +61,8 @@ class FuzzSafetensors : public testing::Test {
 
 TEST_F(FuzzSafetensors, TruncatedAnywhere) {
   ASSERT_TRUE(attempt(good_));
-  for (size_t size = 0; size < good_.size(); ++size) EXPECT_FALSE(attempt(good_.substr(0, size))) << size;
+  for (size_t size = 0; size < good_.size(); ++size)
+    EXPECT_FALSE(attempt(good_.substr(0, size))) << size;
   EXPECT_FALSE(attempt(good_ + '\0'));
 }
 
@@ -70,9 +72,10 @@ TEST_F(FuzzSafetensors, OtherHeaderLengths) {
   for (uint64_t length = 0; length <= rest.size(); ++length) {
     EXPECT_EQ(attempt(with_length(length, rest)), length == right) << length;
   }
-  for (uint64_t length : {uint64_t{100'000'000}, uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{INT64_MAX},
-                          uint64_t{INT64_MAX} + 1, std::numeric_limits<uint64_t>::max() - 7,
-                          std::numeric_limits<uint64_t>::max()}) {
+  for (uint64_t length :
+       {uint64_t{100'000'000}, uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{INT64_MAX},
+        uint64_t{INT64_MAX} + 1, std::numeric_limits<uint64_t>::max() - 7,
+        std::numeric_limits<uint64_t>::max()}) {
     EXPECT_FALSE(attempt(with_length(length, rest))) << length;
   }
   // A file that is as long as its header says, but for a hole: nothing of that length is taken.
@@ -82,10 +85,11 @@ TEST_F(FuzzSafetensors, OtherHeaderLengths) {
 }
 
 TEST_F(FuzzSafetensors, SizesThatLeaveTheFile) {
-  for (const char* shape : {"[4611686018427387904,4]", "[4294967296,4294967296]", "[9223372036854775807]",
-                            "[-4,-3]", "[1e300]", "[12.5]", "[[12]]", "[null]", "\"12\"", "{}"}) {
-    for (const char* offsets : {"[0,48]", "[0,9223372036854775807]", "[9223372036854775807,0]", "[-48,0]",
-                                "[48]", "[0,48,48]", "[0,1e300]", "48"}) {
+  for (const char* shape :
+       {"[4611686018427387904,4]", "[4294967296,4294967296]", "[9223372036854775807]", "[-4,-3]",
+        "[1e300]", "[12.5]", "[[12]]", "[null]", "\"12\"", "{}"}) {
+    for (const char* offsets : {"[0,48]", "[0,9223372036854775807]", "[9223372036854775807,0]",
+                                "[-48,0]", "[48]", "[0,48,48]", "[0,1e300]", "48"}) {
       Json header = header_;
       Json& entry = header.object()[1].second;
       entry.set("shape", Json::parse(shape));
@@ -96,7 +100,8 @@ TEST_F(FuzzSafetensors, SizesThatLeaveTheFile) {
 }
 
 TEST_F(FuzzSafetensors, TensorsThatOverlapOrLeaveGaps) {
-  for (const char* offsets : {"[0,10]", "[40,50]", "[46,56]", "[49,59]", "[50,60]", "[52,62]", "[58,68]"}) {
+  for (const char* offsets :
+       {"[0,10]", "[40,50]", "[46,56]", "[49,59]", "[50,60]", "[52,62]", "[58,68]"}) {
     Json header = header_;
     header.object()[2].second.set("data_offsets", Json::parse(offsets));
     EXPECT_FALSE(attempt(with_header(header))) << offsets;
@@ -121,7 +126,8 @@ TEST_F(FuzzSafetensors, NamesTwice) {
 
 // Found by this file: what a header says was repeated in messages as it was.
 TEST_F(FuzzSafetensors, NamesThatAreNoLines) {
-  for (const std::string& name : {std::string("a\nb"), std::string("\x1b[2J"), std::string(100'000, 'x')}) {
+  for (const std::string& name :
+       {std::string("a\nb"), std::string("\x1b[2J"), std::string(100'000, 'x')}) {
     Json header = header_;
     header.object()[1].first = name;
     EXPECT_TRUE(attempt(with_header(header)));

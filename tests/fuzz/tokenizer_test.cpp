@@ -14,8 +14,9 @@ const std::string kFolders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizer
 // What a tokenizer promises, whatever its file says.
 void use(const std::string& name) {
   auto tokenizer = open_tokenizer(name);
-  for (const char* text : {"", "a", "Hello, world 12345!\n\tif (x) {}", "\u00fc\u4e16\u754c \xf0\x9f\x99\x82",
-                           "<s></s><|endoftext|>", "\xff\xc3"}) {
+  for (const char* text :
+       {"", "a", "Hello, world 12345!\n\tif (x) {}", "\u00fc\u4e16\u754c \xf0\x9f\x99\x82",
+        "<s></s><|endoftext|>", "\xff\xc3"}) {
     std::vector<int32_t> ids = tokenizer->encode(text);
     for (int32_t id : ids) {
       EXPECT_GE(id, 0);
@@ -30,7 +31,8 @@ class FuzzTokenizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(FuzzTokenizer, RandomDocuments) {
   TempFolder folder;
-  std::string path = folder / "tokenizer.json", text = get_file(kFolders + GetParam() + "/tokenizer.json");
+  std::string path = folder / "tokenizer.json",
+              text = get_file(kFolders + GetParam() + "/tokenizer.json");
   Json document = Json::parse(text);
   Attempts attempts;
   for (uint32_t i = 0; i < draws(250); ++i) {
@@ -48,7 +50,8 @@ TEST_P(FuzzTokenizer, RandomParts) {
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
   Attempts attempts(
-      size_t{32} << 20);  // a text may grow by what replaces its characters, each of which has its place
+      size_t{32}
+      << 20);  // a text may grow by what replaces its characters, each of which has its place
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);
@@ -64,8 +67,8 @@ TEST_P(FuzzTokenizer, RandomParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzTokenizer,
-                         testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps", "unknown",
-                                         "bert"));
+                         testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps",
+                                         "unknown", "bert"));
 
 // Files that libds makes a tokenizer.json of.
 void damage_files(const std::string& from, const std::vector<std::string>& names) {

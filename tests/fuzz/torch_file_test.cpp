@@ -40,8 +40,23 @@ class FuzzTorchFile : public testing::Test {
   static std::string pickle() {
     PickleWriter out;
     out.empty_dict().mark().text("a").global("torch._utils", "_rebuild_tensor_v2").mark().mark();
-    out.text("storage").global("torch", "FloatStorage").text("0").text("cpu").integer(6).tuple().persistent();
-    out.integer(0).mark().integer(2).integer(3).tuple().mark().integer(3).integer(1).tuple().boolean(false);
+    out.text("storage")
+        .global("torch", "FloatStorage")
+        .text("0")
+        .text("cpu")
+        .integer(6)
+        .tuple()
+        .persistent();
+    out.integer(0)
+        .mark()
+        .integer(2)
+        .integer(3)
+        .tuple()
+        .mark()
+        .integer(3)
+        .integer(1)
+        .tuple()
+        .boolean(false);
     out.global("collections", "OrderedDict").empty_tuple().reduce().tuple().reduce();
     return out.text("b").integer(5).items().finish();
   }
@@ -73,7 +88,8 @@ class FuzzTorchFile : public testing::Test {
 TEST_F(FuzzTorchFile, TruncatedAnywhere) {
   std::string good = archive(pickle());
   ASSERT_TRUE(attempt(good));
-  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(attempt(good.substr(0, size))) << size;
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(attempt(good.substr(0, size))) << size;
 }
 
 TEST_F(FuzzTorchFile, RandomArchives) {
@@ -115,8 +131,15 @@ TEST_F(FuzzTorchFile, SizesThatLeaveTheFile) {
         .mark()
         .text("storage")
         .global("torch", "FloatStorage");
-    out.text("0").text("cpu").integer(6).tuple().persistent().integer(0).mark().integer(extent).integer(
-        extent);
+    out.text("0")
+        .text("cpu")
+        .integer(6)
+        .tuple()
+        .persistent()
+        .integer(0)
+        .mark()
+        .integer(extent)
+        .integer(extent);
     out.tuple().mark().integer(extent).integer(1).tuple().boolean(false).none().tuple().reduce();
     EXPECT_FALSE(attempt(archive(out.finish()))) << extent;
   }
@@ -126,10 +149,11 @@ TEST_F(FuzzTorchFile, SizesThatLeaveTheFile) {
 TEST_F(FuzzTorchFile, PicklesThatLie) {
   for (const std::string& text :
        {std::string("\x80\x02X\xff\xff\xff\xff", 7),
-        std::string("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f", 11), std::string("\x80\x02h\x05."),
-        std::string("\x80\x02t."), std::string("\x80\x02R."), std::string("\x80\x02}K\x01s."),
-        std::string("\x80\x02K\x01K\x02u."), std::string("\x80\x02.."), std::string("."),
-        std::string("\x80\x09N."), std::string("\x80\x02(((((((((."), std::string("\x80\x02K\x01K\x02R."),
+        std::string("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f", 11),
+        std::string("\x80\x02h\x05."), std::string("\x80\x02t."), std::string("\x80\x02R."),
+        std::string("\x80\x02}K\x01s."), std::string("\x80\x02K\x01K\x02u."),
+        std::string("\x80\x02.."), std::string("."), std::string("\x80\x09N."),
+        std::string("\x80\x02(((((((((."), std::string("\x80\x02K\x01K\x02R."),
         std::string("\x80\x02i\x01os\nsystem\n.")})
     EXPECT_FALSE(attempt(archive(text)));
   // A value that contains itself.
@@ -158,12 +182,13 @@ TEST_F(FuzzTorchFile, SixtyFourBitFields) {
       Dice dice = dice_of(24, i);
       attempt(mutate_bytes(good, dice));
     }
-    for (size_t size = 0; size < good.size(); size += 7) EXPECT_FALSE(attempt(good.substr(0, size))) << size;
+    for (size_t size = 0; size < good.size(); size += 7)
+      EXPECT_FALSE(attempt(good.substr(0, size))) << size;
   }
 }
 
-// Deflated by zlib: a text that unpacks to a thousand times its size is read in blocks, and one that says it
-// has more than deflate can pack is refused.
+// Deflated by zlib: a text that unpacks to a thousand times its size is read in blocks, and one
+// that says it has more than deflate can pack is refused.
 TEST_F(FuzzTorchFile, DeflatedEntries) {
   std::string plain(1 << 20, '\0'), packed(4096, '\0');
   z_stream stream = {};
@@ -182,16 +207,16 @@ TEST_F(FuzzTorchFile, DeflatedEntries) {
     auto put = [&](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
     auto common = [&] {
       put(uint16_t{20}), put(uint16_t{0}), put(uint16_t{8}), put(uint32_t{0}), put(crc);
-      put(static_cast<uint32_t>(packed.size())), put(bytes), put(static_cast<uint16_t>(name.size())),
-          put(uint16_t{0});
+      put(static_cast<uint32_t>(packed.size())), put(bytes),
+          put(static_cast<uint16_t>(name.size())), put(uint16_t{0});
     };
     put(uint32_t{0x04034b50}), common(), out += name, out += packed;
     auto begin = static_cast<uint32_t>(out.size());
     put(uint32_t{0x02014b50}), put(uint16_t{20}), common();
     out.append(10, '\0'), put(uint32_t{0}), out += name;
     auto size = static_cast<uint32_t>(out.size()) - begin;
-    put(uint32_t{0x06054b50}), put(uint32_t{0}), put(uint16_t{1}), put(uint16_t{1}), put(size), put(begin),
-        put(uint16_t{0});
+    put(uint32_t{0x06054b50}), put(uint32_t{0}), put(uint16_t{1}), put(uint16_t{1}), put(size),
+        put(begin), put(uint16_t{0});
     return out;
   };
   auto check = [&](uint32_t bytes) {
@@ -200,13 +225,15 @@ TEST_F(FuzzTorchFile, DeflatedEntries) {
       ZipArchive zip(path_);
       zip.check(zip.entries().at(0));
       std::array<std::byte, 16> part;
-      for (int64_t at : {int64_t{1000}, int64_t{1 << 19}, int64_t{5}}) zip.read(zip.entries()[0], at, part);
+      for (int64_t at : {int64_t{1000}, int64_t{1 << 19}, int64_t{5}})
+        zip.read(zip.entries()[0], at, part);
       EXPECT_EQ(part[3], std::byte{0});
     });
   };
   auto right = static_cast<uint32_t>(plain.size());
   EXPECT_TRUE(check(right));
-  for (uint32_t wrong : {0u, right - 1, right + 1, 0x7fffffffu}) EXPECT_FALSE(check(wrong)) << wrong;
+  for (uint32_t wrong : {0u, right - 1, right + 1, 0x7fffffffu})
+    EXPECT_FALSE(check(wrong)) << wrong;
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(23, i);
     attempt(mutate_bytes(made(right), dice));

@@ -51,14 +51,15 @@ std::vector<int32_t> some_tokens(uint64_t seed) {
   return out;
 }
 
-std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator& comm, int stage = 0,
-                                           int64_t chunk = 64, int64_t positions = kPositions,
+std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator& comm,
+                                           int stage = 0, int64_t chunk = 64,
+                                           int64_t positions = kPositions,
                                            DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name, positions);
   EngineOptions options;
   options.programs.decode = {positions, model.position_offset, chunk, true};
-  auto engine =
-      std::make_unique<InferenceEngine>(config_of(comm.size(), stage, compute), model.graph, comm, options);
+  auto engine = std::make_unique<InferenceEngine>(config_of(comm.size(), stage, compute),
+                                                  model.graph, comm, options);
   engine->load_weights(golden_path(name));
   return engine;
 }
@@ -72,7 +73,10 @@ std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model
   std::vector<InputView> inputs;
   for (ValueId in : model.graph.inputs) {
     const std::string& input = model.graph.values[in].name;
-    const auto& data = input == "tokens" ? text : input == "targets" ? none : input == "mask" ? ones : rows;
+    const auto& data = input == "tokens"    ? text
+                       : input == "targets" ? none
+                       : input == "mask"    ? ones
+                                            : rows;
     inputs.push_back({data.data(), DS_DTYPE_I32, static_cast<int64_t>(data.size())});
   }
   std::vector<float> all = engine.infer(inputs);
@@ -85,8 +89,9 @@ std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model
   return out;
 }
 
-std::vector<std::vector<float>> full_logits(const std::string& name, const std::vector<int32_t>& text,
-                                            Communicator& comm, DType compute = DS_DTYPE_F32) {
+std::vector<std::vector<float>> full_logits(const std::string& name,
+                                            const std::vector<int32_t>& text, Communicator& comm,
+                                            DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name);
   Engine engine(config_of(1, 0, compute), model.graph, comm, {});
   engine.checkpoints().load_weights(golden_path(name));
@@ -113,7 +118,9 @@ TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
     for (size_t first : {size_t{0}, size_t{5}}) {  // the second time over caches that hold more
       EXPECT_LT(distance(engine->text().decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
       for (size_t i = first + 6; i < text.size(); ++i) {
-        ASSERT_LT(distance(engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]), 2e-5f)
+        ASSERT_LT(
+            distance(engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]),
+            2e-5f)
             << "chunk " << chunk << " token " << i;
       }
     }
@@ -140,14 +147,16 @@ TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
   auto engine = engine_of(GetParam(), *comm, 0, 3, kPositions, DS_DTYPE_BF16);
   std::span<const int32_t> all(text);
   for (size_t i = 5; i < text.size(); ++i) {
-    std::vector<float> got = i == 5 ? engine->text().decode(all.first(6), 0)
-                                    : engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i));
+    std::vector<float> got =
+        i == 5 ? engine->text().decode(all.first(6), 0)
+               : engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i));
     EXPECT_LT(relative(got, want[i]), kRounding) << "token " << i;
     EXPECT_GT(relative(got, want[i - 1]), 8 * kRounding) << "token " << i;
   }
 }
 
-// Families without recorded numbers: windows shorter than the text, softcaps, rope of half a head and scaled.
+// Families without recorded numbers: windows shorter than the text, softcaps, rope of half a head
+// and scaled.
 constexpr std::array<const char*, 4> kMoreFamilies{
     R"({"model_type": "mistral", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -177,13 +186,15 @@ TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
   std::vector<std::vector<float>> want = full_logits(engine, model, text);
   EXPECT_LT(distance(engine.text().decode(std::span(text).first(5), 0), want[4]), 5e-5f);
   for (size_t i = 5; i < text.size(); ++i) {
-    EXPECT_LT(distance(engine.text().decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)), want[i]),
+    EXPECT_LT(distance(engine.text().decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)),
+                       want[i]),
               5e-5f)
         << "token " << i;
   }
 }
 
-// Ropes that look at the length of the text: others beyond 6 tokens, and, but for longrope, at each length.
+// Ropes that look at the length of the text: others beyond 6 tokens, and, but for longrope, at each
+// length.
 constexpr std::array<const char*, 3> kLengthRopes{
     R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "pad_token_id": null,
@@ -201,15 +212,18 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int64_t kSwitch = 6;
 
-  HfModel model(int64_t seq) const { return hf_model(Json::parse(GetParam(), "config.json"), seq, seq); }
+  HfModel model(int64_t seq) const {
+    return hf_model(Json::parse(GetParam(), "config.json"), seq, seq);
+  }
 
-  // An engine for texts by their length (or as of a forward graph of kPositions), with drawn parameters.
-  std::unique_ptr<Engine> engine(Communicator& comm, int stage = 0, int64_t chunk = 64, bool by_length = true,
-                                 DType compute = DS_DTYPE_F32) const {
+  // An engine for texts by their length (or as of a forward graph of kPositions), with drawn
+  // parameters.
+  std::unique_ptr<Engine> engine(Communicator& comm, int stage = 0, int64_t chunk = 64,
+                                 bool by_length = true, DType compute = DS_DTYPE_F32) const {
     EngineOptions options;
     options.programs.decode = {kPositions, 0, chunk, by_length};
-    return std::make_unique<Engine>(config_of(comm.size(), stage, compute), model(kPositions).graph, comm,
-                                    options);
+    return std::make_unique<Engine>(config_of(comm.size(), stage, compute), model(kPositions).graph,
+                                    comm, options);
   }
 
   // Behind the first `length` tokens, by a whole pass over a graph of that length.
@@ -226,7 +240,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
   static std::vector<float> grown(E& engine, const std::vector<int32_t>& text, int64_t length) {
     int64_t first = std::min(engine.text().reusable(length), length - 1);
     return engine.text().decode(
-        std::span(text).subspan(static_cast<size_t>(first), static_cast<size_t>(length - first)), first);
+        std::span(text).subspan(static_cast<size_t>(first), static_cast<size_t>(length - first)),
+        first);
   }
 
   bool grows() const { return std::string(GetParam()).find("dynamic") != std::string::npos; }
@@ -237,7 +252,8 @@ TEST_P(DecodeByLength, every_length_is_the_pass_over_a_text_of_that_length) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(8);
   std::vector<std::vector<float>> want{{}};
-  for (int64_t length = 1; length <= kPositions; ++length) want.push_back(forward(*comm, text, length));
+  for (int64_t length = 1; length <= kPositions; ++length)
+    want.push_back(forward(*comm, text, length));
   for (int64_t chunk : {1, 3, 64}) {
     for (int64_t prompt : {1, 2, 5, 6, 7, 11}) {
       auto cached = engine(*comm, 0, chunk);
@@ -259,14 +275,16 @@ TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
   auto cached = engine(*comm), fixed = engine(*comm, 0, 64, false);
   std::span<const int32_t> all(text);
   cached->text().decode(all.first(kSwitch), 0);
-  std::string message =
-      message_of([&] { cached->text().decode(all.subspan(kSwitch, 1), kSwitch); }, DS_ERROR_INVALID_ARGUMENT);
+  std::string message = message_of([&] { cached->text().decode(all.subspan(kSwitch, 1), kSwitch); },
+                                   DS_ERROR_INVALID_ARGUMENT);
   expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
   std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
-  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);  // nothing is lost
+  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond),
+            5e-5f);  // nothing is lost
   // A shorter text, of the long one's first tokens.
-  expect_names(message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
-               {"got 2", "text of 4 tokens", "that of 7 tokens"});
+  expect_names(
+      message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
+      {"got 2", "text of 4 tokens", "that of 7 tokens"});
   // Of a run: one rotation for all lengths, that of its sequences.
   std::vector<float> run = fixed->text().decode(all.first(kSwitch), 0);
   EXPECT_GT(distance(run, forward(*comm, text, kSwitch)), 1e-3f);
@@ -282,7 +300,8 @@ TEST_P(DecodeByLength, in_bf16_and_by_shards) {
   auto half = engine(*comm, 0, 3, true, DS_DTYPE_BF16), whole = engine(*comm);
   std::vector<std::vector<float>> logits;
   for (int64_t length : {5, 6, 7, 8}) {
-    EXPECT_LT(relative(grown(*half, text, length), forward(*comm, text, length, DS_DTYPE_BF16)), kRounding)
+    EXPECT_LT(relative(grown(*half, text, length), forward(*comm, text, length, DS_DTYPE_BF16)),
+              kRounding)
         << length;
     logits.push_back(grown(*whole, text, length));
   }
@@ -355,15 +374,18 @@ TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
   EngineOptions options;
   options.programs.decode = {kPositions, model.position_offset};
   Config config = config_of(1);
-  int64_t total = memory_plan(compile_inference(model.graph, config, options.programs.decode, 0, 1, {}))
-                      .total(Tier::device);
+  int64_t total =
+      memory_plan(compile_inference(model.graph, config, options.programs.decode, 0, 1, {}))
+          .total(Tier::device);
   config.memory_budget.device = total;
-  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device), total);
+  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device),
+            total);
   config.memory_budget.device = total - 1;
-  std::string message =
-      message_of([&] { InferenceEngine(config, model.graph, *comm, options); }, DS_ERROR_OUT_OF_MEMORY);
-  expect_names(message, {"memory_budget", std::to_string(total), fmt::format("  budget {}\n", total - 1),
-                         "parameters", "activations and buffers", "nvme"});
+  std::string message = message_of([&] { InferenceEngine(config, model.graph, *comm, options); },
+                                   DS_ERROR_OUT_OF_MEMORY);
+  expect_names(message,
+               {"memory_budget", std::to_string(total), fmt::format("  budget {}\n", total - 1),
+                "parameters", "activations and buffers", "nvme"});
 }
 
 TEST(Decode, ends_at_an_end_token) {
@@ -375,12 +397,16 @@ TEST(Decode, ends_at_an_end_token) {
 
 TEST(Decode, graph_refuses_rows_that_see_later_rows) {
   HfModel model = model_of("bert");
-  std::string message = message_of([&] { decode_graph(model.graph, {kPositions, 4}); }, DS_ERROR_UNSUPPORTED);
+  std::string message = message_of(
+      [&] {
+        decode_graph(model.graph, {kPositions, 4});
+      },
+      DS_ERROR_UNSUPPORTED);
   expect_names(message, {"attention", "later rows"});
 }
 
-// Caches lie in the memory of the step's activations. Whatever runs in between ends the text, and nothing of
-// the text is seen by training.
+// Caches lie in the memory of the step's activations. Whatever runs in between ends the text, and
+// nothing of the text is seen by training.
 TEST(Decode, texts_and_steps_share_memory_and_no_bits) {
   auto comm = create_communicator("self", {});
   HfModel model = model_of("gpt2");
@@ -430,7 +456,8 @@ TEST(Decode, training_engines_continue_with_their_newest_parameters) {
   EXPECT_LT(distance(before, engine_of("gpt2", *comm)->text().decode(text, 0)), 1e-6f);
   InputView ids{text.data(), DS_DTYPE_I32, kPositions};
   engine.train_batch(std::vector<InputView>{ids, ids});
-  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1), Error);  // its caches are stale
+  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1),
+               Error);  // its caches are stale
   EXPECT_GT(distance(engine.text().decode(text, 0), before), 1e-4f);
 }
 

@@ -31,7 +31,8 @@ TEST(sampler, is_a_function_of_seed_and_position) {
 TEST(sampler, frequencies_follow_the_softmax) {
   constexpr int64_t kDraws = 20000;
   std::vector<double> count(kLogits.size());
-  for (int64_t p = 0; p < kDraws; ++p) ++count[static_cast<size_t>(sample_token(kLogits, {0.5, 0, 3}, p))];
+  for (int64_t p = 0; p < kDraws; ++p)
+    ++count[static_cast<size_t>(sample_token(kLogits, {0.5, 0, 3}, p))];
   double sum = 0;
   for (float l : kLogits) sum += std::exp(l / 0.5);
   for (size_t i = 0; i < count.size(); ++i) {

@@ -26,7 +26,9 @@ TextRequest request(const char* options = R"({"ids": [1, 2], "tokens": 2, "threa
 // A copy of the gpt2 reference model that may be edited; positions 48, 128 tokens.
 class GenerateModel : public testing::Test {
  protected:
-  void SetUp() override { fs::copy(kData + "models/gpt2", folder_.path(), fs::copy_options::recursive); }
+  void SetUp() override {
+    fs::copy(kData + "models/gpt2", folder_.path(), fs::copy_options::recursive);
+  }
 
   void edit(const char* key, const char* value) {
     std::string path = folder_ / "config.json";
@@ -50,13 +52,16 @@ class GenerateModel : public testing::Test {
 
 TEST_F(GenerateModel, end_tokens_are_checked_by_file_and_key) {
   edit("eos_token_id", "4294967351");  // 55 in 32 bits
-  expect_names(refusal(DS_ERROR_CONFIG), {"config.json: eos_token_id:", "2147483647", "4294967351"});
+  expect_names(refusal(DS_ERROR_CONFIG),
+               {"config.json: eos_token_id:", "2147483647", "4294967351"});
   edit("eos_token_id", R"([1, "2"])");
-  expect_names(refusal(DS_ERROR_CONFIG), {"config.json: eos_token_id[1]:", "an integer", "string \"2\""});
+  expect_names(refusal(DS_ERROR_CONFIG),
+               {"config.json: eos_token_id[1]:", "an integer", "string \"2\""});
   write_file_atomic(folder_ / "generation_config.json", R"({"eos_token_id": {}})");
   expect_names(refusal(DS_ERROR_CONFIG), {"generation_config.json: eos_token_id:", "object"});
   write_file_atomic(folder_ / "generation_config.json", "[]");
-  expect_names(refusal(DS_ERROR_CONFIG), {"generation_config.json:", "must be an object, got array"});
+  expect_names(refusal(DS_ERROR_CONFIG),
+               {"generation_config.json:", "must be an object, got array"});
 }
 
 TEST_F(GenerateModel, positions_are_checked_by_file_and_key) {
@@ -92,12 +97,15 @@ TEST(TextRequest, options_are_checked_by_kind_and_range) {
   };
   EXPECT_EQ(refusal("null"), "options: must be an object, got null");
   EXPECT_EQ(refusal("[]"), "options: must be an object, got array");
-  EXPECT_EQ(refusal(R"({"threads": "x"})"), "options.threads: must be an integer, got string \"x\"");
+  EXPECT_EQ(refusal(R"({"threads": "x"})"),
+            "options.threads: must be an integer, got string \"x\"");
   EXPECT_EQ(refusal(R"({"threads": 1.5})"), "options.threads: must be an integer, got number 1.5");
   EXPECT_EQ(refusal(R"({"stage": 4})"), "options.stage: must be 0 to 3, got 4");
   EXPECT_EQ(refusal(R"({"dtype": 16})"), "options.dtype: must be a string, got integer 16");
-  EXPECT_EQ(refusal(R"({"dtype": "f64"})"), "options.dtype: must be one of f32, bf16, f16, got \"f64\"");
-  EXPECT_EQ(refusal(R"({"ignore_eos": 1})"), "options.ignore_eos: must be true or false, got integer 1");
+  EXPECT_EQ(refusal(R"({"dtype": "f64"})"),
+            "options.dtype: must be one of f32, bf16, f16, got \"f64\"");
+  EXPECT_EQ(refusal(R"({"ignore_eos": 1})"),
+            "options.ignore_eos: must be true or false, got integer 1");
   EXPECT_EQ(refusal(R"({"ids": 1})"), "options.ids: must be an array, got integer 1");
   EXPECT_EQ(refusal(R"({"ids": [1, -1]})"), "options.ids[1]: must be 0 to 2147483647, got -1");
   EXPECT_EQ(refusal(R"({"token": 1})"), "options.token: unknown key; did you mean tokens?");
@@ -130,8 +138,9 @@ class GenerateRun : public testing::Test {
     train(config, *create_communicator("self", {}), options);
   }
   std::string continued() const {
-    return generate_text(*create_communicator("self", {}), folder_ / "run",
-                         text_request("He said", Json::parse(R"({"tokens": 4, "temperature": 0})")));
+    return generate_text(
+        *create_communicator("self", {}), folder_ / "run",
+        text_request("He said", Json::parse(R"({"tokens": 4, "temperature": 0})")));
   }
 
   TempFolder folder_;

@@ -42,10 +42,12 @@ class Pages {
   size_t bytes_;
 };
 
-IoRequest write_request(const File& file, int64_t offset, void* data, size_t bytes, std::string label = "w") {
+IoRequest write_request(const File& file, int64_t offset, void* data, size_t bytes,
+                        std::string label = "w") {
   return {true, &file, offset, data, bytes, std::move(label), {}};
 }
-IoRequest read_request(const File& file, int64_t offset, void* data, size_t bytes, std::string label = "r") {
+IoRequest read_request(const File& file, int64_t offset, void* data, size_t bytes,
+                       std::string label = "r") {
   return {false, &file, offset, data, bytes, std::move(label), {}};
 }
 
@@ -96,8 +98,8 @@ TEST(IoLane, RoundTripDirect) {
   EXPECT_THROW(lane.submit(read_request(file, 512, page.data(), 4096)), Error);
   EXPECT_THROW(lane.submit(read_request(file, 0, page.data() + 512, 4096)), Error);
   EXPECT_THROW(lane.submit(read_request(file, 0, page.data(), 1000)), Error);
-  lane.wait(
-      lane.submit(read_request(file, 0, page.data(), 4096)));  // a refused request does not stop the lane
+  lane.wait(lane.submit(
+      read_request(file, 0, page.data(), 4096)));  // a refused request does not stop the lane
 }
 
 TEST(IoLane, WhereReservingIsRefusedFilesGrow) {
@@ -217,8 +219,8 @@ TEST(IoLane, ErrorsSurface) {
                    "Bad file descriptor", depth);
     expect_failure(readonly, read_request(readonly, 0, page.data(), page.size(), "tensor x"),
                    "the file has only 100000 bytes", depth);
-    expect_failure(full, write_request(full, 0, page.data(), page.size(), "tensor x"), "File too large",
-                   depth);
+    expect_failure(full, write_request(full, 0, page.data(), page.size(), "tensor x"),
+                   "File too large", depth);
   }
   IoLane lane("closed", 4096, 4, nullptr);
   EXPECT_THROW(lane.submit(write_request(File(), 0, page.data(), 1)), Error);

@@ -31,7 +31,8 @@ std::string words(size_t size) {
   return text;
 }
 
-// What is read of the ranges, one after the other; every part must begin where the one before has ended.
+// What is read of the ranges, one after the other; every part must begin where the one before has
+// ended.
 std::string read_ranges(const std::string& path, const std::vector<DirectReader::Range>& ranges) {
   DirectBlocks blocks;
   DirectReader reader(path, blocks);
@@ -119,7 +120,8 @@ TEST(DirectReader, EveryReadMayFail) {
 TEST(DirectReader, ACutFileIsRefusedByName) {
   TempFolder folder;
   const std::string path = folder / "file", want = words(kSize);
-  for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{5'000'001}, kSize - 4096, kSize - 1}) {
+  for (int64_t size :
+       {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{5'000'001}, kSize - 4096, kSize - 1}) {
     write_file_atomic(path, want);
     DirectBlocks blocks;
     DirectReader reader(path, blocks);
@@ -134,7 +136,8 @@ TEST(DirectReader, ACutFileIsRefusedByName) {
           [](const DirectReader::Range&, const std::byte*) {});
       ADD_FAILURE() << size;
     } catch (const Error& error) {
-      EXPECT_TRUE(error.status() == DS_ERROR_IO || error.status() == DS_ERROR_CORRUPT) << error.what();
+      EXPECT_TRUE(error.status() == DS_ERROR_IO || error.status() == DS_ERROR_CORRUPT)
+          << error.what();
       expect_names(error.what(), {path});
     }
   }

@@ -27,8 +27,8 @@ std::string random_text(uint64_t seed, size_t size) {
   return text;
 }
 
-// Cuts [0, kSize) at random places, also within pages, and gives every other piece to one of two writers,
-// some pieces out of order.
+// Cuts [0, kSize) at random places, also within pages, and gives every other piece to one of two
+// writers, some pieces out of order.
 TEST(DirectWriter, PiecesOfTwoWritersMakeTheWhole) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     test::TempFolder folder;
@@ -37,7 +37,8 @@ TEST(DirectWriter, PiecesOfTwoWritersMakeTheWhole) {
     std::mt19937_64 dice(seed);
     std::vector<int64_t> cuts{0, kSize};
     for (int i = 0; i < 30; ++i) cuts.push_back(static_cast<int64_t>(dice() % kSize));
-    for (int i = 0; i < 10; ++i) cuts.push_back(static_cast<int64_t>(dice() % 9000));  // several in a page
+    for (int i = 0; i < 10; ++i)
+      cuts.push_back(static_cast<int64_t>(dice() % 9000));  // several in a page
     std::sort(cuts.begin(), cuts.end());
     std::vector<std::pair<int64_t, int64_t>> pieces;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) pieces.emplace_back(cuts[i], cuts[i + 1]);

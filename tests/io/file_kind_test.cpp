@@ -18,7 +18,8 @@ struct Mistaken {
 
 // What people have in place of a file, and what the message calls it.
 const Mistaken kMistaken[] = {
-    {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1610612736\n", "Git LFS pointer"},
+    {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1610612736\n",
+     "Git LFS pointer"},
     {"<!DOCTYPE html><html>Access denied</html>", "web page (HTML)"},
     {"\n  <HTML><head></head></HTML>", "web page (HTML)"},
     {"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>", "page of XML"},
@@ -43,7 +44,8 @@ TEST_F(FileKind, EveryReaderNamesWhatAFileIsInstead) {
   for (const Mistaken& one : kMistaken) {
     std::string path = put("file", one.bytes);
     for (const auto& read : std::initializer_list<std::function<void()>>{
-             [&] { read_safetensors_header(path); }, [&] { read_json(path); }, [&] { read_text(path); },
+             [&] { read_safetensors_header(path); }, [&] { read_json(path); },
+             [&] { read_text(path); },
              [&] {
                try {
                  TorchFile file(path);
@@ -55,7 +57,8 @@ TEST_F(FileKind, EveryReaderNamesWhatAFileIsInstead) {
     }
   }
   std::string path = put("file", kMistaken[0].bytes);
-  expect_names(message_of([&] { read_json(path); }, DS_ERROR_CORRUPT), {"1.50 GiB", "git lfs pull"});
+  expect_names(message_of([&] { read_json(path); }, DS_ERROR_CORRUPT),
+               {"1.50 GiB", "git lfs pull"});
 }
 
 TEST_F(FileKind, WhatIsMeantAndDamagedHasItsOwnMessage) {
@@ -65,19 +68,21 @@ TEST_F(FileKind, WhatIsMeantAndDamagedHasItsOwnMessage) {
                {"b.json", "a text that begins with \"Entry not found\""});
   std::string header(8, '\0');
   header[0] = 100;
-  expect_names(message_of([&] { read_safetensors_header(put("c", header + "{}")); }, DS_ERROR_CORRUPT),
-               {"c: header has 100 bytes"});
+  expect_names(
+      message_of([&] { read_safetensors_header(put("c", header + "{}")); }, DS_ERROR_CORRUPT),
+      {"c: header has 100 bytes"});
   EXPECT_EQ(read_text(put("d", "hello\nthere\n")), "hello\nthere\n");
   expect_names(message_of([&] { read_json(folder_ / "none"); }, DS_ERROR_NOT_FOUND), {"none"});
 }
 
 TEST_F(FileKind, FoldersAreNamedForWhatTheyHave) {
   EXPECT_EQ(folder_hint(folder_.path()), "; the folder is empty");
-  const std::pair<const char*, const char*> cases[] = {{"flax_model.msgpack", "Flax"},
-                                                       {"tf_model.h5", "TensorFlow"},
-                                                       {"model.Q4_K_M.gguf", "llama.cpp"},
-                                                       {"consolidated.00.pth", "author's form"},
-                                                       {"weights.safetensors", "model.safetensors"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"flax_model.msgpack", "Flax"},
+      {"tf_model.h5", "TensorFlow"},
+      {"model.Q4_K_M.gguf", "llama.cpp"},
+      {"consolidated.00.pth", "author's form"},
+      {"weights.safetensors", "model.safetensors"}};
   for (const auto& [name, what] : cases) {
     std::string path = put(name, "x");
     expect_names(folder_hint(folder_.path()), {name, what});
@@ -86,7 +91,8 @@ TEST_F(FileKind, FoldersAreNamedForWhatTheyHave) {
   expect_names(folder_hint(put("model.gguf", "GGUF\x03")), {"GGUF file of llama.cpp"});
   expect_names(folder_hint("owner/some-model_7.B"), {"hf download owner/some-model_7.B"});
   expect_names(folder_hint("gpt2"), {"hf download gpt2"});
-  for (const char* name : {"/no/such/folder", "./none", "a/b/c", "none/"}) EXPECT_EQ(folder_hint(name), "");
+  for (const char* name : {"/no/such/folder", "./none", "a/b/c", "none/"})
+    EXPECT_EQ(folder_hint(name), "");
   put("adapter_config.json", "{\"base_model_name_or_path\": \"owner/base\"}");
   expect_names(folder_hint(folder_.path()), {"adapter of PEFT", "'owner/base'"});
 }

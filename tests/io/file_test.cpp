@@ -59,13 +59,14 @@ TEST(File, ErrorsNamePathAndReason) {
   EXPECT_EQ(status_of([&] { File(path, File::Mode::read); }, path), DS_ERROR_NOT_FOUND);
   EXPECT_EQ(status_of([&] { read_file(path); }, path), DS_ERROR_NOT_FOUND);
   EXPECT_EQ(status_of([&] { read_file(folder.path()); }, "is a folder"), DS_ERROR_CORRUPT);
-  EXPECT_EQ(status_of([&] { File(folder / "x/y", File::Mode::create); }, "x/y"), DS_ERROR_NOT_FOUND);
+  EXPECT_EQ(status_of([&] { File(folder / "x/y", File::Mode::create); }, "x/y"),
+            DS_ERROR_NOT_FOUND);
   write_file_atomic(path, "0123456789");
   char buffer[20];
   File reader(path, File::Mode::read);
-  EXPECT_EQ(
-      status_of([&] { reader.read(buffer, 20, 0); }, "20 bytes wanted at offset 0, but the file has 10"),
-      DS_ERROR_CORRUPT);
+  EXPECT_EQ(status_of([&] { reader.read(buffer, 20, 0); },
+                      "20 bytes wanted at offset 0, but the file has 10"),
+            DS_ERROR_CORRUPT);
   EXPECT_EQ(status_of([&] { reader.write("x", 1, 0); }, "Bad file descriptor"), DS_ERROR_IO);
   EXPECT_EQ(status_of([&] { File().read(buffer, 1, 0); }, "Bad file descriptor"), DS_ERROR_IO);
   {
@@ -121,8 +122,9 @@ TEST(File, LinksAreReadThroughAndNeverWrittenThrough) {
   EXPECT_EQ(read_file(link), "new");
   EXPECT_EQ(read_file(victim), "mine");
   std::filesystem::create_hard_link(victim, folder / "second");
-  EXPECT_EQ(status_of([&] { File(victim, File::Mode::write); }, "must have one name, but the file has 2"),
-            DS_ERROR_CORRUPT);
+  EXPECT_EQ(
+      status_of([&] { File(victim, File::Mode::write); }, "must have one name, but the file has 2"),
+      DS_ERROR_CORRUPT);
   EXPECT_NE(fresh_name(victim), fresh_name(victim));
 }
 
@@ -131,7 +133,8 @@ TEST(File, WholeFilesAreBounded) {
   std::string path = folder / "a";
   write_file_atomic(path, "0123456789");
   EXPECT_EQ(read_file(path, 10), "0123456789");
-  EXPECT_EQ(status_of([&] { read_file(path, 9); }, "at most 9 bytes are possible, got 10"), DS_ERROR_CORRUPT);
+  EXPECT_EQ(status_of([&] { read_file(path, 9); }, "at most 9 bytes are possible, got 10"),
+            DS_ERROR_CORRUPT);
 }
 
 TEST(Owner, OtherUsersFilesAndLinksAreRefused) {
@@ -146,12 +149,14 @@ TEST(Owner, OtherUsersFilesAndLinksAreRefused) {
   EXPECT_EQ(status_of([&] { require_own_file(inside); }, "is a folder"), DS_ERROR_IO);
   EXPECT_EQ(status_of([&] { require_own_folder(file); }, "is a file"), DS_ERROR_IO);
   std::filesystem::create_symlink("inside", folder / "link");
-  EXPECT_EQ(status_of([&] { require_own_folder(folder / "link"); }, "is a symbolic link"), DS_ERROR_IO);
+  EXPECT_EQ(status_of([&] { require_own_folder(folder / "link"); }, "is a symbolic link"),
+            DS_ERROR_IO);
   require_own_folder(folder / "link/.");
   if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
   for (const std::string& path : {file, inside}) ASSERT_EQ(chown(path.c_str(), 4242, 4242), 0);
-  EXPECT_EQ(status_of([&] { require_own_file(file); }, "belongs to user 4242, this process to user 0"),
-            DS_ERROR_IO);
+  EXPECT_EQ(
+      status_of([&] { require_own_file(file); }, "belongs to user 4242, this process to user 0"),
+      DS_ERROR_IO);
   EXPECT_EQ(status_of([&] { require_own_folder(inside); }, "belongs to user 4242"), DS_ERROR_IO);
 }
 

@@ -81,11 +81,13 @@ TEST_F(Safetensors, WhatIsPlannedReadsBack) {
 }
 
 TEST_F(Safetensors, PlanChecksItsEntries) {
-  std::vector<SafetensorEntry> twice{{"a", DS_DTYPE_F32, {1}, 0, 0}, {"a", DS_DTYPE_F32, {1}, 0, 0}};
+  std::vector<SafetensorEntry> twice{{"a", DS_DTYPE_F32, {1}, 0, 0},
+                                     {"a", DS_DTYPE_F32, {1}, 0, 0}};
   EXPECT_THROW(plan_safetensors(twice, {}), Error);
   std::vector<SafetensorEntry> negative{{"a", DS_DTYPE_F32, {-1}, 0, 0}};
   EXPECT_THROW(plan_safetensors(negative, {}), Error);
-  std::vector<SafetensorEntry> huge{{"a", DS_DTYPE_F32, {int64_t{1} << 40, int64_t{1} << 40}, 0, 0}};
+  std::vector<SafetensorEntry> huge{
+      {"a", DS_DTYPE_F32, {int64_t{1} << 40, int64_t{1} << 40}, 0, 0}};
   EXPECT_THROW(plan_safetensors(huge, {}), Error);
   std::vector<SafetensorEntry> reserved{{"__metadata__", DS_DTYPE_F32, {1}, 0, 0}};
   EXPECT_THROW(plan_safetensors(reserved, {}), Error);
@@ -109,8 +111,10 @@ TEST_F(Safetensors, HostileLengths) {
   EXPECT_NE(refusal("1234567"), "");
   EXPECT_NE(refusal(with_length("", "", 0)), "");
   EXPECT_EQ(refusal(with_length("{}", "", 2)), "");
-  for (uint64_t length : {uint64_t{3}, uint64_t{1} << 32, uint64_t{1} << 63, UINT64_MAX, UINT64_MAX - 7}) {
-    EXPECT_NE(refusal(with_length("{}", "", length)).find("at most 2"), std::string::npos) << length;
+  for (uint64_t length :
+       {uint64_t{3}, uint64_t{1} << 32, uint64_t{1} << 63, UINT64_MAX, UINT64_MAX - 7}) {
+    EXPECT_NE(refusal(with_length("{}", "", length)).find("at most 2"), std::string::npos)
+        << length;
   }
   {
     File sparse(path_, File::Mode::write);  // a file large enough for the length it declares
@@ -124,8 +128,9 @@ TEST_F(Safetensors, HostileLengths) {
 // 100 MB of tiny tensors took 20 seconds and gigabytes before they were refused.
 TEST_F(Safetensors, HeadersBeyondWhatModelsHaveAreRefusedUnread) {
   constexpr size_t limit = size_t{16} << 20;
-  EXPECT_NE(refusal_of_header(std::string(limit + 1, ' '), 0).find(fmt::format("at most {}", limit)),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_of_header(std::string(limit + 1, ' '), 0).find(fmt::format("at most {}", limit)),
+      std::string::npos);
   std::vector<SafetensorEntry> entries(1);
   entries[0] = {std::string(limit, 'n'), DS_DTYPE_F32, {1}, 0, 0};
   EXPECT_THROW(plan_safetensors(entries, {}), Error);
@@ -133,8 +138,8 @@ TEST_F(Safetensors, HeadersBeyondWhatModelsHaveAreRefusedUnread) {
 
 TEST_F(Safetensors, HostileHeaders) {
   auto tensor = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
-    return R"({"t": {"dtype": ")" + dtype + R"(", "shape": )" + shape + R"(, "data_offsets": )" + offsets +
-           "}}";
+    return R"({"t": {"dtype": ")" + dtype + R"(", "shape": )" + shape + R"(, "data_offsets": )" +
+           offsets + "}}";
   };
   EXPECT_EQ(refusal_of_header(tensor("U8", "[8]", "[0, 8]"), 8), "");
   for (const auto& [shape, offsets] : std::vector<std::pair<std::string, std::string>>{
@@ -173,7 +178,8 @@ TEST_F(Safetensors, HostileHeaders) {
 TEST_F(Safetensors, OverlapAndDuplicates) {
   std::string u8 = R"({"dtype": "U8", "shape": [4], "data_offsets": )";
   EXPECT_EQ(refusal_of_header("{\"a\": " + u8 + "[0, 4]}, \"b\": " + u8 + "[4, 8]}}", 8), "");
-  std::string overlap = refusal_of_header("{\"a\": " + u8 + "[0, 4]}, \"b\": " + u8 + "[2, 6]}}", 6);
+  std::string overlap =
+      refusal_of_header("{\"a\": " + u8 + "[0, 4]}, \"b\": " + u8 + "[2, 6]}}", 6);
   EXPECT_NE(overlap.find("tensor 'b' begins"), std::string::npos) << overlap;
   std::string twice = refusal_of_header("{\"a\": " + u8 + "[0, 4]}, \"a\": " + u8 + "[4, 8]}}", 8);
   EXPECT_NE(twice.find("duplicate key 'a'"), std::string::npos) << twice;
@@ -183,7 +189,8 @@ TEST_F(Safetensors, OverlapAndDuplicates) {
 TEST_F(Safetensors, MutatedFiles) {
   auto entries = sample_entries();
   std::string good = plan_safetensors(entries, {{"format", "pt"}});
-  good += std::string(static_cast<size_t>(entries.back().begin + entries.back().bytes) - good.size(), '\0');
+  good += std::string(
+      static_cast<size_t>(entries.back().begin + entries.back().bytes) - good.size(), '\0');
   int accepted = 0, refused = 0;
   auto attempt = [&](const std::string& bytes) {
     overwrite(bytes);

@@ -15,9 +15,11 @@ namespace {
 class TensorFolderTest : public testing::Test {
  protected:
   // A file of f32 vectors.
-  void write_tensors(const std::string& name, const std::vector<std::pair<std::string, int64_t>>& tensors) {
+  void write_tensors(const std::string& name,
+                     const std::vector<std::pair<std::string, int64_t>>& tensors) {
     std::vector<SafetensorEntry> entries;
-    for (const auto& [tensor, numel] : tensors) entries.push_back({tensor, DS_DTYPE_F32, {numel}, 0, 0});
+    for (const auto& [tensor, numel] : tensors)
+      entries.push_back({tensor, DS_DTYPE_F32, {numel}, 0, 0});
     std::string bytes = plan_safetensors(entries, {});
     for (const auto& entry : entries) bytes.append(static_cast<size_t>(entry.bytes), '\1');
     write_file_atomic(folder_ / name, bytes);
@@ -36,7 +38,8 @@ class TensorFolderTest : public testing::Test {
   TempFolder folder_;
 };
 
-constexpr const char* kGoodMap = R"({"x": "a.safetensors", "z": "b.safetensors", "y": "a.safetensors"})";
+constexpr const char* kGoodMap =
+    R"({"x": "a.safetensors", "z": "b.safetensors", "y": "a.safetensors"})";
 
 TEST_F(TensorFolderTest, ReadsOneFileOrShards) {
   two_shards();
@@ -70,9 +73,10 @@ TEST_F(TensorFolderTest, IndexAndShardsMustAgree) {
 
 TEST_F(TensorFolderTest, ShardsAreFilesOfTheFolder) {
   two_shards();
-  for (const char* name :
-       {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "b.bin", "", ".safetensors"}) {
-    write_index(R"({"x": "a.safetensors", "y": "a.safetensors", "z": ")" + std::string(name) + "\"}");
+  for (const char* name : {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "b.bin",
+                           "", ".safetensors"}) {
+    write_index(R"({"x": "a.safetensors", "y": "a.safetensors", "z": ")" + std::string(name) +
+                "\"}");
     expect_names(refusal(), {"index.json", "'z'"});
   }
   write_index(R"({"z": "b.safetensors\u0000.safetensors"})");
@@ -127,13 +131,15 @@ TEST_F(TensorFolderTest, OddFiles) {
   std::filesystem::create_directory(folder_ / "model.safetensors");
   expect_names(refusal(), {"model.safetensors", "regular file"});
   std::filesystem::remove(folder_ / "model.safetensors");
-  ASSERT_EQ(mkfifo((folder_ / "model.safetensors").c_str(), 0600), 0);  // opening it would wait for ever
+  ASSERT_EQ(mkfifo((folder_ / "model.safetensors").c_str(), 0600),
+            0);  // opening it would wait for ever
   expect_names(refusal(), {"model.safetensors", "regular file"});
   std::filesystem::remove(folder_ / "model.safetensors");
   write_tensors("blob", {{"w", 4}});
   std::filesystem::create_symlink("blob", folder_ / "model.safetensors");  // as in the hub's cache
   EXPECT_EQ(read_tensor_folder(folder_.path()).files.at(0).header.entries.at(0).name, "w");
-  std::filesystem::create_symlink("model.safetensors.index.json", folder_ / "model.safetensors.index.json");
+  std::filesystem::create_symlink("model.safetensors.index.json",
+                                  folder_ / "model.safetensors.index.json");
   std::filesystem::remove(folder_ / "model.safetensors");
   expect_names(refusal(DS_ERROR_IO), {"index.json", "symbolic links"});
 }

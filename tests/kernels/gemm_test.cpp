@@ -1,5 +1,5 @@
-// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in order, with
-// the instructions of every set that the machine has.
+// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in
+// order, with the instructions of every set that the machine has.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,8 @@ struct Problem {
 
   std::vector<uint16_t> run(ThreadTeam& team, Isa isa) {
     std::fill(c.begin(), c.end(), bf16(std::nanf("")));
-    gemm::multiply({shape, a.data(), b.data(), shape.bias ? bias.data() : nullptr, c.data()}, team, isa);
+    gemm::multiply({shape, a.data(), b.data(), shape.bias ? bias.data() : nullptr, c.data()}, team,
+                   isa);
     std::vector<uint16_t> bits(c.size());
     std::memcpy(bits.data(), c.data(), bits.size() * 2);
     return bits;
@@ -84,19 +85,22 @@ struct Problem {
         b[static_cast<size_t>(shape.transpose_b ? j * shape.ldb + k : k * shape.ldb + j)]);
   }
 
-  // Largest distance to the f64 sum, in units of what f32 sums of k terms and one rounding to bf16 may lose.
+  // Largest distance to the f64 sum, in units of what f32 sums of k terms and one rounding to bf16
+  // may lose.
   double worst() const {
     double most = 0;
     for (int64_t i = 0; i < shape.m; ++i) {
       for (int64_t j = 0; j < shape.n; ++j) {
-        double sum = shape.bias ? static_cast<float>(bias[static_cast<size_t>(j)]) : 0, size = std::abs(sum);
+        double sum = shape.bias ? static_cast<float>(bias[static_cast<size_t>(j)]) : 0,
+               size = std::abs(sum);
         for (int64_t k = 0; k < shape.k; ++k) {
           double term = static_cast<double>(at_a(i, k)) * at_b(k, j);
           sum += term;
           size += std::abs(term);
         }
         double got = static_cast<float>(c[static_cast<size_t>(i * shape.ldc + j)]);
-        double allowed = std::abs(sum) * 0x1p-8 + size * std::sqrt(static_cast<double>(shape.k)) * 0x1p-23;
+        double allowed =
+            std::abs(sum) * 0x1p-8 + size * std::sqrt(static_cast<double>(shape.k)) * 0x1p-23;
         double off = std::abs(got - sum) / allowed;
         most = std::max(most, std::isnan(off) ? INFINITY : off);
       }
@@ -119,9 +123,9 @@ TEST_P(Gemm, EveryLayoutAndEdge) {
   struct Size {
     int64_t m, n, k;
   };
-  for (Size s : {Size{1, 1, 1}, Size{8, 48, 2}, Size{9, 49, 3}, Size{37, 101, 70}, Size{70, 47, 1025},
-                 Size{33, 130, 2051}, Size{7, 500, 33}, Size{257, 17, 64}, Size{64, 64, 512},
-                 Size{48, 80, 96}, Size{40, 33, 545}, Size{16, 16, 32}}) {
+  for (Size s : {Size{1, 1, 1}, Size{8, 48, 2}, Size{9, 49, 3}, Size{37, 101, 70},
+                 Size{70, 47, 1025}, Size{33, 130, 2051}, Size{7, 500, 33}, Size{257, 17, 64},
+                 Size{64, 64, 512}, Size{48, 80, 96}, Size{40, 33, 545}, Size{16, 16, 32}}) {
     for (int layout = 0; layout < 8; ++layout) {
       Problem p(s.m, s.n, s.k, layout & 1, layout & 2, layout & 4);
       p.run(team, GetParam());
@@ -141,8 +145,8 @@ TEST_P(Gemm, BitsDoNotDependOnTheCut) {
   }
 }
 
-// f32 results, and sums that go on from what c holds: in two parts along k, each whole steps of every
-// instruction set, the bits of the whole.
+// f32 results, and sums that go on from what c holds: in two parts along k, each whole steps of
+// every instruction set, the bits of the whole.
 TEST_P(Gemm, WideSumsGoOn) {
   ThreadTeam team(2), tight(3, 16 << 10);
   for (bool turned : {false, true}) {
@@ -181,15 +185,19 @@ TEST_P(Gemm, BitsOfARowDoNotDependOnTheOthers) {
 TEST_P(Gemm, RandomProducts) {
   Dice dice(20261126);
   for (int turn = 0; turn < 60; ++turn) {
-    int64_t m = 1 + dice.below(140), n = 1 + dice.below(200), k = 1 + dice.below(dice.one_in(4) ? 2200 : 300);
+    int64_t m = 1 + dice.below(140), n = 1 + dice.below(200),
+            k = 1 + dice.below(dice.one_in(4) ? 2200 : 300);
     Problem p(m, n, k, dice.one_in(2), dice.one_in(2), dice.one_in(2), dice.below(40));
     ThreadTeam one(1), some(1 + static_cast<int>(dice.below(4)), size_t{16} << 10 << dice.below(8));
     const std::vector<uint16_t> want = p.run(one, GetParam());
     ASSERT_LT(p.worst(), 1) << "turn " << turn << ": " << m << " x " << n << " x " << k;
-    ASSERT_EQ(p.run(some, GetParam()), want) << "turn " << turn << ": " << m << " x " << n << " x " << k;
-    ASSERT_TRUE(p.between_rows_untouched()) << "turn " << turn << ": " << m << " x " << n << " x " << k;
+    ASSERT_EQ(p.run(some, GetParam()), want)
+        << "turn " << turn << ": " << m << " x " << n << " x " << k;
+    ASSERT_TRUE(p.between_rows_untouched())
+        << "turn " << turn << ": " << m << " x " << n << " x " << k;
     if (p.shape.bias) continue;
-    ASSERT_EQ(p.run_wide(some, GetParam()), want) << "turn " << turn << ": " << m << " x " << n << " x " << k;
+    ASSERT_EQ(p.run_wide(some, GetParam()), want)
+        << "turn " << turn << ": " << m << " x " << n << " x " << k;
   }
 }
 
@@ -203,8 +211,8 @@ TEST_P(GemmCut, FitsTheScratch) {
     for (int64_t k : {1, 768, 3072, 50257}) {
       MatrixShape shape{2048, 768, k, k, k, 768, false, true, false, DS_DTYPE_BF16};
       gemm::Cut cut = gemm::cut_product(shape, 2, scratch, GetParam());
-      int64_t bytes =
-          cut.width * cut.depth * 2 + 32 * cut.depth * 2 + (k > cut.depth ? cut.rows * cut.width * 4 : 0);
+      int64_t bytes = cut.width * cut.depth * 2 + 32 * cut.depth * 2 +
+                      (k > cut.depth ? cut.rows * cut.width * 4 : 0);
       EXPECT_LE(bytes, static_cast<int64_t>(scratch)) << k;
       EXPECT_EQ(cut.depth % step, 0);
       EXPECT_EQ(cut.width % columns, 0);

@@ -1,5 +1,5 @@
-// A signal that comes during a product finds the thread on its own stack: nothing of the host's heap is
-// overwritten by the frame that the system writes below the stack pointer.
+// A signal that comes during a product finds the thread on its own stack: nothing of the host's
+// heap is overwritten by the frame that the system writes below the stack pointer.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -35,7 +35,8 @@ void on_alarm(int, siginfo_t*, void* context) {
   if (g_stack - stack > kNear) ++g_elsewhere;
 }
 
-// Has an alarm every 100 microseconds, taken on a stack of its own, so that a wrong frame does no harm.
+// Has an alarm every 100 microseconds, taken on a stack of its own, so that a wrong frame does no
+// harm.
 class Alarms {
  public:
   Alarms() {
@@ -80,7 +81,8 @@ class OnednnSignals : public testing::TestWithParam<Form> {};
 
 TEST_P(OnednnSignals, FindTheThreadOnItsStack) {
   const Form& form = GetParam();
-  MatrixShape shape{.m = 256, .n = 256, .k = 256, .lda = form.lead, .ldb = form.lead, .ldc = form.lead};
+  MatrixShape shape{
+      .m = 256, .n = 256, .k = 256, .lda = form.lead, .ldb = form.lead, .ldc = form.lead};
   shape.transpose_a = form.transpose_a;
   shape.transpose_b = form.transpose_b;
   shape.dtype = form.dtype;
@@ -92,10 +94,13 @@ TEST_P(OnednnSignals, FindTheThreadOnItsStack) {
     return;  // bf16 where the processor has no instructions for it
   }
   const bool general = form.dtype == DS_DTYPE_F32 && form.lead == 512;
-  EXPECT_TRUE(!general || product->implementation().starts_with("gemm")) << product->implementation();
+  EXPECT_TRUE(!general || product->implementation().starts_with("gemm"))
+      << product->implementation();
   const std::vector<float> zeros(size_t{256} * 512);
   std::vector<float> out(zeros.size());
-  const auto run = [&] { product->run(zeros.data(), zeros.data(), nullptr, out.data(), nullptr, 0); };
+  const auto run = [&] {
+    product->run(zeros.data(), zeros.data(), nullptr, out.data(), nullptr, 0);
+  };
   run();
   g_stack = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   g_thread = gettid();

@@ -46,30 +46,30 @@ TEST(Rope, Llama3Scaling) {
 
 TEST(Rope, YarnScalesFrequencyAndMagnitude) {
   Attrs attrs = rope_attrs("yarn", 4, 1, 32);
-  expect_frequencies(
-      attrs, {1.0, 0.23717081546783447, 0.04999999701976766, 0.007905694656074047, 0.0024999999441206455,
-              0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
+  expect_frequencies(attrs, {1.0, 0.23717081546783447, 0.04999999701976766, 0.007905694656074047,
+                             0.0024999999441206455, 0.0007905694656074047, 0.0002500000118743628,
+                             7.905694656074047e-05});
   EXPECT_NEAR(Rope(attrs, kHeads * kDepth).magnitude, 1.138629436111989, 1e-12);
 }
 
-// Where whole pairs do not bound the change, where no pair turns `low` times within the original length, and
-// with `low` above `high`, of which Transformers only warns.
+// Where whole pairs do not bound the change, where no pair turns `low` times within the original
+// length, and with `low` above `high`, of which Transformers only warns.
 TEST(Rope, YarnAtItsEnds) {
   Attrs fine = rope_attrs("yarn", 4, 1, 32), brief = rope_attrs("yarn", 4, 4, 32),
         odd = rope_attrs("yarn", 4, 2, 1);
   fine.set("original", int64_t{2048});
   fine.set("truncate", int64_t{0});
-  expect_frequencies(fine,
-                     {1.0, 0.3162277638912201, 0.10000000149011612, 0.02387019619345665, 0.005056971684098244,
-                      0.0008112904615700245, 0.0002500000118743628, 7.905694656074047e-05});
+  expect_frequencies(fine, {1.0, 0.3162277638912201, 0.10000000149011612, 0.02387019619345665,
+                            0.005056971684098244, 0.0008112904615700245, 0.0002500000118743628,
+                            7.905694656074047e-05});
   brief.set("original", int64_t{1});
-  expect_frequencies(brief,
-                     {1.0, 0.3162277638912201, 0.10000000149011612, 0.03162277862429619, 0.009999999776482582,
-                      0.003162277862429619, 0.0010000000474974513, 0.0003162277862429619});
+  expect_frequencies(brief, {1.0, 0.3162277638912201, 0.10000000149011612, 0.03162277862429619,
+                             0.009999999776482582, 0.003162277862429619, 0.0010000000474974513,
+                             0.0003162277862429619});
   odd.set("original", int64_t{32});
-  expect_frequencies(
-      odd, {1.0, 0.3162277638912201, 0.02500000037252903, 0.007905694656074047, 0.0024999999441206455,
-            0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
+  expect_frequencies(odd, {1.0, 0.3162277638912201, 0.02500000037252903, 0.007905694656074047,
+                           0.0024999999441206455, 0.0007905694656074047, 0.0002500000118743628,
+                           7.905694656074047e-05});
 }
 
 // By the operand where there is one, else by `seq`.

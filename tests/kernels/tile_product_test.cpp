@@ -1,5 +1,5 @@
-// Small products by AMX's tiles: each number is what the instruction's definition gives, to the bit, for
-// every number of rows, columns and pairs, and nothing beyond them is read or written.
+// Small products by AMX's tiles: each number is what the instruction's definition gives, to the
+// bit, for every number of rows, columns and pairs, and nothing beyond them is read or written.
 #include "kernels/cpu/tile_product.h"
 
 #include <gtest/gtest.h>
@@ -59,10 +59,12 @@ float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
 TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
   cpu::TileProducts products;
   for (int turn = 0; turn < 400; ++turn) {
-    int64_t rows = 1 + dice_.below(16), columns = 16 * (1 + dice_.below(9)), pairs = 1 + dice_.below(70);
+    int64_t rows = 1 + dice_.below(16), columns = 16 * (1 + dice_.below(9)),
+            pairs = 1 + dice_.below(70);
     int64_t a_row = pairs + dice_.below(5), b_row = columns + dice_.below(20),
             c_row = columns + dice_.below(20);
-    std::vector<float> a(static_cast<size_t>((rows - 1) * a_row + pairs));  // ends where the last row does
+    std::vector<float> a(
+        static_cast<size_t>((rows - 1) * a_row + pairs));  // ends where the last row does
     std::vector<float> b(static_cast<size_t>((pairs - 1) * b_row + columns));
     std::vector<float> c(static_cast<size_t>(16 * c_row), kGuard);
     for (float& x : a) x = word();
@@ -89,8 +91,9 @@ TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
       int64_t i = e / c_row, j = e % c_row;
       float was = before[static_cast<size_t>(e)];
       float want = i < rows && j < columns ? expected(p, i, j, was) : kGuard;
-      ASSERT_EQ(c[static_cast<size_t>(e)], want) << "turn " << turn << ", element " << i << " " << j << " of "
-                                                 << rows << " x " << columns << " x " << pairs;
+      ASSERT_EQ(c[static_cast<size_t>(e)], want)
+          << "turn " << turn << ", element " << i << " " << j << " of " << rows << " x " << columns
+          << " x " << pairs;
     }
   }
 }

@@ -8,7 +8,8 @@
 namespace ds {
 namespace {
 
-// `nodes` memory nodes of `cores` cores, each with two CPUs whose numbers lie `nodes * cores` apart.
+// `nodes` memory nodes of `cores` cores, each with two CPUs whose numbers lie `nodes * cores`
+// apart.
 HostTopology host_of(int nodes, int cores) {
   HostTopology host;
   for (int node = 0; node < nodes; ++node) {

@@ -1,4 +1,5 @@
-// The parts of a job over several hosts that need no other host; tests/launch/hosts.sh has the whole.
+// The parts of a job over several hosts that need no other host; tests/launch/hosts.sh has the
+// whole.
 #include "launch/cluster.h"
 
 #include <arpa/inet.h>
@@ -60,10 +61,9 @@ TEST(Starter, MpirunKeepsTheOrderOfHosts) {
     return part;
   };
   EXPECT_EQ(words[0], "mpirun");
-  EXPECT_TRUE(has(
-      words,
-      {"plm_rsh_args",
-       "-o BatchMode=yes -o ConnectTimeout=10 -p 2222 -o ServerAliveInterval=10 -o ServerAliveCountMax=2"}));
+  EXPECT_TRUE(has(words, {"plm_rsh_args",
+                          "-o BatchMode=yes -o ConnectTimeout=10 -p 2222 -o ServerAliveInterval=10 "
+                          "-o ServerAliveCountMax=2"}));
   EXPECT_TRUE(has(words, {"--mca", "btl", "tcp,self"}));
   EXPECT_TRUE(has(words, with_agent({"--host", "b:2", "-n", "2", "-x", "DS_X"})));
   EXPECT_TRUE(has(words, with_agent({":", "--host", "a:1", "-n", "1", "-x", "DS_X"})));
@@ -73,7 +73,8 @@ TEST(Starter, SrunHasAsManyRanksOnEachHost) {
   ClusterOptions options = two_hosts();
   options.starter = Starter::srun;
   EXPECT_EQ(refusal([&] { starter_words(options, {}, {"prog"}); }),
-            "srun starts as many ranks on each host: 'b' has 2 slots, 'a' has 1; use --launcher mpirun or "
+            "srun starts as many ranks on each host: 'b' has 2 slots, 'a' has 1; use --launcher "
+            "mpirun or "
             "--num-ranks");
   options.hosts[1].slots = {0, 1};
   Words words = starter_words(options, {}, {"prog"});
@@ -93,7 +94,8 @@ TEST(Starter, RefusesAWordThatMpirunWouldTake) {
 }
 
 TEST(Starter, ForwardsWhatAJobNeeds) {
-  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "DS_PLUGIN_PATH", "OMP_NUM_THREADS"}) {
+  for (const char* name :
+       {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "DS_PLUGIN_PATH", "OMP_NUM_THREADS"}) {
     EXPECT_TRUE(forwarded(name)) << name;
   }
   for (const char* name : {"HOME", "PATHS", "DS_COMM_URL", "DS_LAUNCHER_PIPE", "SSH_AUTH_SOCK"}) {
@@ -116,8 +118,8 @@ TEST(Agent, PlacesFollowTheHosts) {
   EXPECT_EQ(world_text(hosts), "b:2,a:1");
   RankPlace place = place_of_rank(hosts, 2, 4711);
   EXPECT_EQ(variables_of(place),
-            (Words{"RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_SIZE=1", "CROSS_RANK=1", "CROSS_SIZE=2",
-                   "DS_COMM_URL=mpi", "MASTER_ADDR=b", "MASTER_PORT=4711"}));
+            (Words{"RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_SIZE=1", "CROSS_RANK=1",
+                   "CROSS_SIZE=2", "DS_COMM_URL=mpi", "MASTER_ADDR=b", "MASTER_PORT=4711"}));
   EXPECT_EQ(place.host, "a");
   EXPECT_EQ(place_of_rank(hosts, 1, 1).local_rank, 1);
   EXPECT_EQ(refusal([&] { place_of_rank(hosts, 3, 1); }), "agent: rank 3 of 3 ranks (b:2,a:1)");
@@ -160,7 +162,8 @@ TEST(Report, AStopIsNoFailure) {
   EXPECT_EQ(reader.first()->rank, 2);
 }
 
-// Ranks of one host were stopped, those of others go on: a failure, unless the launcher has asked for it.
+// Ranks of one host were stopped, those of others go on: a failure, unless the launcher has asked
+// for it.
 TEST(Report, AStopOfOneHostIsAFailureInTheEnd) {
   RankFailure stopped{3, 75, false, ""};
   StopDoubt calm, doubt(std::chrono::milliseconds(0)), asked(std::chrono::milliseconds(0));
@@ -170,7 +173,8 @@ TEST(Report, AStopOfOneHostIsAFailureInTheEnd) {
   std::optional<RankFailure> failure = doubt.next(stopped, false);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, 1);
-  EXPECT_EQ(failure->text, "rank 3 exited with code 75, as one that was stopped, and others went on");
+  EXPECT_EQ(failure->text,
+            "rank 3 exited with code 75, as one that was stopped, and others went on");
 }
 
 TEST(Report, ASignalCountsBeforeAnExit) {
@@ -181,7 +185,8 @@ TEST(Report, ASignalCountsBeforeAnExit) {
   EXPECT_EQ(reader.first()->text, "killed");
 }
 
-// Slurm ends the other ranks of a failed job by SIGTERM, and their records may be the first to arrive.
+// Slurm ends the other ranks of a failed job by SIGTERM, and their records may be the first to
+// arrive.
 TEST(Report, RanksThatWereToldToEndAreNotToBlame) {
   ReportReader reader("t");
   reader.feed(report_record("t", {0, 143, true, "told to end"}));

@@ -22,8 +22,9 @@ TEST(EnvFile, RefusalsNameFileLineAndText) {
       parse_env_file(std::string("A=1\n") + line + "\n", "e");
       ADD_FAILURE() << line;
     } catch (const std::invalid_argument& error) {
-      EXPECT_EQ(error.what(),
-                std::string("environment file 'e', line 2: must be NAME=VALUE, got '") + line + "'");
+      EXPECT_EQ(
+          error.what(),
+          std::string("environment file 'e', line 2: must be NAME=VALUE, got '") + line + "'");
     }
   }
 }
@@ -36,8 +37,10 @@ TEST(EnvFile, TheWorkingFolderReplacesHome) {
   EXPECT_EQ(read_env_files(".deepspeed_env", home, here), Variables{});
   std::ofstream(home + "/.deepspeed_env") << "A=home\nB=home\n";
   std::ofstream(here + "/.deepspeed_env") << "B=here\n";
-  EXPECT_EQ(read_env_files(".deepspeed_env", home, here), (Variables{{"A", "home"}, {"B", "here"}}));
-  EXPECT_EQ(read_env_files(home + "/.deepspeed_env", home, here), (Variables{{"A", "home"}, {"B", "home"}}));
+  EXPECT_EQ(read_env_files(".deepspeed_env", home, here),
+            (Variables{{"A", "home"}, {"B", "here"}}));
+  EXPECT_EQ(read_env_files(home + "/.deepspeed_env", home, here),
+            (Variables{{"A", "home"}, {"B", "home"}}));
   EXPECT_EQ(read_env_files(".deepspeed_env", "", here), (Variables{{"B", "here"}}));
 }
 

@@ -38,7 +38,8 @@ Hosts hosts_of(const Json& list) {
 }
 
 // A pool: [host, count of slots].
-void expect_result(const test::Record& result, const std::function<Hosts()>& call, const std::string& what) {
+void expect_result(const test::Record& result, const std::function<Hosts()>& call,
+                   const std::string& what) {
   std::optional<Hosts> got;
   try {
     got = call();
@@ -75,7 +76,8 @@ TEST(Hostfile, FiltersAsRecorded) {
   for (const test::Record& one : all.list("filters")) {
     const std::string &include = one.at("include").string(), &exclude = one.at("exclude").string();
     expect_result(
-        one.inside("result"), [&] { return filter_hosts(hosts_of(one.at("pool")), include, exclude); },
+        one.inside("result"),
+        [&] { return filter_hosts(hosts_of(one.at("pool")), include, exclude); },
         include + " / " + exclude);
   }
 }
@@ -86,7 +88,9 @@ TEST(Hostfile, TrimsAsRecorded) {
     auto number = [&](const char* key) { return static_cast<int>(one.at(key).integer()); };
     expect_result(
         one.inside("result"),
-        [&] { return trim_hosts(hosts_of(one.at("pool")), number("num_nodes"), number("num_gpus")); },
+        [&] {
+          return trim_hosts(hosts_of(one.at("pool")), number("num_nodes"), number("num_gpus"));
+        },
         "trim");
   }
 }
@@ -121,9 +125,12 @@ TEST(Hostfile, RefusalsNameFileLineAndText) {
   auto of = [](const char* text) { return refusal([=] { parse_hostfile(text, "job/hosts"); }); };
   EXPECT_EQ(of("# two\na slots=1\n\n a slots=2\n"),
             "hostfile 'job/hosts', line 4: host 'a' is in line 2, too");
-  EXPECT_EQ(of("a slots=1\nb 2\n"), "hostfile 'job/hosts', line 2: must be 'HOST slots=N', got 'b 2'");
-  EXPECT_EQ(of("a slots=-1\n"), "hostfile 'job/hosts', line 1: must be 'HOST slots=N', got 'a slots=-1'");
-  EXPECT_EQ(of("a slots=4097\n"), "hostfile 'job/hosts', line 1: slots must be 0 to 4096, got 4097");
+  EXPECT_EQ(of("a slots=1\nb 2\n"),
+            "hostfile 'job/hosts', line 2: must be 'HOST slots=N', got 'b 2'");
+  EXPECT_EQ(of("a slots=-1\n"),
+            "hostfile 'job/hosts', line 1: must be 'HOST slots=N', got 'a slots=-1'");
+  EXPECT_EQ(of("a slots=4097\n"),
+            "hostfile 'job/hosts', line 1: slots must be 0 to 4096, got 4097");
   EXPECT_EQ(of("a slots=99999999999\n"),
             "hostfile 'job/hosts', line 1: slots must be 0 to 4096, got 99999999999");
   EXPECT_EQ(of("\n\n"), "hostfile 'job/hosts': must have a line 'HOST slots=N', has none");
@@ -131,7 +138,9 @@ TEST(Hostfile, RefusalsNameFileLineAndText) {
 
 TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
   Hosts pool = {{"a", {0, 1}}, {"b", {0}}};
-  auto of = [&](const char* in, const char* out) { return refusal([&] { filter_hosts(pool, in, out); }); };
+  auto of = [&](const char* in, const char* out) {
+    return refusal([&] { filter_hosts(pool, in, out); });
+  };
   EXPECT_EQ(of("c", ""), "--include: host 'c' is not in the hostfile");
   EXPECT_EQ(of("", "b:3"), "--exclude: host 'b' has no slot 3, it has 1 slots");
   EXPECT_EQ(of("a:x", ""), "--include: a slot of host 'a' must be a number, got 'x'");

@@ -61,8 +61,10 @@ bool has_ended(const std::string& file) {
   return state.empty() || state.find(") Z") != std::string::npos;
 }
 
-// Runs launch in a child process; returns when every rank has written its file <rank> into the folder.
-pid_t launch_beside(const LaunchOptions& options, const std::string& script, const std::string& folder) {
+// Runs launch in a child process; returns when every rank has written its file <rank> into the
+// folder.
+pid_t launch_beside(const LaunchOptions& options, const std::string& script,
+                    const std::string& folder) {
   pid_t pid = fork();
   if (pid == 0) _exit(launch(options, {"sh", "-c", script, "sh", folder}));
   EXPECT_TRUE(within_ten_seconds([&] {
@@ -108,11 +110,11 @@ TEST(Launch, TwoJobsHaveTwoNames) {
 
 TEST(Launch, KeepsTheFirstFailure) {
   TempFolder folder;
-  Outcome outcome =
-      shell({.ranks = 3},
-            "[ $RANK = 1 ] && { sleep 0.2; touch $1/x; exit 7; }; while [ ! -e $1/x ]; do sleep 0.05; done; "
-            "sleep 0.4; exit 9",
-            {folder.path()});
+  Outcome outcome = shell({.ranks = 3},
+                          "[ $RANK = 1 ] && { sleep 0.2; touch $1/x; exit 7; }; while [ ! -e $1/x "
+                          "]; do sleep 0.05; done; "
+                          "sleep 0.4; exit 9",
+                          {folder.path()});
   EXPECT_EQ(outcome.code, 7);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 7\n");
 }
@@ -130,16 +132,19 @@ TEST(Launch, NamesTheRankThatFailedFirst) {
   outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || " + lost + "; exit 0");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 1 after it lost rank 1\n");
-  // Rank 0 lost rank 1, which stands still, and ended the group, which rank 2 was the first to leave.
-  outcome = shell(
-      {.ranks = 3, .job = {.grace_ms = 300, .term_ms = 300}},
-      "case $RANK in 0) exec bash -c 'printf \"0 1\" >&${DS_LAUNCHER_PIPE%%:*}; sleep 0.4; exit 1';; "
-      "1) sleep 5;; 2) exec bash -c 'sleep 0.2; printf \"2 0\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1';; esac");
+  // Rank 0 lost rank 1, which stands still, and ended the group, which rank 2 was the first to
+  // leave.
+  outcome = shell({.ranks = 3, .job = {.grace_ms = 300, .term_ms = 300}},
+                  "case $RANK in 0) exec bash -c 'printf \"0 1\" >&${DS_LAUNCHER_PIPE%%:*}; sleep "
+                  "0.4; exit 1';; "
+                  "1) sleep 5;; 2) exec bash -c 'sleep 0.2; printf \"2 0\" "
+                  ">&${DS_LAUNCHER_PIPE%%:*}; exit 1';; esac");
   EXPECT_EQ(outcome.complaint, "libds launch: rank 2 exited with code 1 after it lost rank 1\n");
 }
 
-// Rank 1 outlives the patience after rank 0's failure, which was rank 1's doing as far as rank 0 knew, and
-// answers SIGTERM by a failure of its own, which would count more: the launcher has made that one.
+// Rank 1 outlives the patience after rank 0's failure, which was rank 1's doing as far as rank 0
+// knew, and answers SIGTERM by a failure of its own, which would count more: the launcher has made
+// that one.
 TEST(Launch, DoesNotNameARankThatItHasEnded) {
   std::string lost = "exec bash -c 'printf \"$RANK 1\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1'";
   std::string slow = "trap 'exit 9' TERM; while :; do sleep 0.05; done";
@@ -165,7 +170,8 @@ TEST(Launch, EachJobHasAKeyOfItsOwn) {
   EXPECT_NE(key, text_of(folder.path() + "/b0"));
 }
 
-// 75 of a rank: it was stopped and has saved. Rank 1 ends long before rank 0 does, and nobody presses.
+// 75 of a rank: it was stopped and has saved. Rank 1 ends long before rank 0 does, and nobody
+// presses.
 TEST(Launch, AStopIsNoFailure) {
   Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || sleep 0.5; exit 75");
   EXPECT_EQ(outcome.code, 75);
@@ -178,14 +184,17 @@ TEST(Launch, AStopIsNoFailure) {
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 3\n");
 }
 
-// A program for which 75 means something else: the job does not wait for a rank that waits for the other.
+// A program for which 75 means something else: the job does not wait for a rank that waits for the
+// other.
 TEST(Launch, ARankThatStopsAloneHasFailed) {
   auto begin = std::chrono::steady_clock::now();
   LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100, .doubt_ms = 100}};
-  Outcome outcome = shell(options, "[ $RANK = 1 ] && exit 75; trap '' TERM; while :; do sleep 60; done");
+  Outcome outcome =
+      shell(options, "[ $RANK = 1 ] && exit 75; trap '' TERM; while :; do sleep 60; done");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(outcome.complaint,
-            "libds launch: rank 1 exited with code 75, as one that was stopped, and others went on\n");
+  EXPECT_EQ(
+      outcome.complaint,
+      "libds launch: rank 1 exited with code 75, as one that was stopped, and others went on\n");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
@@ -193,10 +202,11 @@ TEST(Launch, ARankThatStopsAloneHasFailed) {
 TEST(Launch, AStopThatWasPassedOnHasTime) {
   TempFolder folder;
   LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50, .doubt_ms = 50}};
-  pid_t pid = launch_beside(options,
-                            "trap '[ $RANK = 1 ] || sleep 0.7; echo saved > $1/saved$RANK; exit 75' INT; "
-                            "echo $$ > $1/$RANK; while :; do sleep 0.05; done",
-                            folder.path());
+  pid_t pid =
+      launch_beside(options,
+                    "trap '[ $RANK = 1 ] || sleep 0.7; echo saved > $1/saved$RANK; exit 75' INT; "
+                    "echo $$ > $1/$RANK; while :; do sleep 0.05; done",
+                    folder.path());
   kill(pid, SIGINT);
   EXPECT_EQ(code_of(pid), 75);
   EXPECT_EQ(text_of(folder.path() + "/saved0"), "saved\n");
@@ -213,7 +223,8 @@ TEST(Launch, NamesACommandThatCannotRun) {
   int code = launch({.ranks = 2}, {"/nonexistent/program"});
   std::string complaint = testing::internal::GetCapturedStderr();
   EXPECT_EQ(code, 127);
-  EXPECT_EQ(complaint, "libds launch: '/nonexistent/program' cannot be run: No such file or directory\n");
+  EXPECT_EQ(complaint,
+            "libds launch: '/nonexistent/program' cannot be run: No such file or directory\n");
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 1}, {"/"}), 126);
   testing::internal::GetCapturedStderr();
@@ -224,10 +235,10 @@ TEST(Launch, BindsRanksToCores) {
   if (!host.absent.empty()) GTEST_SKIP() << "hwloc is not installed";
   TempFolder folder;
   const int ranks = static_cast<int>(host.cores.size()) + 1;
-  Outcome outcome = shell(
-      {.ranks = ranks, .job = {.binding = Binding::cores}},
-      "grep Cpus_allowed_list /proc/self/status > $1/$RANK; echo $DS_CPU_RANK $DS_CPU_RANKS >> $1/$RANK",
-      {folder.path()});
+  Outcome outcome = shell({.ranks = ranks, .job = {.binding = Binding::cores}},
+                          "grep Cpus_allowed_list /proc/self/status > $1/$RANK; echo $DS_CPU_RANK "
+                          "$DS_CPU_RANKS >> $1/$RANK",
+                          {folder.path()});
   EXPECT_EQ(outcome.code, 0) << outcome.complaint;
   int sharing = 0;
   for (int r = 0; r < ranks; ++r) {
@@ -235,7 +246,8 @@ TEST(Launch, BindsRanksToCores) {
     const std::string place = text_of(folder.path() + "/" + std::to_string(r));
     if (bound.cpus.size() == 1) {
       EXPECT_EQ(place, "Cpus_allowed_list:\t" + std::to_string(bound.cpus[0]) + "\n" +
-                           std::to_string(bound.sharer) + " " + std::to_string(bound.sharers) + "\n");
+                           std::to_string(bound.sharer) + " " + std::to_string(bound.sharers) +
+                           "\n");
     }
     sharing += bound.sharers > 1;
   }
@@ -248,15 +260,16 @@ TEST(Launch, KeepsALogOfEachRank) {
   LaunchOptions options{.ranks = 2, .job = {.log_dir = logs}};
   Outcome outcome = shell(options, "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 4");
   EXPECT_EQ(outcome.code, 4);
-  EXPECT_EQ(outcome.complaint,
-            "libds launch: rank 1 exited with code 4; its output is in '" + logs + "/rank_1.log'\n");
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 4; its output is in '" +
+                                   logs + "/rank_1.log'\n");
   EXPECT_EQ(text_of(logs + "/rank_0.log"), "out 0\nerr 0\n");
   EXPECT_EQ(text_of(logs + "/rank_1.log"), "out 1\nerr 1\n");
   options.job.log_dir = "/proc/no/logs";
   EXPECT_THROW(launch(options, {"true"}), std::system_error);
 }
 
-// What someone else has put where a rank's log goes: nothing waits for it, follows it or empties it.
+// What someone else has put where a rank's log goes: nothing waits for it, follows it or empties
+// it.
 TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   TempFolder folder;
   std::string log = folder.path() + "/rank_0.log", victim = folder.path() + "/victim";
@@ -291,7 +304,8 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   EXPECT_EQ(start_outcome(), "accepted");
 }
 
-// A link that is cut ends no connection: the agent of a launcher that says nothing ends what it has started.
+// A link that is cut ends no connection: the agent of a launcher that says nothing ends what it has
+// started.
 TEST(Launch, AnAgentOutlivesNoLauncherThatFallsSilent) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -343,11 +357,12 @@ TEST(Launch, DiesWithItsRanks) {
 // The launcher's ranks are shells; what they run has moved to other groups and sessions.
 TEST(Launch, AKilledLauncherLeavesNothingThatARankStarted) {
   TempFolder folder;
-  pid_t pid = launch_beside({.ranks = 2},
-                            "sleep 60 & echo $! > $1/child$RANK; "
-                            "setsid sh -c 'echo $$ > $1/far$RANK; sleep 60; :' sh $1 & "
-                            "while [ ! -s $1/far$RANK ]; do sleep 0.02; done; echo $$ > $1/$RANK; wait",
-                            folder.path());
+  pid_t pid =
+      launch_beside({.ranks = 2},
+                    "sleep 60 & echo $! > $1/child$RANK; "
+                    "setsid sh -c 'echo $$ > $1/far$RANK; sleep 60; :' sh $1 & "
+                    "while [ ! -s $1/far$RANK ]; do sleep 0.02; done; echo $$ > $1/$RANK; wait",
+                    folder.path());
   kill(pid, SIGKILL);
   EXPECT_EQ(code_of(pid), 137);
   for (const char* name : {"/0", "/1", "/child0", "/child1", "/far0", "/far1"}) {
@@ -366,7 +381,8 @@ TEST(Launch, PassesAnInterruptOnOnce) {
     pid_t pid = launch_beside({.ranks = 2}, kCounting, folder.path());
     kill(pid, number);
     EXPECT_TRUE(within_ten_seconds([&] {
-      return !text_of(folder.path() + "/hits0").empty() && !text_of(folder.path() + "/hits1").empty();
+      return !text_of(folder.path() + "/hits0").empty() &&
+             !text_of(folder.path() + "/hits1").empty();
     }));
     std::ofstream(folder.path() + "/end") << "now";
     EXPECT_EQ(code_of(pid), 0);
@@ -384,7 +400,8 @@ TEST(Launch, PassesHangupsOnAsOneTerm) {
   for (const char* expected : {"term\n", "term\n"}) {
     kill(pid, SIGHUP);
     EXPECT_TRUE(within_ten_seconds([&] {
-      return text_of(folder.path() + "/hits0") == expected && text_of(folder.path() + "/hits1") == expected;
+      return text_of(folder.path() + "/hits0") == expected &&
+             text_of(folder.path() + "/hits1") == expected;
     }));
   }
   std::ofstream(folder.path() + "/end") << "now";
@@ -413,12 +430,14 @@ TEST(Launch, WatchersEndWithTheLauncher) {
     for (;;) pause();
   }
   EXPECT_TRUE(within_ten_seconds([&] {
-    return !text_of(folder.path() + "/watching").empty() && !text_of(folder.path() + "/child").empty();
+    return !text_of(folder.path() + "/watching").empty() &&
+           !text_of(folder.path() + "/child").empty();
   }));
   EXPECT_EQ(text_of(errors), "");
   kill(pid, SIGKILL);
   EXPECT_EQ(code_of(pid), 137);
-  EXPECT_TRUE(within_ten_seconds([&] { return text_of(errors) == "libds: rank 1: the launcher is gone\n"; }));
+  EXPECT_TRUE(within_ten_seconds(
+      [&] { return text_of(errors) == "libds: rank 1: the launcher is gone\n"; }));
 }
 
 TEST(Launch, TerminalInterruptIsNotCountedTwice) {

@@ -41,9 +41,10 @@ Outcome outcome_of(const std::function<int()>& call) {
 // The script as the ranks of this host, with restarts that do not wait long; $1: the folder.
 Outcome shell(int ranks, int most, const std::string& script, const std::string& folder,
               const std::string& log_dir = "") {
-  const LaunchOptions options{.ranks = ranks,
-                              .job = {.grace_ms = 300, .term_ms = 300, .log_dir = log_dir},
-                              .restarts = {.most = most, .least_ranks = ranks, .first_wait_ms = 10}};
+  const LaunchOptions options{
+      .ranks = ranks,
+      .job = {.grace_ms = 300, .term_ms = 300, .log_dir = log_dir},
+      .restarts = {.most = most, .least_ranks = ranks, .first_wait_ms = 10}};
   return outcome_of([&] { return launch(options, {"sh", "-c", script, "sh", folder}); });
 }
 
@@ -73,7 +74,9 @@ class Scripted : public Attempts {
     if (throws_at == restart) throw std::runtime_error("no more processes");
     return {starts_ < ends_.size() ? ends_[starts_++] : RankFailure{}};
   }
-  RanksLeft left() override { return looked_ < looks_.size() ? looks_[looked_++] : RanksLeft{4, ""}; }
+  RanksLeft left() override {
+    return looked_ < looks_.size() ? looks_[looked_++] : RanksLeft{4, ""};
+  }
   std::string hand_over() override { return elsewhere; }
 
   std::vector<int> restarts;
@@ -93,9 +96,9 @@ Outcome run(Scripted& job, RestartOptions options) {
 
 TEST(Restarts, ARankThatDiesOnceIsStartedAgain) {
   TempFolder folder;
-  const Outcome outcome =
-      shell(2, 3, "echo $DS_RESTART $DS_RUN >> $1/$RANK; [ $RANK$DS_RESTART = 10 ] && kill -9 $$; exit 0",
-            folder.path());
+  const Outcome outcome = shell(
+      2, 3, "echo $DS_RESTART $DS_RUN >> $1/$RANK; [ $RANK$DS_RESTART = 10 ] && kill -9 $$; exit 0",
+      folder.path());
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.lines,
             "libds launch: rank 1 was killed by signal 9; restart 1 of 3 on 2 ranks in 0.01 s\n");
@@ -128,12 +131,13 @@ TEST(Restarts, RanksOfAJobWithoutRestartsLearnOfNone) {
 
 TEST(Restarts, NothingOfAStartLivesOnInTheNext) {
   TempFolder folder;
-  const Outcome outcome = shell(2, 1,
-                                "[ $DS_RESTART = 1 ] && { grep -q '^State:.[^ZX]' /proc/$(cat "
-                                "$1/child)/status 2> /dev/null && exit 9; exit 0; }; "
-                                "[ $RANK = 0 ] && { sleep 60 & echo $! > $1/child; touch $1/up; wait; }; "
-                                "while [ ! -e $1/up ]; do sleep 0.02; done; kill -9 $$",
-                                folder.path());
+  const Outcome outcome =
+      shell(2, 1,
+            "[ $DS_RESTART = 1 ] && { grep -q '^State:.[^ZX]' /proc/$(cat "
+            "$1/child)/status 2> /dev/null && exit 9; exit 0; }; "
+            "[ $RANK = 0 ] && { sleep 60 & echo $! > $1/child; touch $1/up; wait; }; "
+            "while [ ! -e $1/up ]; do sleep 0.02; done; kill -9 $$",
+            folder.path());
   EXPECT_EQ(outcome.code, 0) << outcome.lines;
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
 }
@@ -168,8 +172,10 @@ TEST(Restarts, AStopIsNotStartedAgain) {
   EXPECT_EQ(job.restarts.size(), 1u);
 }
 
-// Returns the code of a launcher that gets a SIGINT once the file has come; its lines go to `lines`.
-int interrupted_launch(const RestartOptions& restarts, const std::string& script, const std::string& folder) {
+// Returns the code of a launcher that gets a SIGINT once the file has come; its lines go to
+// `lines`.
+int interrupted_launch(const RestartOptions& restarts, const std::string& script,
+                       const std::string& folder) {
   const pid_t pid = fork();
   if (pid == 0) {
     (void)!freopen((folder + "/lines").c_str(), "w", stderr);
@@ -203,8 +209,9 @@ TEST(Restarts, AnInterruptedJobIsNotStartedAgain) {
 TEST(Restarts, AnInterruptEndsTheWait) {
   TempFolder folder;
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(
-      interrupted_launch({.most = 3, .first_wait_ms = 60000}, "echo up >> $1/up; exit 9", folder.path()), 9);
+  EXPECT_EQ(interrupted_launch({.most = 3, .first_wait_ms = 60000}, "echo up >> $1/up; exit 9",
+                               folder.path()),
+            9);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_EQ(text_of(folder / "lines"),
             "libds launch: rank 0 exited with code 9; restart 1 of 3 on 1 rank in 60 s\n"
@@ -225,7 +232,8 @@ TEST(Restarts, WaitsGrowTwofoldToTheLongest) {
   const RestartOptions options{.most = 9, .first_wait_ms = 10, .longest_wait_ms = 40};
   const auto begin = std::chrono::steady_clock::now();
   const Outcome outcome = run(job, options);
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(10 + 20 + 40 + 40 + 40));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            std::chrono::milliseconds(10 + 20 + 40 + 40 + 40));
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(waits_of(outcome.lines),
             (std::vector<std::string>{"0.01 s", "0.02 s", "0.04 s", "0.04 s", "0.04 s"}));
@@ -240,11 +248,13 @@ TEST(Restarts, AStartThatLivedLongMakesTheWaitShortAgain) {
 }
 
 TEST(Restarts, ThreeStartsThatFailAlikeAtOnceAreEnough) {
-  Scripted job({exited(1), exited(1, 0), exited(1)});  // a rank of those that end by the same error is named
+  Scripted job(
+      {exited(1), exited(1, 0), exited(1)});  // a rank of those that end by the same error is named
   const Outcome outcome = run(job, {.most = 9});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(job.restarts.size(), 3u);
-  EXPECT_NE(outcome.lines.find("rank 1 failed; no restart: 3 starts in a row have ended so within 10 s\n"),
+  EXPECT_NE(outcome.lines.find(
+                "rank 1 failed; no restart: 3 starts in a row have ended so within 10 s\n"),
             std::string::npos)
       << outcome.lines;
 }
@@ -266,8 +276,9 @@ TEST(Restarts, ALaterStartThatCannotBeIsAFailure) {
   job.throws_at = 1;
   const Outcome outcome = run(job, {.most = 3});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_NE(outcome.lines.find("libds launch: no more processes; restart 2 of 3 on 4 ranks in 0.002 s\n"),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.lines.find("libds launch: no more processes; restart 2 of 3 on 4 ranks in 0.002 s\n"),
+      std::string::npos)
       << outcome.lines;
   Scripted first({});
   first.throws_at = 0;
@@ -278,9 +289,9 @@ TEST(Restarts, HostsThatDoNotAnswerAreLeftOut) {
   Scripted job({killed(SIGKILL)}, {{2, "host 'b' does not answer"}});
   const Outcome outcome = run(job, {.most = 3, .least_ranks = 2});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(
-      outcome.lines,
-      "libds launch: rank 1 was killed; host 'b' does not answer; restart 1 of 3 on 2 ranks in 0.001 s\n");
+  EXPECT_EQ(outcome.lines,
+            "libds launch: rank 1 was killed; host 'b' does not answer; restart 1 of 3 on 2 ranks "
+            "in 0.001 s\n");
 }
 
 TEST(Restarts, TooFewRanksAreWaitedFor) {
@@ -288,16 +299,19 @@ TEST(Restarts, TooFewRanksAreWaitedFor) {
   Scripted job({killed(SIGKILL)}, {two, two, {4, ""}});
   Outcome outcome = run(job, {.most = 3, .least_ranks = 4});
   EXPECT_EQ(outcome.code, 0);
-  const std::string few = "host 'b' does not answer; 2 ranks are left, 4 are needed (--min-ranks); ";
-  EXPECT_EQ(outcome.lines,
-            "libds launch: rank 1 was killed; " + few + "another look for restart 1 of 3 in 0.001 s\n" +
-                "libds launch: restart 1 of 3; " + few + "another look for restart 2 of 3 in 0.002 s\n" +
-                "libds launch: restart 2 of 3 on 4 ranks\n");
+  const std::string few =
+      "host 'b' does not answer; 2 ranks are left, 4 are needed (--min-ranks); ";
+  EXPECT_EQ(outcome.lines, "libds launch: rank 1 was killed; " + few +
+                               "another look for restart 1 of 3 in 0.001 s\n" +
+                               "libds launch: restart 1 of 3; " + few +
+                               "another look for restart 2 of 3 in 0.002 s\n" +
+                               "libds launch: restart 2 of 3 on 4 ranks\n");
   EXPECT_EQ(job.restarts, (std::vector<int>{0, 2}));
   Scripted never({killed(SIGKILL)}, std::vector<RanksLeft>(9, two));
   outcome = run(never, {.most = 2, .least_ranks = 4});
   EXPECT_EQ(outcome.code, 137);
-  EXPECT_NE(outcome.lines.find(few + "no restart: all 2 are made\n"), std::string::npos) << outcome.lines;
+  EXPECT_NE(outcome.lines.find(few + "no restart: all 2 are made\n"), std::string::npos)
+      << outcome.lines;
   EXPECT_EQ(never.restarts.size(), 1u);
 }
 
@@ -306,10 +320,10 @@ TEST(Restarts, AJobOfTooFewRanksGoesElsewhere) {
   job.elsewhere = "Slurm starts job 7 again when it has hosts for it";
   const Outcome outcome = run(job, {.most = 3, .least_ranks = 4});
   EXPECT_EQ(outcome.code, 137);
-  EXPECT_EQ(
-      outcome.lines,
-      "libds launch: rank 1 was killed; host 'b' is down; 2 ranks are left, 4 are needed (--min-ranks); " +
-          job.elsewhere + "\n");
+  EXPECT_EQ(outcome.lines,
+            "libds launch: rank 1 was killed; host 'b' is down; 2 ranks are left, 4 are needed "
+            "(--min-ranks); " +
+                job.elsewhere + "\n");
 }
 
 TEST(Restarts, ThoseThatOthersHaveMadeCount) {
@@ -323,13 +337,15 @@ TEST(Restarts, ThoseThatOthersHaveMadeCount) {
 TEST(Slurm, TasksOfEachHost) {
   EXPECT_EQ(parse_tasks_per_node("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
   EXPECT_EQ(parse_tasks_per_node("4"), (std::vector<int>{4}));
-  for (const char* text : {"", "x", "2(x", "2(x0)", "2,", "2(x2)3", "99999999999", "1(x99999999)"}) {
+  for (const char* text :
+       {"", "x", "2(x", "2(x0)", "2,", "2(x2)3", "99999999999", "1(x99999999)"}) {
     try {
       parse_tasks_per_node(text);
       ADD_FAILURE() << text;
     } catch (const std::invalid_argument& refusal) {
-      EXPECT_EQ(refusal.what(), "SLURM_TASKS_PER_NODE must be like 2(x3),1 with numbers up to 4096, got '" +
-                                    std::string(text) + "'");
+      EXPECT_EQ(refusal.what(),
+                "SLURM_TASKS_PER_NODE must be like 2(x3),1 with numbers up to 4096, got '" +
+                    std::string(text) + "'");
     }
   }
 }

@@ -21,9 +21,10 @@ TEST(SshStarter, RunsAnAgentOnEachHost) {
   options.master_port = 29500;
   options.ssh.port = 2222;
   options.extra = "-4  -C";
-  std::vector<std::string> agent = {
-      "/opt/libds", "agent", "--world", "localhost:1,b:2", "--folder", "/work dir", "--master-port", "29500",
-      "--host",     "0",     "--url",   "tcp://x",         "--",       "prog",      "it's"};
+  std::vector<std::string> agent = {"/opt/libds", "agent",     "--world",       "localhost:1,b:2",
+                                    "--folder",   "/work dir", "--master-port", "29500",
+                                    "--host",     "0",         "--url",         "tcp://x",
+                                    "--",         "prog",      "it's"};
   EXPECT_EQ(ssh_agent_words(options, 0, "tcp://x", {"prog", "it's"}), agent);
   std::vector<std::string> words = ssh_agent_words(options, 1, "tcp://x", {"prog", "it's"});
   ASSERT_GT(words.size(), 4u);
@@ -38,7 +39,8 @@ TEST(SshStarter, RunsAnAgentOnEachHost) {
 }
 
 TEST(SshAgent, VariablesArriveAsTheyAre) {
-  Variables variables = {{"DS_A", "two\nlines"}, {"DS_EMPTY", ""}, {"DS_LONG", std::string(5000, 'x')}};
+  Variables variables = {
+      {"DS_A", "two\nlines"}, {"DS_EMPTY", ""}, {"DS_LONG", std::string(5000, 'x')}};
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   std::string text = packed(variables) + "i";

@@ -43,18 +43,19 @@ std::string package(int number, const std::string& devices) {
 std::string bridge(int number, const std::string& devices) {
   std::string bus = std::to_string(number);
   return "<object type=\"Bridge\" gp_index=\"" + std::to_string(100 * number) +
-         "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[0" + bus + "-0" + bus + "]\">" + devices +
-         "</object>";
+         "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[0" + bus + "-0" + bus + "]\">" +
+         devices + "</object>";
 }
 
 std::string device(int index, const char* address, const char* kind, const char* part) {
-  return "<object type=\"PCIDev\" gp_index=\"" + std::to_string(index) + "\" pci_busid=\"" + address +
-         "\" pci_type=\"" + kind +
-         " [10de:2335] [10de:1234] a1\" pci_link_speed=\"0.0\"><object type=\"OSDev\" " + "gp_index=\"" +
-         std::to_string(index + 1) + "\" name=\"" + part + "\"/></object>";
+  return "<object type=\"PCIDev\" gp_index=\"" + std::to_string(index) + "\" pci_busid=\"" +
+         address + "\" pci_type=\"" + kind +
+         " [10de:2335] [10de:1234] a1\" pci_link_speed=\"0.0\"><object type=\"OSDev\" " +
+         "gp_index=\"" + std::to_string(index + 1) + "\" name=\"" + part + "\"/></object>";
 }
 
-// Two packages; a GPU and a network card at the first, a GPU at the second, a link between the GPUs.
+// Two packages; a GPU and a network card at the first, a GPU at the second, a link between the
+// GPUs.
 std::string machine_with_gpus() {
   std::string first = bridge(1, device(110, "0000:01:00.0", "0302", "nvml0\" osdev_type=\"1") +
                                     device(120, "0000:01:01.0", "0207", "mlx5_0\" osdev_type=\"3"));
@@ -67,7 +68,8 @@ std::string machine_with_gpus() {
          package(0, first) + package(1, second) +
          "</object><distances2 type=\"OSDev\" nbobjs=\"2\" kind=\"9\" name=\"NVLinkBandwidth\" "
          "indexing=\"gp\">"
-         "<indexes length=\"8\">111 211 </indexes><u64values length=\"28\">1000000 50000 50000 1000000 "
+         "<indexes length=\"8\">111 211 </indexes><u64values length=\"28\">1000000 50000 50000 "
+         "1000000 "
          "</u64values>"
          "</distances2></topology>\n";
 }

@@ -1,8 +1,9 @@
-/* LD_PRELOAD library of the memory tests: counts what a process takes from the system, seen at the calls that
- * take it. Heap: malloc and its kin, by the bytes of the chunk (usable size and its header). Mappings: mmap,
- * private and shared. Files: fallocate and ftruncate, memory files apart. Stacks: pages that threads made by
- * pthread_create touched of their stacks. Calls that libc makes inside itself are not seen: the mappings that
- * malloc takes are counted as what it hands out, thread stacks as above.
+/* LD_PRELOAD library of the memory tests: counts what a process takes from the system, seen at the
+ * calls that take it. Heap: malloc and its kin, by the bytes of the chunk (usable size and its
+ * header). Mappings: mmap, private and shared. Files: fallocate and ftruncate, memory files apart.
+ * Stacks: pages that threads made by pthread_create touched of their stacks. Calls that libc makes
+ * inside itself are not seen: the mappings that malloc takes are counted as what it hands out,
+ * thread stacks as above.
  *
  * The program finds shim_read, shim_reset_peaks and shim_mappings by dlsym. */
 #define _GNU_SOURCE
@@ -62,7 +63,9 @@ static void peaks(void) {
 
 /* ---- heap ---- */
 
-static long chunk(void* p) { return p == NULL ? 0 : (long)(malloc_usable_size(p) + sizeof(size_t)); }
+static long chunk(void* p) {
+  return p == NULL ? 0 : (long)(malloc_usable_size(p) + sizeof(size_t));
+}
 
 static void heap(long bytes) {
   lock();
@@ -186,7 +189,8 @@ void* mremap(void* old, size_t old_bytes, size_t bytes, int flags, ...) {
 /* ---- files ---- */
 
 int memfd_create(const char* name, unsigned flags) {
-  int (*real)(const char*, unsigned) = (int (*)(const char*, unsigned))dlsym(RTLD_NEXT, "memfd_create");
+  int (*real)(const char*, unsigned) =
+      (int (*)(const char*, unsigned))dlsym(RTLD_NEXT, "memfd_create");
   int fd = real(name, flags);
   if (fd >= 0 && fd < kFiles) files[fd].memory = 1;
   return fd;
@@ -221,7 +225,9 @@ int fallocate64(int fd, int mode, off64_t offset, off64_t bytes) {
   return code;
 }
 
-int fallocate(int fd, int mode, off_t offset, off_t bytes) { return fallocate64(fd, mode, offset, bytes); }
+int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  return fallocate64(fd, mode, offset, bytes);
+}
 
 int close(int fd) {
   int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "close");
@@ -270,7 +276,8 @@ static void* run(void* data) {
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
                    void* argument) {
   int (*real)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*) =
-      (int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*))dlsym(RTLD_NEXT, "pthread_create");
+      (int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*))dlsym(RTLD_NEXT,
+                                                                                 "pthread_create");
   struct start* start = malloc(sizeof *start);
   if (start == NULL) return EAGAIN;
   start->body = body;

@@ -1,10 +1,10 @@
-// One rank of the memory tests, run under count_shim.c: trains a GPT of a few MB of state and prints what it
-// planned and what was seen.
+// One rank of the memory tests, run under count_shim.c: trains a GPT of a few MB of state and
+// prints what it planned and what was seen.
 //   memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
-// TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER is nvme_path and takes the
-// checkpoint that is saved after the last step and loaded again. MODEL: small, vocab (one parameter of
-// 8 MiB), or main (the model of bench_train_small).
-// stdout: lines "NAME VALUE", and "mapping ASKED BYTES SHARED" for each live mapping after creation.
+// TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER is nvme_path and
+// takes the checkpoint that is saved after the last step and loaded again. MODEL: small, vocab (one
+// parameter of 8 MiB), or main (the model of bench_train_small). stdout: lines "NAME VALUE", and
+// "mapping ASKED BYTES SHARED" for each live mapping after creation.
 #include <dirent.h>
 #include <dlfcn.h>
 
@@ -31,8 +31,8 @@ struct Model {
   int64_t layers, width, heads, vocab, seq, rows, sub_group;
   int threads;
 };
-constexpr Model kSmall{2, 128, 4, 512, 32, 64, 100'000, 2}, kVocab{1, 128, 4, 16384, 32, 64, 2'000'000, 1},
-    kMain{4, 384, 6, 256, 128, 1024, 2'000'000, 1};
+constexpr Model kSmall{2, 128, 4, 512, 32, 64, 100'000, 2},
+    kVocab{1, 128, 4, 16384, 32, 64, 2'000'000, 1}, kMain{4, 384, 6, 256, 128, 1024, 2'000'000, 1};
 constexpr int64_t kMicros = 2;
 
 const Model& model_of(const std::string& name) {
@@ -47,7 +47,8 @@ struct Shim {
     read = reinterpret_cast<void (*)(shim_counts*)>(dlsym(RTLD_DEFAULT, "shim_read"));
     reset = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "shim_reset_peaks"));
     mappings = reinterpret_cast<int (*)(shim_mapping*, int)>(dlsym(RTLD_DEFAULT, "shim_mappings"));
-    if (!read || !reset || !mappings) throw std::runtime_error("memory_driver needs count_shim preloaded");
+    if (!read || !reset || !mappings)
+      throw std::runtime_error("memory_driver needs count_shim preloaded");
   }
   shim_counts counts() const {
     shim_counts c{};
@@ -98,7 +99,9 @@ long open_descriptors() {
 ds::Config config_of(char** argv, const Model& model, int world) {
   ds::Config c = ds::test::make_config(std::stoi(argv[6]), kMicros, world);
   std::string tier = argv[7];
-  c.zero.optimizer_tier = tier == "nvme" ? ds::Tier::nvme : tier == "cpu" ? ds::Tier::host : ds::Tier::device;
+  c.zero.optimizer_tier = tier == "nvme"  ? ds::Tier::nvme
+                          : tier == "cpu" ? ds::Tier::host
+                                          : ds::Tier::device;
   if (c.zero.stage == 3) c.zero.param_tier = c.zero.optimizer_tier;
   c.zero.nvme_path = argv[4];
   c.zero.param_persistence_threshold = 1000;
@@ -114,8 +117,8 @@ class Rank {
   explicit Rank(char** argv) : argv_(argv), model_(model_of(argv[9])) {
     options_.rank = std::stoi(argv[1]);
     options_.size = std::stoi(argv[2]);
-    graph_ = ds::test::make_tiny_gpt(model_.layers, model_.width, model_.heads, model_.vocab, model_.seq,
-                                     model_.rows, 0.1);
+    graph_ = ds::test::make_tiny_gpt(model_.layers, model_.width, model_.heads, model_.vocab,
+                                     model_.seq, model_.rows, 0.1);
     tokens_.resize(static_cast<size_t>(kMicros * model_.rows));
     targets_.resize(tokens_.size());
   }
@@ -149,7 +152,8 @@ class Rank {
       print("plan." + tier + ".transient", memory.tiers[t].transient);
     }
     print("overhead", engine.runtime().overhead().total());
-    std::fputs((memory_table(engine.memory()) + engine.runtime().overhead().table()).c_str(), stdout);
+    std::fputs((memory_table(engine.memory()) + engine.runtime().overhead().table()).c_str(),
+               stdout);
     print("thread_stacks", engine.runtime().overhead().bytes("thread stacks"));
     std::array<shim_mapping, 4096> live{};
     int count = shim_.mappings(live.data(), static_cast<int>(live.size()));
@@ -177,8 +181,8 @@ class Rank {
     print("save.resident", resident());
   }
 
-  // After a step some of its writes may still be under way, each with a task on the heap: the least of some
-  // milliseconds.
+  // After a step some of its writes may still be under way, each with a task on the heap: the least
+  // of some milliseconds.
   long settled_heap() const {
     long least = shim_.counts().heap;
     for (int i = 0; i < 5; ++i) {
@@ -189,7 +193,8 @@ class Rank {
   }
 
   void draw(int64_t step) {
-    ds::RandomStream stream{5, static_cast<uint32_t>(step), static_cast<uint32_t>(options_.rank), 0};
+    ds::RandomStream stream{5, static_cast<uint32_t>(step), static_cast<uint32_t>(options_.rank),
+                            0};
     for (size_t i = 0; i < tokens_.size(); ++i) {
       std::array<uint32_t, 4> words = stream.block(i);
       tokens_[i] = static_cast<int32_t>(words[0] % model_.vocab);

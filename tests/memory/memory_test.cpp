@@ -1,5 +1,5 @@
-// The memory promise seen from outside: what count_shim.c counts in each rank's process is the plan and the
-// overhead row, and what the kernel says is resident is within both and 64 MiB.
+// The memory promise seen from outside: what count_shim.c counts in each rank's process is the plan
+// and the overhead row, and what the kernel says is resident is within both and 64 MiB.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -75,11 +75,12 @@ std::vector<Rank> launch(int world, int steps, const Place& place, int64_t budge
   std::string url = world == 1 ? "self" : fmt::format("shm://memory-{}-{}", getpid(), serial++);
   std::vector<pid_t> pids;
   for (int r = 0; r < world; ++r) {
-    pids.push_back(start_process(
-        {kBinary + "/bin/memory_driver", std::to_string(r), std::to_string(world), url, folder.path(),
-         std::to_string(steps), std::to_string(place.stage), place.tier, std::to_string(budget), place.model},
-        {"LD_PRELOAD=" + kBinary + "/lib/libds_count_shim.so"}, output / fmt::format("out{}", r),
-        output / fmt::format("err{}", r)));
+    pids.push_back(
+        start_process({kBinary + "/bin/memory_driver", std::to_string(r), std::to_string(world),
+                       url, folder.path(), std::to_string(steps), std::to_string(place.stage),
+                       place.tier, std::to_string(budget), place.model},
+                      {"LD_PRELOAD=" + kBinary + "/lib/libds_count_shim.so"},
+                      output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
   }
   std::vector<Rank> ranks;
   for (int r = 0; r < world; ++r) {
@@ -93,12 +94,13 @@ std::vector<Rank> launch(int world, int steps, const Place& place, int64_t budge
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Takes the arenas of the plan out of the live mappings, each by its exact size; returns their bytes in
-// pages.
+// Takes the arenas of the plan out of the live mappings, each by its exact size; returns their
+// bytes in pages.
 int64_t find_arenas(const Rank& rank) {
   std::vector<Mapping> left = rank.mappings;
   int64_t sum = 0;
-  for (const char* arena : {"device.persistent", "device.transient", "host.persistent", "host.transient"}) {
+  for (const char* arena :
+       {"device.persistent", "device.transient", "host.persistent", "host.transient"}) {
     int64_t planned = rank[std::string("plan.") + arena];
     if (planned == 0) continue;
     auto at = std::find_if(left.begin(), left.end(),
@@ -119,14 +121,15 @@ int64_t find_arenas(const Rank& rank) {
 class MemoryOnce : public testing::Test {
  protected:
   void SetUp() override {
-    if (!exists(kBinary + "/bin/memory_driver")) GTEST_SKIP() << "a sanitizer's malloc is not counted";
+    if (!exists(kBinary + "/bin/memory_driver"))
+      GTEST_SKIP() << "a sanitizer's malloc is not counted";
   }
 };
 
 class Memory : public MemoryOnce, public testing::WithParamInterface<Place> {};
 
-// What the kernel says at every step. Every rank is charged all the staging pages it has touched, also those
-// of the other's slot.
+// What the kernel says at every step. Every rank is charged all the staging pages it has touched,
+// also those of the other's slot.
 void check_resident(const Rank& rank, size_t steps) {
   const std::vector<int64_t>& resident = rank.values.at("resident");
   ASSERT_EQ(resident.size(), steps);
@@ -147,13 +150,15 @@ TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
     EXPECT_EQ(rank["create.file_calls"], tier == "nvme" ? 1 : 0);
     EXPECT_EQ(rank.plan("nvme") > 0, tier == "nvme");
     EXPECT_GT(rank.plan(tier == "cpu" ? "host" : tier), kMiB);
-    // Everything else at its peak, over creation, steps, a save and a load; each rank has its share of the
-    // staging.
-    int64_t peak = std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
-    int64_t other = peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
+    // Everything else at its peak, over creation, steps, a save and a load; each rank has its share
+    // of the staging.
+    int64_t peak =
+        std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
+    int64_t other =
+        peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
     EXPECT_LE(other, rank["overhead"]);
-    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is counted, which
-    // only a parameter of its size touches.
+    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is
+    // counted, which only a parameter of its size touches.
     int64_t untouched = tier == "nvme" && GetParam().model == "small" ? 4 * kMiB : 0;
     EXPECT_LE(rank["overhead"] - untouched, other + other / 4) << "the overhead row is padded";
     EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
@@ -168,10 +173,11 @@ TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
 
 INSTANTIATE_TEST_SUITE_P(Places, Memory,
                          testing::Values(Place{0, "device"}, Place{0, "nvme"}, Place{3, "device"},
-                                         Place{3, "cpu"}, Place{3, "nvme"}, Place{3, "nvme", "vocab"},
-                                         Place{3, "nvme", "main"}),
+                                         Place{3, "cpu"}, Place{3, "nvme"},
+                                         Place{3, "nvme", "vocab"}, Place{3, "nvme", "main"}),
                          [](const auto& p) {
-                           return fmt::format("{}_stage{}_{}", p.param.model, p.param.stage, p.param.tier);
+                           return fmt::format("{}_stage{}_{}", p.param.model, p.param.stage,
+                                              p.param.tier);
                          });
 
 TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
@@ -188,8 +194,8 @@ TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
 TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
   Rank rank = launch(1, 300, {3, "nvme"})[0];
   ASSERT_TRUE(rank.finished) << rank.errors;
-  // The least of twenty steps: on a crowded machine writes of a step may still be under way when the next has
-  // ended.
+  // The least of twenty steps: on a crowded machine writes of a step may still be under way when
+  // the next has ended.
   auto grown = [&](const std::string& name) {
     const std::vector<int64_t>& samples = rank.values.at(name);
     EXPECT_EQ(samples.size(), 300u);

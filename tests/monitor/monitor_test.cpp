@@ -28,7 +28,9 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-StepRecord record(int64_t step) { return {step, 2.5 + 1.0 / 3, 1e-4, 0.75, 12345.6, 0.25, {3 << 20, 0, 7}}; }
+StepRecord record(int64_t step) {
+  return {step, 2.5 + 1.0 / 3, 1e-4, 0.75, 12345.6, 0.25, {3 << 20, 0, 7}};
+}
 
 std::string content(const std::string& path) {
   std::ostringstream text;
@@ -161,8 +163,9 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   std::string path = folder / "metrics.csv";
   { MetricsCsv csv(path); }
   std::string header = content(path);
-  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0,0,0\n",
-                                 header + "1,1,,0,0,0,0,0,0,0,0,0,0\n", header + "\n"}) {
+  for (const std::string& bad :
+       {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0,0,0\n",
+        header + "1,1,,0,0,0,0,0,0,0,0,0,0\n", header + "\n"}) {
     std::ofstream(path, std::ios::trunc) << bad;
     EXPECT_THROW(read_metrics(path), Error) << bad;
   }
@@ -170,9 +173,9 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   EXPECT_THROW(MetricsCsv("/nowhere/metrics.csv"), Error);
 }
 
-// Random damage, as a failing disk or an editor makes it: the file can always be gone on with, every good
-// line stays once and in order, and the damaged file is still there.
-// Whether each line has as many columns as the first; a last line that was cut off does not count.
+// Random damage, as a failing disk or an editor makes it: the file can always be gone on with,
+// every good line stays once and in order, and the damaged file is still there. Whether each line
+// has as many columns as the first; a last line that was cut off does not count.
 bool whole_lines(const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
   std::string line;
@@ -214,11 +217,13 @@ TEST(MetricsCsv, SetsADamagedFileAside) {
     ASSERT_FALSE(back.steps.empty()) << "seed " << seed;
     EXPECT_EQ(back.steps.back().step, keep + 1);
     EXPECT_EQ(csv.kept().steps.size() + 1, back.steps.size());
-    for (size_t i = 1; i < back.steps.size(); ++i) EXPECT_LT(back.steps[i - 1].step, back.steps[i].step);
+    for (size_t i = 1; i < back.steps.size(); ++i)
+      EXPECT_LT(back.steps[i - 1].step, back.steps[i].step);
     if (exists(path + ".damaged")) {
       EXPECT_EQ(content(path + ".damaged"), bad) << "seed " << seed;
     } else if ((kind == 0 || kind == 4) && whole_lines(bad)) {
-      // A row that is gone, or whose step is another one, may leave a file of good rows: nothing shows it.
+      // A row that is gone, or whose step is another one, may leave a file of good rows: nothing
+      // shows it.
     } else if (kind != 1) {  // a file that is only shorter looks like one of a run that was killed
       EXPECT_EQ(back.steps.size(), static_cast<size_t>(keep) + 1) << "seed " << seed;
     }
@@ -355,11 +360,13 @@ TEST(EventFile, DecodesWithChecks) {
   EXPECT_EQ(events[10].tag.size(), 300u);
   EXPECT_EQ(events[10].step, int64_t{1} << 40);
   EXPECT_EQ(events[10].value, -0.5f);
-  EXPECT_NE(std::filesystem::path(path).filename().string().find("events.out.tfevents."), std::string::npos);
+  EXPECT_NE(std::filesystem::path(path).filename().string().find("events.out.tfevents."),
+            std::string::npos);
   EXPECT_THROW(EventFile("/nowhere/at/all"), Error);
 }
 
-// TensorBoard drops steps of earlier files from that of a START event on, and reads files by their names.
+// TensorBoard drops steps of earlier files from that of a START event on, and reads files by their
+// names.
 TEST(EventFile, ARunThatGoesOnTakesBackLaterSteps) {
   test::TempFolder folder;
   const std::string late = folder.path() + "/events.out.tfevents.4000000000.a-host.1.0";
@@ -395,12 +402,14 @@ TEST(Progress, PlainLines) {
   progress.finish();
   EXPECT_EQ(out.find_first_of("\r\x1b"), out.npos);
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5);  // steps 1, 10, 20, 25 and the evaluation
-  EXPECT_EQ(out.substr(0, out.find('\n')),
-            "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device 3.00 "
-            "MiB/4.00 MiB  "
-            "nvme 7 B/8 B");
+  EXPECT_EQ(
+      out.substr(0, out.find('\n')),
+      "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device 3.00 "
+      "MiB/4.00 MiB  "
+      "nvme 7 B/8 B");
   EXPECT_NE(out.find("step 25  held-out loss 1.5000\n"), out.npos);
-  EXPECT_EQ(out.find("MiB", out.find('\n')), out.npos) << "memory that has not changed is said once: " << out;
+  EXPECT_EQ(out.find("MiB", out.find('\n')), out.npos)
+      << "memory that has not changed is said once: " << out;
 }
 
 TEST(Progress, ALineSaysMemoryWhenItChanges) {
@@ -426,11 +435,13 @@ TEST(Progress, BarFitsAndFills) {
     auto width = std::count_if(bar.begin(), bar.end(), [](char c) { return (c & 0xc0) != 0x80; });
     EXPECT_LT(width, columns) << bar;
   }
-  EXPECT_EQ(progress_bar(record(50), 1.5, 61, options),
-            " 50/200  █████···············   25%  loss 2.8333 (held out 1.5000)  12.3k tok/s  ETA 1:01  "
-            "device 3.00 MiB/4.00 MiB  host 0 B/5.00 MiB  nvme 7 B/0 B");
+  EXPECT_EQ(
+      progress_bar(record(50), 1.5, 61, options),
+      " 50/200  █████···············   25%  loss 2.8333 (held out 1.5000)  12.3k tok/s  ETA 1:01  "
+      "device 3.00 MiB/4.00 MiB  host 0 B/5.00 MiB  nvme 7 B/0 B");
   EXPECT_NE(progress_bar(record(52), nan, 61, options).find("█████▏·"), std::string::npos);
-  EXPECT_NE(progress_bar(record(200), nan, 0, options).find("████████████████████  100%"), std::string::npos);
+  EXPECT_NE(progress_bar(record(200), nan, 0, options).find("████████████████████  100%"),
+            std::string::npos);
 }
 
 TEST(Progress, MessagesStandAboveTheBar) {
@@ -495,7 +506,8 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
   record.lr = 0.125;
   again.write(record);
   again.write(SkippedRecord{4, 3.5, 0.125, 256, 16});
-  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n16,0.125\n");
+  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"),
+            "step,lr\n4,0.5\n8,0.5\n12,0.125\n16,0.125\n");
   EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"), "step,loss_scale\n8,512\n16,256\n");
   EXPECT_TRUE(read_file(job + "/Train_Samples_train_loss.csv").ends_with("\n16,3.5\n"));
   EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
@@ -516,9 +528,9 @@ TEST(MetricsJsonl, IsAnObjectALine) {
     lines.write(record);
     lines.write(SkippedRecord{3, 5, 0.5});
   }
-  EXPECT_TRUE(
-      read_file(path).ends_with(R"({"step": 3, "skipped": true, "loss": 5.0, "lr": 0.5, "loss_scale": null})"
-                                "\n"))
+  EXPECT_TRUE(read_file(path).ends_with(
+      R"({"step": 3, "skipped": true, "loss": 5.0, "lr": 0.5, "loss_scale": null})"
+      "\n"))
       << read_file(path);
   MetricsJsonl again(path, 1);
   record.step = 2;

@@ -22,7 +22,8 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 size_t count_of(const std::string& text, const std::string& part) {
   size_t count = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++count;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size()))
+    ++count;
   return count;
 }
 
@@ -81,10 +82,11 @@ RunSummary example() {
              {1, {{"step", "step 7", 0, 2000, 0}, {"comp", "linear", 0, 1000, 0}}}};
   s.config = Json::parse(R"({"schema": 1, "config": {"zero": {"stage": 3}, "seed": 1},
                              "origins": {"zero.stage": "config", "seed": "default"}})");
-  s.plan_columns = {{"ZeRO-3, 2 ranks",
-                     0.2,
-                     {{"comp", {{0, 0.1, "forward", "linear <b>"}, {0.1, 0.2, "backward", "linear_dw"}}}},
-                     {{"device", {{0, 1 << 20}, {0.1, 5 << 20}}, 1 << 20, 6 << 20}}}};
+  s.plan_columns = {
+      {"ZeRO-3, 2 ranks",
+       0.2,
+       {{"comp", {{0, 0.1, "forward", "linear <b>"}, {0.1, 0.2, "backward", "linear_dw"}}}},
+       {{"device", {{0, 1 << 20}, {0.1, 5 << 20}}, 1 << 20, 6 << 20}}}};
   s.plan_note = "Times assume 50 GFLOP/s & more.";
   s.samples = {{0, "# start", "zq"}, {300, "# start", "int main() { return a < b; }\xff"}};
   return s;
@@ -206,8 +208,10 @@ TEST(Chart, Ticks) {
   EXPECT_TRUE(axis_ticks(1, 1, 5).empty());
   for (double high : {1e-6, 0.37, 3.0, 123.0, 9e9}) {
     for (int wanted = 1; wanted < 12; ++wanted) {
-      EXPECT_LE(axis_ticks(0, high, wanted).size(), static_cast<size_t>(wanted) + 1) << high << " " << wanted;
-      EXPECT_GE(axis_ticks(0, high, wanted).size() * 3, static_cast<size_t>(wanted)) << high << " " << wanted;
+      EXPECT_LE(axis_ticks(0, high, wanted).size(), static_cast<size_t>(wanted) + 1)
+          << high << " " << wanted;
+      EXPECT_GE(axis_ticks(0, high, wanted).size() * 3, static_cast<size_t>(wanted))
+          << high << " " << wanted;
     }
   }
 }
@@ -313,7 +317,8 @@ TEST(QueueTime, CountsStepsOnly) {
 
 TEST(QueueTime, TimelineIsBounded) {
   RankSpans spans{{0, {{kStepTrack, "step 1", 0, 100000000, 0}}}};
-  for (int64_t i = 0; i < 100000; ++i) spans[0].second.push_back({"comp", "x", i * 1000, i * 1000 + 900, 0});
+  for (int64_t i = 0; i < 100000; ++i)
+    spans[0].second.push_back({"comp", "x", i * 1000, i * 1000 + 900, 0});
   std::string html = timeline(spans, 4).html;
   EXPECT_EQ(unbalanced(html), "");
   EXPECT_LT(count_of(html, "<rect"), 2000u);

@@ -40,8 +40,8 @@ bool change_run(Program& p, const std::function<bool(ElementRun&)>& change) {
   return false;
 }
 
-// Takes an instruction out of a program that stays legal otherwise: what waited for it waits for what its
-// queue did before and for what it waited for itself.
+// Takes an instruction out of a program that stays legal otherwise: what waited for it waits for
+// what its queue did before and for what it waited for itself.
 void erase(Program& p, InstrId gone) {
   const Instr old = p.instrs[gone];
   std::vector<InstrId> instead;
@@ -76,8 +76,8 @@ bool remove(Program& p, const std::string& op, int n = 0) {
   return true;
 }
 
-// Two operands of one type change places between instructions of one name. Gradients aside: a file copy of an
-// accumulator that stays in host memory is never read.
+// Two operands of one type change places between instructions of one name. Gradients aside: a file
+// copy of an accumulator that stays in host memory is never read.
 bool swap_operand(Program& p, const std::string& op, size_t operand) {
   std::vector<Operand*> seen;
   for (Instr& in : p.instrs) {
@@ -102,7 +102,8 @@ bool shift_gradient(Program& p) {
     Operand& out = in.operands.back();
     const Buffer& b = p.buffers[out.buffer];
     int64_t step = 256 * size_of(b.dtype);
-    if (b.name.find(".g") == std::string::npos || out.begin + out.bytes(p.bound) + step > b.bytes()) continue;
+    if (b.name.find(".g") == std::string::npos || out.begin + out.bytes(p.bound) + step > b.bytes())
+      continue;
     out.begin += step;
     return true;
   }
@@ -142,7 +143,8 @@ const std::vector<Fault>& faults() {
        [](Program& p) { return change_run(p, [](ElementRun& r) { return r.missed-- == 0; }); }},
       {"a run is shorter",
        [](Program& p) {
-         return change_run(p, [](ElementRun& r) { return r.end - r.begin > 300 && (r.end -= 256) > 0; });
+         return change_run(
+             p, [](ElementRun& r) { return r.end - r.begin > 300 && (r.end -= 256) > 0; });
        }},
       {"clip limit x 1.01", [](Program& p) { return set_attr(p, "clip", "max_norm", 1.01); }},
       {"dropout share x 1.1", [](Program& p) { return set_attr(p, "dropout", "p", 1.1); }},
@@ -166,13 +168,14 @@ const std::vector<Fault>& group_faults() {
     std::vector<Fault> faults;
     for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
       for (int n = 0; n < 3; ++n) {
-        faults.push_back({fmt::format("{} {} names another group on one rank", op, n), [op, n](Program& p) {
-                            Instr* in = nth(p, op, n);
-                            if (p.rank != 1 || !in) return false;
-                            RankGroup all = p.mesh.data_group();
-                            in->group = in->group == all ? RankGroup{all.size / 2, 1} : all;
-                            return true;
-                          }});
+        faults.push_back(
+            {fmt::format("{} {} names another group on one rank", op, n), [op, n](Program& p) {
+               Instr* in = nth(p, op, n);
+               if (p.rank != 1 || !in) return false;
+               RankGroup all = p.mesh.data_group();
+               in->group = in->group == all ? RankGroup{all.size / 2, 1} : all;
+               return true;
+             }});
         faults.push_back({fmt::format("{} {} names no group", op, n), [op, n](Program& p) {
                             Instr* in = nth(p, op, n);
                             if (in) in->group = {0, 0};
@@ -187,12 +190,15 @@ const std::vector<Fault>& group_faults() {
 
 const std::vector<Fault>& code_faults() {
   static const std::vector<Fault> all = {
-      {"an error stays x 1.01", [](Program& p) { return set_attr(p, "quantize", "err_beta", 1.01); }},
+      {"an error stays x 1.01",
+       [](Program& p) { return set_attr(p, "quantize", "err_beta", 1.01); }},
       {"codes are not made", [](Program& p) { return remove(p, "quantize", 1); }},
       {"codes are not summed", [](Program& p) { return remove(p, "dequantize_sum"); }},
       {"weights stay as they were", [](Program& p) { return remove(p, "dequantize", 1); }},
-      {"codes of two buckets change places", [](Program& p) { return swap_operand(p, "quantize", 1); }},
-      {"two exchanges of codes change places", [](Program& p) { return swap_operand(p, "all_to_all", 0); }},
+      {"codes of two buckets change places",
+       [](Program& p) { return swap_operand(p, "quantize", 1); }},
+      {"two exchanges of codes change places",
+       [](Program& p) { return swap_operand(p, "all_to_all", 0); }},
   };
   return all;
 }
@@ -241,7 +247,9 @@ std::string hazard_of(const Program& program, InstrId later, const Wait& wait) {
     }
   }
   if (!reads && !writes) return "of what another wait covers";
-  std::string kind = reads && writes ? "update after write" : reads ? "read after write" : "write after use";
+  std::string kind = reads && writes ? "update after write"
+                     : reads         ? "read after write"
+                                     : "write after use";
   return kind + (same ? "" : ", memory used again");
 }
 

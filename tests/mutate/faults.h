@@ -7,8 +7,8 @@
 
 namespace ds::test {
 
-// A seeded fault: a change of a compiled step. apply returns false when the program has nothing to break that
-// way.
+// A seeded fault: a change of a compiled step. apply returns false when the program has nothing to
+// break that way.
 struct Fault {
   std::string name;
   std::function<bool(Program&)> apply;

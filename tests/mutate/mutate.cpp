@@ -1,7 +1,8 @@
-// ./run mutate: seeded faults, injected into compiled steps at run time; each must be caught by a check that
-// exists without it. Prints a line per kind and exits with 1 when one is missed. `--quick` tries every tenth
-// wait on the chaos device. `--separate` drops waits on the separate device, and nothing else: for a build
-// with TSan (tools/sanitize.sh run tsan mutate), whose reports DS_MUTATE_REPORTS=1 shows.
+// ./run mutate: seeded faults, injected into compiled steps at run time; each must be caught by a
+// check that exists without it. Prints a line per kind and exits with 1 when one is missed.
+// `--quick` tries every tenth wait on the chaos device. `--separate` drops waits on the separate
+// device, and nothing else: for a build with TSan (tools/sanitize.sh run tsan mutate), whose
+// reports DS_MUTATE_REPORTS=1 shows.
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,15 +63,16 @@ Point grouped() {
   return p;
 }
 
-// What caught a changed step: the verifier, an error, the bits under in-order or chaos execution; "" when
-// nothing did.
+// What caught a changed step: the verifier, an error, the bits under in-order or chaos execution;
+// "" when nothing did.
 std::string caught_by(const Point& point, const std::function<void(Program&)>& change,
                       const std::string& reference, int steps, int seeds) {
   for (int seed = 0; seed <= seeds; ++seed) {
     Point p = point;
     if (seed > 0) p.chaos = static_cast<uint64_t>(seed);
     try {
-      if (train_threads(p, steps, change).hash != reference) return seed == 0 ? "bits" : "bits under chaos";
+      if (train_threads(p, steps, change).hash != reference)
+        return seed == 0 ? "bits" : "bits under chaos";
     } catch (const Error& e) {
       return e.status() == DS_ERROR_COMM ? "comm" : "error";
     }
@@ -78,9 +80,9 @@ std::string caught_by(const Point& point, const std::function<void(Program&)>& c
   return "";
 }
 
-// What shows of a changed step on the separate device: the bits, an error, or what ends the process: a
-// checker of races in a build with TSan (a status of its own), or a fault. "": nothing. Each try is a process
-// of its own.
+// What shows of a changed step on the separate device: the bits, an error, or what ends the
+// process: a checker of races in a build with TSan (a status of its own), or a fault. "": nothing.
+// Each try is a process of its own.
 std::string caught_on_separate(const Point& point, const std::function<void(Program&)>& change,
                                const std::string& reference, int steps, int seeds) {
   constexpr int kTsan = 66;  // its status, unless TSAN_OPTIONS has another
@@ -163,8 +165,8 @@ void print_finds(const Finds& finds) {
 
 std::string text_of(const Program& step, std::pair<size_t, size_t> at) {
   const Wait& wait = step.instrs[at.first].waits[at.second];
-  return fmt::format("{} without its wait for {}{}", named(step, InstrId(at.first)), named(step, wait.instr),
-                     wait.run_before ? " of the run before" : "");
+  return fmt::format("{} without its wait for {}{}", named(step, InstrId(at.first)),
+                     named(step, wait.instr), wait.run_before ? " of the run before" : "");
 }
 
 std::string class_of(const Program& step, std::pair<size_t, size_t> at) {
@@ -199,14 +201,16 @@ int dropped_waits(bool quick) {
     if (!in_chaos) fmt::print("not seen under chaos: {}\n", text_of(step, waits[k]));
   }
   fmt::print(
-      "dropped waits: {} of {} refused by the verifier, {} by the certificate's checker; of {} tried without "
+      "dropped waits: {} of {} refused by the verifier, {} by the certificate's checker; of {} "
+      "tried without "
       "them, {} caught within 8 chaos seeds\n",
       refused, total, certified, tried, chaos);
   print_finds(finds);
   return 2 * total - refused - certified;
 }
 
-// The same on the separate device, in a build with TSan: there a missing wait is a race, whatever the timing.
+// The same on the separate device, in a build with TSan: there a missing wait is a race, whatever
+// the timing.
 int dropped_waits_on_separate(bool quick) {
   setenv("DS_KERNELS", "ref", 1);  // what libraries read and write is not seen
   Point p = offloaded();
@@ -226,8 +230,8 @@ int dropped_waits_on_separate(bool quick) {
     seen += !found.empty(), races += found == "race";
     if (found.empty()) fmt::print("not seen on separate: {}\n", text_of(step, waits[k]));
   }
-  fmt::print("dropped waits on the separate device: {} of {} seen, {} of them as a race\n", seen, tried,
-             races);
+  fmt::print("dropped waits on the separate device: {} of {} seen, {} of them as a race\n", seen,
+             tried, races);
   print_finds(finds);
   return tried - races + !right.empty();
 }
@@ -246,15 +250,16 @@ int dropped_classes(const Point& point) {
     std::vector<Program> broken = steps;
     for (Program& p : broken) {
       for (InstrId i : p.instrs.ids())
-        std::erase_if(p.instrs[i].waits, [&](const Wait& wait) { return hazard_of(p, i, wait) == name; });
+        std::erase_if(p.instrs[i].waits,
+                      [&](const Wait& wait) { return hazard_of(p, i, wait) == name; });
     }
     bool verifier = verifier_refuses(broken), certificate = certificate_refuses(broken);
     missed += !verifier || !certificate;
-    fmt::print("{:<50} {}{}\n", fmt::format("{} waits: {}", count, name), verifier ? "verifier " : "",
-               certificate ? "certificate" : "");
+    fmt::print("{:<50} {}{}\n", fmt::format("{} waits: {}", count, name),
+               verifier ? "verifier " : "", certificate ? "certificate" : "");
   }
-  fmt::print("classes of hazards: {} of {} refused by both\n", classes.size() - static_cast<size_t>(missed),
-             classes.size());
+  fmt::print("classes of hazards: {} of {} refused by both\n",
+             classes.size() - static_cast<size_t>(missed), classes.size());
   return missed + (classes.size() < 3);
 }
 
@@ -275,8 +280,8 @@ int other_faults(const Point& point, const std::vector<Fault>& faults, int fewes
     ++kinds;
     bool caught = verifier || certificate || !run.empty();
     missed += !caught;
-    fmt::print("{:<50} {}{}{}\n", fault.name, verifier ? "verifier " : "", certificate ? "certificate" : "",
-               caught ? run : "MISSED");
+    fmt::print("{:<50} {}{}{}\n", fault.name, verifier ? "verifier " : "",
+               certificate ? "certificate" : "", caught ? run : "MISSED");
   }
   fmt::print("other faults: {} of {} kinds caught\n", kinds - missed, kinds);
   return missed + (kinds < fewest);

@@ -1,5 +1,5 @@
-// Graphs of published configurations (hf_configs.json) beside what Transformers builds from them, as
-// tests/interop/published.py recorded it in hf_built.json.
+// Graphs of published configurations (hf_configs.json) beside what Transformers builds from them,
+// as tests/interop/published.py recorded it in hf_built.json.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,7 +71,8 @@ class Built {
       const Shape& shape = graph_.type(param.value).shape;
       for (size_t d = 0; d < shape.rank(); ++d) size *= shape[d].extent;
       count += size;
-      drawn = drawn || (param.init.kind == "normal" && param.init.scale == want_.at("deviation").number());
+      drawn = drawn ||
+              (param.init.kind == "normal" && param.init.scale == want_.at("deviation").number());
     }
     EXPECT_EQ(count, want_.at("parameters").integer());
     EXPECT_TRUE(drawn) << "no parameter is drawn with " << want_.at("deviation").number();
@@ -113,7 +114,8 @@ class Built {
   }
 
   void attention() const {
-    const std::vector<const Node*> all = nodes(graph_, "attention"), noisy = nodes(trained_, "attention");
+    const std::vector<const Node*> all = nodes(graph_, "attention"),
+                                   noisy = nodes(trained_, "attention");
     const std::vector<Record> layers = want_.list("attention");
     ASSERT_EQ(all.size(), layers.size());
     ASSERT_EQ(noisy.size(), layers.size());
@@ -163,8 +165,9 @@ class Built {
     const int64_t pairs = rope.dims / 2;
     double sum = 0;
     for (int64_t i = 0; i < pairs; ++i) sum += rope.frequency(i);
-    for (auto [got, name] :
-         {std::pair{rope.frequency(0), "first"}, {rope.frequency(pairs - 1), "last"}, {sum, "sum"}}) {
+    for (auto [got, name] : {std::pair{rope.frequency(0), "first"},
+                             {rope.frequency(pairs - 1), "last"},
+                             {sum, "sum"}}) {
       const double number = want.at(name).number();
       EXPECT_NEAR(got, number, kSingle * number) << name;
     }

@@ -1,5 +1,5 @@
-// Documents one behind the other, in every causal family: each has the logits and gives the gradients that it
-// has as a sequence of its own.
+// Documents one behind the other, in every causal family: each has the logits and gives the
+// gradients that it has as a sequence of its own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,8 +59,8 @@ class DocumentModels : public testing::TestWithParam<std::string> {
       auto weights = read_tensors(golden_path(GetParam()) + "/model.safetensors");
       for (const Parameter& param : graph.params) run.set(param.value, weights.at(param.name));
     }
-    Tensor tokens(DS_DTYPE_I32, {count}), targets(DS_DTYPE_I32, {count}), mask(DS_DTYPE_I32, {count}),
-        begin(DS_DTYPE_I32, {count}), positions(DS_DTYPE_I32, {count});
+    Tensor tokens(DS_DTYPE_I32, {count}), targets(DS_DTYPE_I32, {count}),
+        mask(DS_DTYPE_I32, {count}), begin(DS_DTYPE_I32, {count}), positions(DS_DTYPE_I32, {count});
     int64_t row = 0;
     for (int64_t length : lengths) {
       for (int64_t place = 0; place < length; ++place, ++row) {
@@ -96,7 +96,8 @@ TEST_P(DocumentModels, HaveTheBitsThatTheyHaveAlone) {
   for (int64_t length : kLengths) {
     Made alone = run(HfRows::sequences, first, {length});
     for (int64_t e = 0; e < length * vocab; ++e) {
-      ASSERT_EQ(alone.logits.at(e), packed.logits.at(first * vocab + e)) << first << " element " << e;
+      ASSERT_EQ(alone.logits.at(e), packed.logits.at(first * vocab + e))
+          << first << " element " << e;
     }
     // Losses are means over rows.
     double share = static_cast<double>(length) / static_cast<double>(rows);
@@ -110,7 +111,8 @@ TEST_P(DocumentModels, HaveTheBitsThatTheyHaveAlone) {
   }
   double largest = 0;
   for (size_t p = 0; p < sums.size(); ++p) {
-    for (int64_t e = 0; e < sums[p].numel(); ++e) largest = std::max(largest, std::abs(sums[p].at(e)));
+    for (int64_t e = 0; e < sums[p].numel(); ++e)
+      largest = std::max(largest, std::abs(sums[p].at(e)));
   }
   ASSERT_GT(largest, 0);
   for (size_t p = 0; p < sums.size(); ++p) {
@@ -126,8 +128,8 @@ TEST_P(DocumentModels, TakeNoMask) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DocumentModels,
-                         testing::Values("gpt", "gpt2", "llama", "qwen2", "opt", "mistral", "qwen3", "phi3",
-                                         "gemma2", "gpt_neox"),
+                         testing::Values("gpt", "gpt2", "llama", "qwen2", "opt", "mistral", "qwen3",
+                                         "phi3", "gemma2", "gpt_neox"),
                          [](const auto& info) { return info.param; });
 
 TEST(Documents, ABidirectionalFamilyIsRefused) {

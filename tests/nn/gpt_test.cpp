@@ -44,7 +44,8 @@ TEST_F(Gpt, ParametersAreNamedAndCounted) {
   for (const Parameter& param : graph.params) total += graph.type(param.value).shape.numel(1);
   EXPECT_EQ(total, 13 * c + 6 * c + 2 * layer + 2 * c);
   EXPECT_EQ(graph.params[0].name, "wte.weight");
-  ParamId qkv = graph.find_param("h.1.attn.qkv.weight"), proj = graph.find_param("h.0.mlp.proj.weight");
+  ParamId qkv = graph.find_param("h.1.attn.qkv.weight"),
+          proj = graph.find_param("h.0.mlp.proj.weight");
   ASSERT_TRUE(qkv.exists());
   ASSERT_TRUE(proj.exists());
   EXPECT_EQ(graph.type(graph.params[qkv].value).text(), "f32[24,8]");
@@ -120,7 +121,8 @@ TEST_F(Gpt, SequencesDoNotSeeEachOtherOrTheFuture) {
   const Tensor& after = run.at(graph.outputs[1].value);
   for (int64_t row = 0; row < 10; ++row) {
     bool equal = true;
-    for (int64_t v = 0; v < 13; ++v) equal = equal && before.at(row * 13 + v) == after.at(row * 13 + v);
+    for (int64_t v = 0; v < 13; ++v)
+      equal = equal && before.at(row * 13 + v) == after.at(row * 13 + v);
     EXPECT_EQ(equal, row < 5 || row >= 8) << "row " << row;
   }
 }

@@ -32,7 +32,8 @@ std::string graph_of(const std::string& model, const std::function<void(Json&)>&
   return hf_model(config, 32, 16).graph.print();
 }
 
-std::string refusal(const std::string& model, ds_status status, const std::string& key, const Json& value) {
+std::string refusal(const std::string& model, ds_status status, const std::string& key,
+                    const Json& value) {
   return message_of([&] { graph_of(model, [&](Json& c) { c.set(key, value); }); }, status);
 }
 
@@ -49,13 +50,15 @@ TEST(HfConfig, OldAndNewSpellingOfRopeAreOne) {
 }
 
 TEST(HfConfig, RopeScalings) {
-  Json scaling = Json::parse(R"({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+  Json scaling =
+      Json::parse(R"({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
                                  "original_max_position_embeddings": 32})");
   std::string text = graph_of("qwen2", [&](Json& c) { c.set("rope_scaling", scaling); });
   expect_names(text, {"scaling=\"llama3\"", "factor=8.0", "low=1.0", "high=4.0", "original=32"});
   text = graph_of("llama", [](Json& c) {
     c.set("rope_parameters",
-          Json::parse(R"({"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 16})"));
+          Json::parse(
+              R"({"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 16})"));
   });
   expect_names(text, {"scaling=\"yarn\"", "theta=500.0", "low=1.0", "high=16.0", "original=64"});
   EXPECT_EQ(graph_of("llama").find("scaling"), std::string::npos);
@@ -70,15 +73,19 @@ TEST(HfConfig, RefusesRopesByKeyAndValue) {
   expect_names(rope(R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1]})",
                     DS_ERROR_INVALID_ARGUMENT),
                {"rope_parameters.short_factor", "got 1"});
+  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": -3.0})",
+                    DS_ERROR_INVALID_ARGUMENT),
+               {"attention_factor", "-3"});
+  expect_names(rope(R"({"partial_rotary_factor": 0.5})"),
+               {"partial_rotary_factor", "llama", "0.5"});
   expect_names(
-      rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": -3.0})", DS_ERROR_INVALID_ARGUMENT),
-      {"attention_factor", "-3"});
-  expect_names(rope(R"({"partial_rotary_factor": 0.5})"), {"partial_rotary_factor", "llama", "0.5"});
-  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": 3})", DS_ERROR_INVALID_ARGUMENT),
-               {"truncate", "3"});
+      rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": 3})", DS_ERROR_INVALID_ARGUMENT),
+      {"truncate", "3"});
   expect_names(rope(R"({"full_attention": {"rope_theta": 100.0}})"), {"full_attention", "llama"});
-  expect_names(rope(R"({"rope_type": "linear"})", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters.factor"});
-  expect_names(rope(R"({"rope_type": "linear", "factor": -1})", DS_ERROR_INVALID_ARGUMENT), {"factor", "-1"});
+  expect_names(rope(R"({"rope_type": "linear"})", DS_ERROR_INVALID_ARGUMENT),
+               {"rope_parameters.factor"});
+  expect_names(rope(R"({"rope_type": "linear", "factor": -1})", DS_ERROR_INVALID_ARGUMENT),
+               {"factor", "-1"});
   expect_names(rope("3", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters", "3"});
 }
 
@@ -108,12 +115,14 @@ TEST(HfConfig, ThetaWithoutAKeyIsTheFamilys) {
 TEST(HfConfig, MagnitudeOfYarn) {
   auto yarn = [](const char* more) {
     Json rope = Json::parse(fmt::format(
-        R"({{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, {}}})", more));
+        R"({{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, {}}})",
+        more));
     return graph_of("llama", [&](Json& c) { c.set("rope_parameters", rope); });
   };
   // (0.1 * 0.5 ln 4 + 1) / (0.1 * 2 ln 4 + 1)
   expect_names(yarn(R"("mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=0.83719"});
-  expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=3.5"});
+  expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"),
+               {"magnitude=3.5"});
   EXPECT_EQ(yarn(R"("mscale": 0.5)").find("magnitude"), std::string::npos);
   expect_names(yarn(R"("truncate": false)"), {"truncate=0"});
   EXPECT_EQ(yarn(R"("truncate": true)").find("truncate"), std::string::npos);
@@ -121,16 +130,19 @@ TEST(HfConfig, MagnitudeOfYarn) {
 
 TEST(HfConfig, LongropeAndDynamicLeaveTheLengthToTheGraph) {
   Json config = config_of("llama");
-  int64_t pairs = config.at("hidden_size").integer() / config.at("num_attention_heads").integer() / 2;
-  Json::Array brief(static_cast<size_t>(pairs), Json(1.5)), wide(static_cast<size_t>(pairs), Json(3.5));
+  int64_t pairs =
+      config.at("hidden_size").integer() / config.at("num_attention_heads").integer() / 2;
+  Json::Array brief(static_cast<size_t>(pairs), Json(1.5)),
+      wide(static_cast<size_t>(pairs), Json(3.5));
   Json rope = Json::parse(R"({"rope_type": "longrope", "original_max_position_embeddings": 16})");
   rope.set("short_factor", brief);
   rope.set("long_factor", wide);
   config.set("rope_parameters", rope);
   config.set("max_position_embeddings", 64);
   // sqrt(1 + ln 4 / ln 16)
-  expect_names(hf_model(config, 17, 17).graph.print(), {" factors=\"1.5 1.5", "long_factors=\"3.5 3.5",
-                                                        "original=16", "magnitude=1.22474", "seq=17"});
+  expect_names(hf_model(config, 17, 17).graph.print(),
+               {" factors=\"1.5 1.5", "long_factors=\"3.5 3.5", "original=16", "magnitude=1.22474",
+                "seq=17"});
 
   config.set("rope_parameters", Json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
   config.set("max_position_embeddings", 16);
@@ -141,7 +153,8 @@ TEST(HfConfig, LongropeAndDynamicLeaveTheLengthToTheGraph) {
                       want.print().substr(1, want.print().size() - 2)});
 }
 
-// Files of Transformers 4.4x repeat rotary_pct and rotary_emb_base under other names, which 5 does not read.
+// Files of Transformers 4.4x repeat rotary_pct and rotary_emb_base under other names, which 5 does
+// not read.
 TEST(HfConfig, NeoxReadsItsOwnNamesOfRope) {
   Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 32,
     "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.5,
@@ -191,23 +204,28 @@ TEST(HfConfig, PaddingTokens) {
   EXPECT_EQ(padding("llama", nullptr), -1);
   EXPECT_EQ(padding("bert", nullptr), 0);
   EXPECT_EQ(padding("opt", nullptr), 1);
-  expect_names(refusal("llama", DS_ERROR_INVALID_ARGUMENT, "pad_token_id", 1000), {"pad_token_id", "1000"});
+  expect_names(refusal("llama", DS_ERROR_INVALID_ARGUMENT, "pad_token_id", 1000),
+               {"pad_token_id", "1000"});
 }
 
 TEST(HfConfig, RefusesWhatItDoesNotKnow) {
-  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", "t5"), {"model_type", "gpt2", "'t5'"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", "t5"),
+               {"model_type", "gpt2", "'t5'"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", Json()),
                {"model_type", "missing", "gpt2"});
-  expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "is_causal", false), {"is_causal", "true", "false"});
+  expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "is_causal", false),
+               {"is_causal", "true", "false"});
   expect_names(refusal("gemma2", DS_ERROR_UNSUPPORTED, "use_bidirectional_attention", true),
                {"use_bidirectional_attention", "false", "true"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "add_cross_attention", true),
                {"add_cross_attention", "false", "true"});
-  expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "quantization_config", Json::parse(R"({"bits": 4})")),
-               {"quantization_config", R"("bits": 4)", "llama"});
+  expect_names(
+      refusal("llama", DS_ERROR_UNSUPPORTED, "quantization_config", Json::parse(R"({"bits": 4})")),
+      {"quantization_config", R"("bits": 4)", "llama"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "activation_function", "mish"),
                {"activation_function", "gelu_new", "mish"});
-  expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "is_decoder", true), {"is_decoder", "false", "true"});
+  expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "is_decoder", true),
+               {"is_decoder", "false", "true"});
   expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "position_embedding_type", "relative_key"),
                {"position_embedding_type", "relative_key"});
   expect_names(refusal("qwen2", DS_ERROR_UNSUPPORTED, "layer_types",
@@ -231,11 +249,14 @@ TEST(HfConfig, RefusesValuesThatCannotBe) {
   wrong("gpt2", "n_head", 5);
   wrong("mixtral", "num_experts_per_tok", 5);
   wrong("qwen2", "max_window_layers", -1);
-  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "n_layer", 1 << 20), {"n_layer", "2048", "1048576"});
-  expect_names(message_of([] { hf_model(Json(3), 1, 1); }, DS_ERROR_INVALID_ARGUMENT), {"object", "integer"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "n_layer", 1 << 20),
+               {"n_layer", "2048", "1048576"});
+  expect_names(message_of([] { hf_model(Json(3), 1, 1); }, DS_ERROR_INVALID_ARGUMENT),
+               {"object", "integer"});
   expect_names(message_of([] { hf_model(config_of("gpt2"), 64, 49); }, DS_ERROR_INVALID_ARGUMENT),
                {"n_positions", "48", "49"});
-  expect_names(message_of([] { hf_model(config_of("llama"), 0, 16); }, DS_ERROR_INVALID_ARGUMENT), {"bound"});
+  expect_names(message_of([] { hf_model(config_of("llama"), 0, 16); }, DS_ERROR_INVALID_ARGUMENT),
+               {"bound"});
 }
 
 TEST(HfConfig, KeysWithoutEffectAndNullChangeNothing) {
@@ -295,8 +316,9 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
     EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
   }
   const char* key = "router_jitter_noise";
-  expect_names(message_of([&] { graph("mixtral", key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
-               {key, "training", "0.1"});
+  expect_names(
+      message_of([&] { graph("mixtral", key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
+      {key, "training", "0.1"});
   EXPECT_EQ(graph("mixtral", key, 0, HfMode::training).print(),
             graph("mixtral", key, 0.1, HfMode::evaluation).print());
 }
@@ -346,15 +368,18 @@ TEST(HfConfig, AbsentNoiseIsThatOfTransformers) {
     EXPECT_EQ(hf_model(without(model, key), 32, 16).graph.print(), graph_of(model)) << key;
   }
   for (auto [model, key] : {std::pair{"opt", "layerdrop"}, {"llama", "attention_dropout"}}) {
-    EXPECT_EQ(hf_model(without(model, key), 32, 16, HfMode::training).graph.print(), graph_of(model)) << key;
+    EXPECT_EQ(hf_model(without(model, key), 32, 16, HfMode::training).graph.print(),
+              graph_of(model))
+        << key;
   }
 }
 
 // Transformers takes null for a false flag, but for is_causal it depends on the mask.
 TEST(HfConfig, NullOfAKeyWithOneValue) {
   for (const std::string& model : golden_models()) {
-    for (const char* key : {"is_encoder_decoder", "add_cross_attention", "is_decoder", "quantization_config",
-                            "use_bidirectional_attention", "per_layer_config"}) {
+    for (const char* key :
+         {"is_encoder_decoder", "add_cross_attention", "is_decoder", "quantization_config",
+          "use_bidirectional_attention", "per_layer_config"}) {
       EXPECT_EQ(graph_of(model, [&](Json& c) { c.set(key, Json()); }), graph_of(model))
           << model << ": " << key;
     }
@@ -400,7 +425,8 @@ TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
         } catch (const Error& error) {
           ds_status status = error.status();
           EXPECT_TRUE(status == DS_ERROR_UNSUPPORTED || status == DS_ERROR_INVALID_ARGUMENT)
-              << model << ": " << config.object()[k].first << " = " << value << ": " << error.what();
+              << model << ": " << config.object()[k].first << " = " << value << ": "
+              << error.what();
           EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
           ++errors;
         }
@@ -423,17 +449,22 @@ TEST(HfConfig, LayerTypesCountOnlyWhereTransformersReadsThem) {
     types[0] = "sliding_attention";
     config.set("layer_types", types);
     HfModel model = hf_model(config, 32, 16);
-    bool warned = std::find(model.unread.begin(), model.unread.end(), "layer_types") != model.unread.end();
-    auto seen = std::count_if(model.graph.nodes.begin(), model.graph.nodes.end(), [](const Node& node) {
-      return node.op == "attention" && node.attrs.integer_or("window", 0) == 6;
-    });
+    bool warned =
+        std::find(model.unread.begin(), model.unread.end(), "layer_types") != model.unread.end();
+    auto seen =
+        std::count_if(model.graph.nodes.begin(), model.graph.nodes.end(), [](const Node& node) {
+          return node.op == "attention" && node.attrs.integer_or("window", 0) == 6;
+        });
     return std::tuple{seen == layers, seen == 1, warned};
   };
-  for (auto [family, like] : {std::pair{"mistral", "mistral"}, {"phi3", "phi3"}, {"mixtral", "mixtral"}}) {
+  for (auto [family, like] :
+       {std::pair{"mistral", "mistral"}, {"phi3", "phi3"}, {"mixtral", "mixtral"}}) {
     EXPECT_EQ(windows(family, like), (std::tuple{true, false, true})) << family;
   }
-  for (auto [family, like] :
-       {std::pair{"ministral", "mistral"}, {"qwen2", "qwen2"}, {"qwen3", "qwen3"}, {"gemma2", "gemma2"}}) {
+  for (auto [family, like] : {std::pair{"ministral", "mistral"},
+                              {"qwen2", "qwen2"},
+                              {"qwen3", "qwen3"},
+                              {"gemma2", "gemma2"}}) {
     EXPECT_EQ(windows(family, like), (std::tuple{false, true, false})) << family;
   }
 }
@@ -572,7 +603,8 @@ TEST(HfConfig, MasksOnDemand) {
     ASSERT_TRUE(mask.exists()) << model;
     for (const Node& node : graph.nodes) {
       bool reads = std::find(node.in.begin(), node.in.end(), mask) != node.in.end();
-      EXPECT_EQ(reads, node.op == "attention" || node.op == "load_balance") << model << ": " << node.op;
+      EXPECT_EQ(reads, node.op == "attention" || node.op == "load_balance")
+          << model << ": " << node.op;
     }
     bool always = model == "bert" || model == "opt";
     EXPECT_EQ(hf_model(config, 32, 16).graph.find_value("mask").exists(), always) << model;
@@ -582,7 +614,8 @@ TEST(HfConfig, MasksOnDemand) {
 TEST(HfConfig, WindowsByLayer) {
   auto windows = [](const std::string& text) {
     size_t count = 0;
-    for (size_t at = text.find("window=6"); at != std::string::npos; at = text.find("window=6", at + 1))
+    for (size_t at = text.find("window=6"); at != std::string::npos;
+         at = text.find("window=6", at + 1))
       ++count;
     return count;
   };
@@ -598,7 +631,8 @@ TEST(HfConfig, WindowsByLayer) {
   EXPECT_EQ(qwen(true, 1, false), 2u);
   EXPECT_EQ(qwen(true, 0, true), 0u);  // layer_types counts
   Json types = Json::Array{"sliding_attention", "full_attention", "full_attention"};
-  expect_names(refusal("qwen2", DS_ERROR_INVALID_ARGUMENT, "layer_types", types), {"sliding_window"});
+  expect_names(refusal("qwen2", DS_ERROR_INVALID_ARGUMENT, "layer_types", types),
+               {"sliding_window"});
   auto mistral = [&](const Json& window, bool given) {
     return graph_of("llama", [&](Json& c) {
       c.set("model_type", "mistral");

@@ -39,12 +39,14 @@ TEST_P(HfGoldenTest, ParametersAreTheTensorsOfTheFile) {
   for (const Parameter& param : graph.params) {
     ASSERT_TRUE(golden_.weights.contains(param.name)) << param.name;
     const std::vector<int64_t>& dims = golden_.weights.at(param.name).dims();
-    EXPECT_EQ(graph.type(param.value).shape, Shape(std::vector<Dim>(dims.begin(), dims.end()))) << param.name;
+    EXPECT_EQ(graph.type(param.value).shape, Shape(std::vector<Dim>(dims.begin(), dims.end())))
+        << param.name;
     names.insert(param.name);
   }
   for (const auto& [name, tensor] : golden_.weights) EXPECT_TRUE(names.contains(name)) << name;
   EXPECT_EQ(model_.family, golden_.numbers.at("model_type").string());
-  for (const auto& [absent, present] : model_.tied) EXPECT_FALSE(golden_.weights.contains(absent)) << absent;
+  for (const auto& [absent, present] : model_.tied)
+    EXPECT_FALSE(golden_.weights.contains(absent)) << absent;
   const Json* tied = golden_.numbers.find("tied");  // make_golden.py records none
   if (tied == nullptr) return;
   ASSERT_EQ(model_.tied.size(), tied->object().size());
@@ -58,9 +60,9 @@ TEST_P(HfGoldenTest, LossAndLogitsInF32) {
   EXPECT_NEAR(run.at(model_.graph.outputs[0].value).at(0), loss("value"), tolerance("loss", "abs"));
   const Tensor& logits = run.at(model_.graph.outputs[1].value);
   int64_t vocab = logits.dims().at(1);
-  EXPECT_LE(
-      largest_distance(logits, golden_.inputs.at("logits"), [&](int64_t e) { return counts(e / vocab); }),
-      tolerance("logits", "abs"));
+  EXPECT_LE(largest_distance(logits, golden_.inputs.at("logits"),
+                             [&](int64_t e) { return counts(e / vocab); }),
+            tolerance("logits", "abs"));
 }
 
 // In f64 nothing is left of rounding: the formulas are the same, and so are their derivatives.
@@ -80,8 +82,8 @@ TEST_P(HfGoldenTest, LossAndGradientsInF64) {
   }
 }
 
-// Losses and norms of the steps of one of the optimizers, as `libds verify` compares them, next to those in
-// f64.
+// Losses and norms of the steps of one of the optimizers, as `libds verify` compares them, next to
+// those in f64.
 void expect_run(const Record& run, const Record& tolerance) {
   const bool sgd = run.at("optimizer").string() == "torch.optim.SGD";
   EXPECT_TRUE(sgd || run.at("optimizer").string() == "torch.optim.AdamW");
@@ -92,7 +94,8 @@ void expect_run(const Record& run, const Record& tolerance) {
     EXPECT_EQ(run.at("betas").array().size(), 2u);
     EXPECT_GT(run.at("eps").number(), 0);
   }
-  run.told({"clip_grad_norm", "micro_batches", "targets", "averaging", "batches", "scheme", "micro_loss"});
+  run.told({"clip_grad_norm", "micro_batches", "targets", "averaging", "batches", "scheme",
+            "micro_loss"});
   const Json::Array &losses = run.at("loss").array(), &norms = run.at("grad_norm").array();
   EXPECT_EQ(losses.size(), norms.size());
   const double loss_abs = tolerance.at("loss_abs").number(),
@@ -128,7 +131,8 @@ double square_sum(const Tensor& t) {
   return sum;
 }
 
-// Every field of golden.json is known here or to `libds verify`, and what the files beside say, too, agrees.
+// Every field of golden.json is known here or to `libds verify`, and what the files beside say,
+// too, agrees.
 TEST_P(HfGoldenTest, TheRecordSaysWhatTheFilesBesideSay) {
   const Record all(golden_.numbers, GetParam() + "/golden.json");
   all.told({"case", "made_with", "seed", "notes", "model_type", "tied"});
@@ -176,8 +180,8 @@ TEST_P(HfGoldenTest, TheRecordSaysWhatTheFilesBesideSay) {
   }
   if (const Json* weight = loss_record.find("aux_coef")) {
     EXPECT_EQ(weight->number(), config.at("router_aux_loss_coef").number());
-    const double parts =
-        loss_record.at("cross_entropy").number() + weight->number() * loss_record.at("aux").number();
+    const double parts = loss_record.at("cross_entropy").number() +
+                         weight->number() * loss_record.at("aux").number();
     EXPECT_NEAR(parts, value, most);
   }
 
@@ -203,7 +207,8 @@ TEST_P(HfGoldenTest, TheRecordSaysWhatTheFilesBesideSay) {
     const Record sums(json, name);
     ASSERT_TRUE(golden_.weights.contains(name)) << name;
     for (const char* sum : {"sum", "l2"}) {
-      const double found = sums.at(sum).number(), allowed = sums.at(std::string(sum) + "_tol").number();
+      const double found = sums.at(sum).number(),
+                   allowed = sums.at(std::string(sum) + "_tol").number();
       EXPECT_GE(allowed, 0);
       if (const Json* exact = sums.find(std::string(sum) + "_f64")) {
         EXPECT_NEAR(found, exact->number(), allowed) << name;

@@ -1,5 +1,5 @@
-// The families' tables of keys against what Transformers' configuration classes take when a key is absent, as
-// tests/interop/key_defaults.py recorded it.
+// The families' tables of keys against what Transformers' configuration classes take when a key is
+// absent, as tests/interop/key_defaults.py recorded it.
 #include "nn/models/hf_keys.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,9 @@ const std::set<std::string_view> kShared{"is_causal",
 // Null and false are one, and so are 1 and 1.0.
 bool same(const Json& one, const Json& other) {
   if (one.is_number() && other.is_number()) return one.number() == other.number();
-  auto none = [](const Json& value) { return value.is_null() || (value.is_bool() && !value.boolean()); };
+  auto none = [](const Json& value) {
+    return value.is_null() || (value.is_bool() && !value.boolean());
+  };
   return (none(one) && none(other)) || one.dump() == other.dump();
 }
 
@@ -67,7 +69,8 @@ void expect_default(const std::string& family, const std::string& key, const Jso
     EXPECT_FALSE(value.is_null()) << family << ": " << key;
   } else {
     EXPECT_TRUE(same(row->otherwise, value))
-        << family << ": " << key << " is " << row->otherwise.dump() << ", in Transformers " << value.dump();
+        << family << ": " << key << " is " << row->otherwise.dump() << ", in Transformers "
+        << value.dump();
   }
 }
 
@@ -92,8 +95,9 @@ TEST(HfKeys, DefaultsAreThoseOfTransformers) {
   }
   std::set<std::string> names;
   for (const auto& [family, record] : each) names.insert(family);
-  EXPECT_EQ(names, (std::set<std::string>{"bert", "gemma2", "gpt2", "gpt_neox", "llama", "ministral",
-                                          "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"bert", "gemma2", "gpt2", "gpt_neox", "llama", "ministral",
+                                   "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3"}));
 }
 
 TEST(HfKeys, NoKeyIsOursAlone) {

@@ -1,5 +1,5 @@
-// Configurations of published models, in the spelling of Transformers 4, with what is public of them: the
-// number of parameters and the names of tensors.
+// Configurations of published models, in the spelling of Transformers 4, with what is public of
+// them: the number of parameters and the names of tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,8 @@ std::vector<Published> published() {
            "initializer_range": 0.02, "bos_token_id": 50256, "summary_type": "cls_index",
            "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}})",
        124439808,
-       {{"transformer.h.11.mlp.c_fc.weight", "f32[768,3072]"}, {"transformer.wpe.weight", "f32[1024,768]"}},
+       {{"transformer.h.11.mlp.c_fc.weight", "f32[768,3072]"},
+        {"transformer.wpe.weight", "f32[1024,768]"}},
        {"lm_head.weight"}},
       {"llama",
        R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256,
@@ -163,12 +164,14 @@ TEST_P(HfShapes, CountsAndNamesAsPublished) {
 TEST_P(HfShapes, Initialization) {
   const Published& p = GetParam();
   for (const Parameter& param : hf_model(Json::parse(p.config), 64, 32).graph.params) {
-    bool norm = param.name.find("norm") != std::string::npos || param.name.find("ln_") != std::string::npos ||
+    bool norm = param.name.find("norm") != std::string::npos ||
+                param.name.find("ln_") != std::string::npos ||
                 param.name.find("LayerNorm") != std::string::npos;
     Init wanted{"normal", 0.02};
     if (norm) wanted = {p.name == "gemma2" ? "zeros" : "ones", 0};
     if (param.name.ends_with(".bias")) wanted = {"zeros", 0};
-    if (p.name == "gpt2" && param.name.ends_with(".c_proj.weight")) wanted.scale = 0.02 / std::sqrt(24.0);
+    if (p.name == "gpt2" && param.name.ends_with(".c_proj.weight"))
+      wanted.scale = 0.02 / std::sqrt(24.0);
     EXPECT_EQ(param.init, wanted) << param.name;
   }
 }

@@ -19,7 +19,9 @@
 namespace ds::test {
 namespace {
 
-Recording recorded_costs() { return {semantics_path("flops_profile.json"), {"models", "modules", "ops"}}; }
+Recording recorded_costs() {
+  return {semantics_path("flops_profile.json"), {"models", "modules", "ops"}};
+}
 
 // What a config.json says beside the sizes that were recorded.
 Json model_config(const Record& recorded) {
@@ -74,13 +76,14 @@ using OpsByPath = std::map<std::string, std::set<std::string>>;
 
 OpsByPath ops_by_path(const Graph& graph) {
   OpsByPath out;
-  for (NodeId id :
-       IdRange(NodeId(0), graph.backward_begin.exists() ? graph.backward_begin : graph.nodes.past()))
+  for (NodeId id : IdRange(
+           NodeId(0), graph.backward_begin.exists() ? graph.backward_begin : graph.nodes.past()))
     out[module_of(graph, id)].insert(graph.nodes[id].op);
   return out;
 }
 
-// A class of a recorded module: the operations that it may be here, or none of its own, and its names.
+// A class of a recorded module: the operations that it may be here, or none of its own, and its
+// names.
 struct Class {
   std::set<std::string> ops, names;
 };
@@ -163,8 +166,8 @@ TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
     for (const Record& module : recorded.list("modules")) {
       const std::string name = module.at("name").string();
       SCOPED_TRACE(name);
-      // Two names are libds's own: a head whose weight is an embedding is `logits`, without parameters of its
-      // own, and SwiGLU's activation is `act`.
+      // Two names are libds's own: a head whose weight is an embedding is `logits`, without
+      // parameters of its own, and SwiGLU's activation is `act`.
       if (name == "(model)") {
         expect_class(module, ops, "(model)");
         EXPECT_EQ(found[""].cost.flops, module.at("flops").number());
@@ -185,8 +188,9 @@ TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
       ++compared;
       EXPECT_EQ(found[path].cost.flops, module.at("flops").number());
       EXPECT_EQ(found[path].cost.macs, module.at("macs").number());
-      const Module& owner =
-          tied_head ? found[family == "gpt2" ? "transformer.wte" : "model.embed_tokens"] : found[path];
+      const Module& owner = tied_head
+                                ? found[family == "gpt2" ? "transformer.wte" : "model.embed_tokens"]
+                                : found[path];
       EXPECT_EQ(owner.params, module.at("params").integer());
     }
     // All but the model itself, dropouts and what counts nothing.
@@ -233,7 +237,8 @@ std::optional<Graph> graph_of_module(const Record& recorded) {
     double eps = 1e-5;
     if (args.size() > 1) eps = args[1].number();
     if (const Json* given = options.find("eps")) eps = given->number();
-    const bool layer = name == "LayerNorm", affine = flag("elementwise_affine"), bias = layer && flag("bias");
+    const bool layer = name == "LayerNorm", affine = flag("elementwise_affine"),
+               bias = layer && flag("bias");
     // Without the one or the other no operation of libds is the module.
     if (affine ? layer && !bias : !layer) return std::nullopt;
     std::vector<ValueId> in{x};
@@ -244,13 +249,16 @@ std::optional<Graph> graph_of_module(const Record& recorded) {
     const int64_t rows = args.at(0).integer(), columns = args.at(1).integer();
     g.bound = product(shape);
     const ValueId ids = g.add_input("ids", {DS_DTYPE_I32, {Dim::n()}});
-    g.add("embedding", {g.add_param("m.weight", {DS_DTYPE_F32, {rows, columns}}, {}), ids}, {}, "m");
+    g.add("embedding", {g.add_param("m.weight", {DS_DTYPE_F32, {rows, columns}}, {}), ids}, {},
+          "m");
   } else if (name == "ReLU" || name == "SiLU" || name == "Tanh" || name == "Sigmoid") {
     std::string op = name;
-    std::transform(op.begin(), op.end(), op.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(op.begin(), op.end(), op.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     g.add(op, {x}, {}, "m");
   } else if (name == "GELU") {
-    // torch's own module counts; libds's activation is that of Hugging Face's models, which does not.
+    // torch's own module counts; libds's activation is that of Hugging Face's models, which does
+    // not.
     const Json* form = options.find("approximate");
     EXPECT_TRUE(!form || form->string() == "none" || form->string() == "tanh") << form->string();
     return std::nullopt;
@@ -286,14 +294,15 @@ TEST(ModuleCost, LinearNormsAndActivationsCountWhatDeepSpeedCounted) {
 // Extents of operand i of a recorded function.
 std::vector<int64_t> extents(const Record& recorded, size_t i) {
   std::vector<int64_t> out;
-  for (const Json& extent : recorded.at("shapes").array().at(i).array()) out.push_back(extent.integer());
+  for (const Json& extent : recorded.at("shapes").array().at(i).array())
+    out.push_back(extent.integer());
   return out;
 }
 
-// The product of [rows, in] and [in, out] by a linear operation, `count` times, perhaps of the bias of an
-// addmm.
-ModuleCost product_of(int64_t count, const std::vector<int64_t>& left, const std::vector<int64_t>& right,
-                      bool bias) {
+// The product of [rows, in] and [in, out] by a linear operation, `count` times, perhaps of the bias
+// of an addmm.
+ModuleCost product_of(int64_t count, const std::vector<int64_t>& left,
+                      const std::vector<int64_t>& right, bool bias) {
   const int64_t rows = left.at(left.size() - 2), in = left.back(), out = right.back();
   EXPECT_EQ(right.at(right.size() - 2), in);
   Graph g;
@@ -306,8 +315,8 @@ ModuleCost product_of(int64_t count, const std::vector<int64_t>& left, const std
   return {static_cast<double>(count) * one.flops, static_cast<double>(count) * one.macs};
 }
 
-// Queries [B, H, T, D], keys [B, H, S, D] and values [B, H, S, E] without their softmax, which the function
-// does not count: half of an attention of depth D, and half of one of depth E.
+// Queries [B, H, T, D], keys [B, H, S, D] and values [B, H, S, E] without their softmax, which the
+// function does not count: half of an attention of depth D, and half of one of depth E.
 ModuleCost attention_of(const std::vector<int64_t>& q, const std::vector<int64_t>& k,
                         const std::vector<int64_t>& v) {
   EXPECT_EQ(k, (std::vector<int64_t>{q.at(0), q.at(1), k.at(2), q.at(3)}));
@@ -340,8 +349,9 @@ double elements_of(const std::vector<int64_t>& a, const std::vector<int64_t>& b)
   return all;
 }
 
-// Functions of torch by themselves: products and attention are operations of libds. Of sums and products by
-// element the functions count, and operators, as which Hugging Face's models write them, do not.
+// Functions of torch by themselves: products and attention are operations of libds. Of sums and
+// products by element the functions count, and operators, as which Hugging Face's models write
+// them, do not.
 TEST(ModuleCost, FunctionsCountWhatDeepSpeedCounted) {
   const Recording all = recorded_costs();
   for (const Record& recorded : all.list("ops")) {
@@ -369,7 +379,8 @@ TEST(ModuleCost, FunctionsCountWhatDeepSpeedCounted) {
     } else if (op == "add" || op == "mul") {
       want.flops = elements_of(extents(recorded, 0), extents(recorded, 1));
     } else {
-      static const std::set<std::string> nothing{"operator+", "operator*", "sub", "exp", "tanh", "rsqrt"};
+      static const std::set<std::string> nothing{"operator+", "operator*", "sub",
+                                                 "exp",       "tanh",      "rsqrt"};
       EXPECT_TRUE(nothing.contains(op)) << op << " is not known here";
       for (size_t i = 0; i < operands; ++i) EXPECT_FALSE(extents(recorded, i).empty());
     }
@@ -387,7 +398,8 @@ TEST(ModuleCost, ActivationsThatAreGatesCountAsThemselves) {
     return forward_cost(g, g.nodes[NodeId(0)], 4).flops;
   };
   for (const char* counted : {"silu", "relu", "relu2"}) EXPECT_EQ(flops(counted), 32) << counted;
-  for (const char* other : {"gelu_tanh", "gelu_erf", "tanh", "sigmoid"}) EXPECT_EQ(flops(other), 0) << other;
+  for (const char* other : {"gelu_tanh", "gelu_erf", "tanh", "sigmoid"})
+    EXPECT_EQ(flops(other), 0) << other;
 }
 
 // A sum of two values hands one gradient to both.
@@ -396,10 +408,12 @@ TEST(ModuleCost, BackwardBelongsToTheModuleOfItsForward) {
   g.bound = 4;
   ValueId x = g.add_input("x", {DS_DTYPE_F32, {Dim::n(), 8}});
   ValueId h =
-      g.add("linear", {x, g.add_param("a.fc.weight", {DS_DTYPE_F32, {8, 8}}, {"normal", 0.1})}, {}, "a.fc");
+      g.add("linear", {x, g.add_param("a.fc.weight", {DS_DTYPE_F32, {8, 8}}, {"normal", 0.1})}, {},
+            "a.fc");
   ValueId act = g.add("gelu", {h}, {}, "a.act");
-  ValueId y = g.add("linear", {act, g.add_param("a.proj.weight", {DS_DTYPE_F32, {8, 8}}, {"normal", 0.1})},
-                    {}, "a.proj");
+  ValueId y =
+      g.add("linear", {act, g.add_param("a.proj.weight", {DS_DTYPE_F32, {8, 8}}, {"normal", 0.1})},
+            {}, "a.proj");
   y = g.add("add", {y, h}, {}, "a.residual");
   ValueId loss = g.add("mse", {y, g.add_input("t", {DS_DTYPE_F32, {Dim::n(), 8}})}, {}, "loss");
   g.add_output("loss", loss);

@@ -1,5 +1,6 @@
-// Configurations of published models with small sizes (hf_configs.json): the graph has what each key says, by
-// Transformers' meaning; what a key is when it is absent is recorded in hf_defaults.json.
+// Configurations of published models with small sizes (hf_configs.json): the graph has what each
+// key says, by Transformers' meaning; what a key is when it is absent is recorded in
+// hf_defaults.json.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +25,9 @@ namespace {
 
 constexpr int64_t kRows = 32, kSeq = 16;
 
-// Keys that decide nothing of the graph: tokens of texts, names, files and habits of other programs, heads
-// other than that of the language model, and keys that Transformers does not read either.
+// Keys that decide nothing of the graph: tokens of texts, names, files and habits of other
+// programs, heads other than that of the language model, and keys that Transformers does not read
+// either.
 const std::vector<const char*> kNothing{"_attn_implementation",
                                         "_name_or_path",
                                         "_num_labels",
@@ -165,14 +167,16 @@ class Published {
     bool causal = true;
   };
   void attention(const Attention& want) const {
-    const std::vector<const Node*> all = nodes(graph_, "attention"), noisy = nodes(trained_, "attention");
+    const std::vector<const Node*> all = nodes(graph_, "attention"),
+                                   noisy = nodes(trained_, "attention");
     ASSERT_EQ(static_cast<int64_t>(all.size()), want.layers);
     ASSERT_EQ(noisy.size(), all.size());
     for (size_t l = 0; l < all.size(); ++l) {
       const Attrs& attrs = all[l]->attrs;
       EXPECT_EQ(attrs.integer("heads"), want.heads);
       EXPECT_EQ(attrs.integer_or("kv_heads", want.heads), want.kv_heads);
-      EXPECT_EQ(attrs.integer_or("window", 0), want.windows.empty() ? 0 : want.windows[l]) << "layer " << l;
+      EXPECT_EQ(attrs.integer_or("window", 0), want.windows.empty() ? 0 : want.windows[l])
+          << "layer " << l;
       EXPECT_EQ(attrs.integer_or("causal", 1) != 0, want.causal);
       EXPECT_EQ(attrs.real_or("scale", 0), want.scale);
       EXPECT_EQ(attrs.real_or("softcap", 0), want.softcap);
@@ -230,8 +234,10 @@ class Published {
     if (object && !object->is_null()) scaling.emplace(*object, "rope");
     if (scaling) scaling->told({"finetuned"});
     const auto of = [&](const char* key) { return scaling ? scaling->find(key) : nullptr; };
-    if (const Json* given = config_.find(theta_key); given && !given->is_null()) theta = given->number();
-    if (const Json* given = config_.find(partial_key); given && !given->is_null()) partial = given->number();
+    if (const Json* given = config_.find(theta_key); given && !given->is_null())
+      theta = given->number();
+    if (const Json* given = config_.find(partial_key); given && !given->is_null())
+      partial = given->number();
     if (const Json* given = of("rope_theta")) theta = given->number();
     const Json *type = of("rope_type"), *older = of("type");
     std::string kind = type ? type->string() : older ? older->string() : "default";
@@ -246,7 +252,9 @@ class Published {
       return found && !found->is_null() ? std::optional(found->number()) : std::nullopt;
     };
     const auto inside = given("original_max_position_embeddings");
-    const int64_t original = beside > 0 ? beside : inside ? static_cast<int64_t>(*inside) : positions;
+    const int64_t original = beside > 0 ? beside
+                             : inside   ? static_cast<int64_t>(*inside)
+                                        : positions;
     for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "attention_factor",
                             "short_factor", "long_factor", "beta_fast", "beta_slow"})
       of(key);
@@ -276,7 +284,8 @@ class Published {
       }
     }
   }
-  void longrope(const Attrs& attrs, const Record& scaling, int64_t original, int64_t positions) const {
+  void longrope(const Attrs& attrs, const Record& scaling, int64_t original,
+                int64_t positions) const {
     const auto text = [&](const char* key) {
       std::vector<double> numbers;
       for (const Json& one : scaling.at(key).array()) numbers.push_back(one.number());
@@ -287,15 +296,16 @@ class Published {
     EXPECT_EQ(attrs.integer("original"), original);
     const auto whole = static_cast<double>(original);
     const double factor = static_cast<double>(positions) / whole;
-    EXPECT_NEAR(attrs.real("magnitude"), factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(whole)),
-                1e-12);
+    EXPECT_NEAR(attrs.real("magnitude"),
+                factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(whole)), 1e-12);
   }
 
   std::vector<int64_t> windows(int64_t layers) const {
     const Json& window = value("sliding_window");
     const bool qwen = family_ == "qwen2" || family_ == "qwen3";
     if (qwen) flag("use_sliding_window");
-    const bool used = family_ != "llama" && !window.is_null() && (!qwen || flag("use_sliding_window"));
+    const bool used =
+        family_ != "llama" && !window.is_null() && (!qwen || flag("use_sliding_window"));
     std::vector<int64_t> out(static_cast<size_t>(layers), 0);
     for (int64_t l = 0; used && l < layers; ++l) {
       if (qwen && l < size("max_window_layers")) continue;
@@ -310,8 +320,10 @@ class Published {
   void decoder() {
     const int64_t hidden = size("hidden_size"), inner = size("intermediate_size"),
                   layers = size("num_hidden_layers"), heads = size("num_attention_heads"),
-                  kv = size_or("num_key_value_heads", heads), width = size_or("head_dim", hidden / heads);
-    const bool packed = family_ == "phi3", gemma = family_ == "gemma2", experts = family_ == "mixtral";
+                  kv = size_or("num_key_value_heads", heads),
+                  width = size_or("head_dim", hidden / heads);
+    const bool packed = family_ == "phi3", gemma = family_ == "gemma2",
+               experts = family_ == "mixtral";
     const bool qwen = family_ == "qwen2", biased = qwen || flag("attention_bias");
     const double deviation = number("initializer_range");
     const std::string self = "model.layers.0.self_attn.", mlp = "model.layers.0.mlp.";
@@ -330,13 +342,15 @@ class Published {
     if (experts) {
       const std::string moe = "model.layers.0.block_sparse_moe.";
       shape(moe + "gate.weight", {size("num_local_experts"), hidden});
-      shape(fmt::format("{}experts.{}.w1.weight", moe, size("num_local_experts") - 1), {inner, hidden});
+      shape(fmt::format("{}experts.{}.w1.weight", moe, size("num_local_experts") - 1),
+            {inner, hidden});
       for (const Node* node : nodes(graph_, "top_gates"))
         EXPECT_EQ(node->attrs.integer("k"), size("num_experts_per_tok"));
       const bool balanced = flag("output_router_logits");
       EXPECT_EQ(nodes(graph_, "load_balance").size(), balanced ? 1u : 0u);
       if (balanced) {
-        EXPECT_EQ(nodes(graph_, "scale").back()->attrs.real("factor"), number("router_aux_loss_coef"));
+        EXPECT_EQ(nodes(graph_, "scale").back()->attrs.real("factor"),
+                  number("router_aux_loss_coef"));
       }
       value("router_aux_loss_coef");
     } else if (!packed) {
@@ -348,7 +362,8 @@ class Published {
     // Files of older Gemmas have a hidden_act that is not read.
     config_.find("hidden_act");
     activations(activation(gemma ? "hidden_activation" : "hidden_act"), true);
-    attention({layers, heads, kv, windows(layers), gemma ? 1 / std::sqrt(number("query_pre_attn_scalar")) : 0,
+    attention({layers, heads, kv, windows(layers),
+               gemma ? 1 / std::sqrt(number("query_pre_attn_scalar")) : 0,
                gemma ? number("attn_logit_softcapping") : 0, number("attention_dropout")});
     if (gemma) {
       ASSERT_EQ(nodes(graph_, "softcap").size(), 1u);
@@ -417,7 +432,8 @@ class Published {
     shape(layer + "fc1.weight", {size("ffn_dim"), hidden});
     drawn(layer + "fc1.weight", number("init_std"));
     EXPECT_EQ(has_param(layer + "fc1.bias"), flag("enable_bias"));
-    const bool affine = flag("layer_norm_elementwise_affine"), before = flag("do_layer_norm_before");
+    const bool affine = flag("layer_norm_elementwise_affine"),
+               before = flag("do_layer_norm_before");
     EXPECT_EQ(has_param(layer + "final_layer_norm.weight"), affine);
     EXPECT_EQ(has_param("lm_head.weight"), !flag("tie_word_embeddings"));
     const size_t last = before && !flag("_remove_final_layer_norm") ? 1 : 0;
@@ -432,9 +448,10 @@ class Published {
     const int64_t hidden = size("hidden_size"), layers = size("num_hidden_layers"),
                   heads = size("num_attention_heads");
     const std::string tables = "bert.embeddings.", layer = "bert.encoder.layer.0.";
-    EXPECT_EQ(
-        value("position_embedding_type").is_null() ? "absolute" : value("position_embedding_type").string(),
-        "absolute");
+    EXPECT_EQ(value("position_embedding_type").is_null()
+                  ? "absolute"
+                  : value("position_embedding_type").string(),
+              "absolute");
     tokens(tables + "word_embeddings.weight", hidden, padding());
     shape(tables + "position_embeddings.weight", {size("max_position_embeddings"), hidden});
     shape(tables + "token_type_embeddings.weight", {size("type_vocab_size"), hidden});
@@ -444,7 +461,8 @@ class Published {
     norms("layer_norm", number("layer_norm_eps"));
     activations(activation("hidden_act"), false);
     attention({layers, heads, heads, {}, 0, 0, number("attention_probs_dropout_prob"), false});
-    dropouts(std::vector<double>(static_cast<size_t>(1 + 2 * layers), number("hidden_dropout_prob")));
+    dropouts(
+        std::vector<double>(static_cast<size_t>(1 + 2 * layers), number("hidden_dropout_prob")));
   }
 
   const Record& config_;

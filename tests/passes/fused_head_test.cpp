@@ -57,8 +57,10 @@ TEST(FusedHead, TakesLogitsThatNoOtherNodeReads) {
   EXPECT_EQ(fused(plain, loss, 9), 0) << "too few words";
   EXPECT_EQ(fused(plain, loss + "%q = gelu %z -> f32[n,8]\n"), 0) << "read elsewhere";
   EXPECT_EQ(fused("%z = linear %x %w %b -> f32[n,8]\n", loss), 0) << "a bias";
-  EXPECT_EQ(fused("%z = linear %x %v {transposed=1} -> f32[n,8]\n", loss), 0) << "a transposed weight";
-  EXPECT_EQ(fused("%y = linear %x %w -> f32[n,8]\n%z = softcap %y {cap=30.0} -> f32[n,8]\n", loss), 0)
+  EXPECT_EQ(fused("%z = linear %x %v {transposed=1} -> f32[n,8]\n", loss), 0)
+      << "a transposed weight";
+  EXPECT_EQ(fused("%y = linear %x %w -> f32[n,8]\n%z = softcap %y {cap=30.0} -> f32[n,8]\n", loss),
+            0)
       << "capped logits";
 }
 
@@ -73,9 +75,9 @@ TEST(FusedHead, KeepsTheLossAsItIs) {
       "output l=%l\n");
   EXPECT_EQ(fuse_head(graph, 1), 1);
   graph.check();
-  EXPECT_NE(
-      graph.print().find("linear_cross_entropy %x %w %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n]"),
-      std::string::npos)
+  EXPECT_NE(graph.print().find(
+                "linear_cross_entropy %x %w %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n]"),
+            std::string::npos)
       << graph.print();
 }
 
@@ -105,7 +107,8 @@ TEST(FusedHead, TheConfigurationDecides) {
   const std::string step = compile_plan(gpt(), c, 0, 1, machine).step.print();
   EXPECT_NE(step.find("kept=1"), std::string::npos);
   EXPECT_NE(step.find("bf16[n,4504]"), std::string::npos) << step;
-  // Devices whose kernels are the CPU's have its plans, where its tiers are apart, too, and its bits.
+  // Devices whose kernels are the CPU's have its plans, where its tiers are apart, too, and its
+  // bits.
   c.device = "separate";
   const Plan separate = compile_plan(gpt(), c, 0, 1, machine);
   c.device = "cpu";
@@ -116,8 +119,9 @@ TEST(FusedHead, TheConfigurationDecides) {
   c.frozen = {"*wte*"};
   EXPECT_FALSE(runs(compile_plan(gpt(), c, 0, 1, machine).step, "linear_cross_entropy_dx"));
   c = make_config(0, 1, 1);
-  EXPECT_FALSE(runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step,
-                    "linear_cross_entropy"))
+  EXPECT_FALSE(
+      runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step,
+           "linear_cross_entropy"))
       << "a small vocabulary has nothing to save";
 }
 
@@ -143,7 +147,8 @@ struct Trained {
   double eval = 0;
 };
 
-Trained train(const std::string& choice, DType dtype, int threads, bool chaos, const Attrs& loss = {}) {
+Trained train(const std::string& choice, DType dtype, int threads, bool chaos,
+              const Attrs& loss = {}) {
   Config c = make_config(0, 1, 1);
   c.fused_head = choice;
   c.compute = dtype;
@@ -161,7 +166,8 @@ Trained train(const std::string& choice, DType dtype, int threads, bool chaos, c
     tokens[i] = static_cast<int32_t>(i * 531 % kVocab);
     targets[i] = i % 8 == 7 ? -100 : static_cast<int32_t>(i * 1117 % kVocab);
   }
-  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows},
+                                {targets.data(), DS_DTYPE_I32, kRows}};
   Trained run;
   for (int s = 0; s < 3; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
   for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
@@ -189,7 +195,8 @@ TEST(FusedHead, TrainsAsStoredLogitsDo) {
                              {DS_DTYPE_BF16, plain},
                              {DS_DTYPE_F32, smooth},
                              {DS_DTYPE_BF16, smooth}}) {
-    Trained stored = train("never", dtype, 1, false, loss), blocks = train("always", dtype, 1, false, loss);
+    Trained stored = train("never", dtype, 1, false, loss),
+            blocks = train("always", dtype, 1, false, loss);
     double allowed = dtype == DS_DTYPE_F32 ? 1e-5 : 2e-3;
     for (size_t s = 0; s < stored.losses.size(); ++s)
       EXPECT_NEAR(blocks.losses[s], stored.losses[s], allowed);
@@ -203,7 +210,8 @@ TEST(FusedHead, TargetsBeyondTheVocabularyAreRefused) {
   auto comm = create_communicator("self", {});
   Engine engine(c, gpt(), *comm, {});
   std::vector<int32_t> tokens(kRows, 1), targets(kRows, kVocab);
-  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows},
+                                {targets.data(), DS_DTYPE_I32, kRows}};
   EXPECT_THROW(engine.train_batch(inputs), Error);
 }
 

@@ -8,7 +8,8 @@
 namespace ds::test {
 namespace {
 
-// Products are bf16, norms and losses f32, a sum of both kinds f32; one cast serves all that read it.
+// Products are bf16, norms and losses f32, a sum of both kinds f32; one cast serves all that read
+// it.
 TEST(Autocast, CastsWhereAnOperationWantsAnotherType) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
@@ -26,7 +27,9 @@ TEST(Autocast, CastsWhereAnOperationWantsAnotherType) {
       "output loss=%g f=%f e=%e\n");
   autocast(graph, DS_DTYPE_BF16);
   graph.check();
-  auto type = [&](const char* name) { return dtype_name(graph.type(graph.find_value(name)).dtype); };
+  auto type = [&](const char* name) {
+    return dtype_name(graph.type(graph.find_value(name)).dtype);
+  };
   for (const char* low : {"a", "b", "c", "d", "x.bf16", "w.bf16", "s.bf16"})
     EXPECT_STREQ(type(low), "bf16") << low;
   for (const char* f32 : {"x", "w", "s", "e", "f", "g", "d.f32", "b.f32"})

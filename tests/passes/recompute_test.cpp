@@ -21,7 +21,8 @@ constexpr int64_t kSeq = 8, kRows = 16, kVocab = 29;
 Graph gpt() { return make_tiny_gpt(2, 24, 2, kVocab, kSeq, kRows, 0.1); }
 
 int64_t count(const Graph& graph, const std::string& op) {
-  return std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == op; });
+  return std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                       [&](const Node& n) { return n.op == op; });
 }
 
 TEST(Recompute, MakesCheapResultsAgainAndIsLegal) {
@@ -57,7 +58,8 @@ Trained train(Config c, bool chaos) {
     tokens[i] = static_cast<int32_t>(i * 5 % kVocab);
     targets[i] = static_cast<int32_t>(i * 11 % kVocab);
   }
-  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows},
+                                {targets.data(), DS_DTYPE_I32, kRows}};
   Trained run;
   for (int s = 0; s < 4; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
   for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
@@ -94,8 +96,9 @@ TEST(Recompute, ABudgetTurnsItOn) {
   };
   const int64_t cheap = needs("cheap"), layers = needs("layers");
   ASSERT_LT(layers + 512, cheap);
-  for (const auto& [budget, note] : {std::pair{cheap + 512, "cheap activations are computed again"},
-                                     {layers + 512, "activations of each layer are computed again"}}) {
+  for (const auto& [budget, note] :
+       {std::pair{cheap + 512, "cheap activations are computed again"},
+        {layers + 512, "activations of each layer are computed again"}}) {
     c.memory_budget.device = budget;
     Trained run = train(c, false);
     ASSERT_FALSE(run.notes.empty());
@@ -125,7 +128,8 @@ TEST(Recompute, LayersAreMadeAgainInBlocks) {
     return static_cast<int64_t>(out.size());
   };
   const Graph whole = graph_of(0);
-  const int64_t outside = kept(graph_of(4)) - 1, all = kept(whole);  // one activation enters the only block
+  const int64_t outside = kept(graph_of(4)) - 1,
+                all = kept(whole);  // one activation enters the only block
   EXPECT_GT(all, 40);
   for (auto [k, blocks] : {std::pair<int64_t, int64_t>{1, 4}, {2, 2}, {3, 2}, {4, 1}, {9, 1}}) {
     const Graph graph = graph_of(k);

@@ -107,8 +107,10 @@ TEST_F(AsyncSave, WhatASaveCostIsInMetricsAndReport) {
 // A copy that the budget has no room for is not made.
 TEST_F(AsyncSave, WithoutRoomForTheCopyStepsWait) {
   set_log_sink({});
-  RunReport roomy = test::train_quietly(1, config("roomy", 4, R"({"memory_budget": {"host": "1GiB"}})"));
-  RunReport tight = test::train_quietly(1, config("tight", 4, R"({"memory_budget": {"host": "64KiB"}})"));
+  RunReport roomy =
+      test::train_quietly(1, config("roomy", 4, R"({"memory_budget": {"host": "1GiB"}})"));
+  RunReport tight =
+      test::train_quietly(1, config("tight", 4, R"({"memory_budget": {"host": "64KiB"}})"));
   EXPECT_EQ(payload_hash(tight.checkpoint), payload_hash(roomy.checkpoint));
   const std::string by_thread = "a thread wrote all but the last";
   EXPECT_NE(read_file(roomy.folder + "/report.html").find(by_thread), std::string::npos);

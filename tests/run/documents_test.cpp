@@ -28,8 +28,9 @@ class DocumentRun : public testing::Test {
     static const char* words[] = {"tide", "bell", "lantern", "rope", "mast"};
     for (int i = 0; i < 60; ++i) {
       std::string word = words[i % 5];
-      lines += R"({"messages": [{"role": "user", "content": "spell )" + word + " " + std::to_string(i) +
-               R"("}, {"role": "assistant", "content": ")" + word + R"("}]})" + "\n";
+      lines += R"({"messages": [{"role": "user", "content": "spell )" + word + " " +
+               std::to_string(i) + R"("}, {"role": "assistant", "content": ")" + word + R"("}]})" +
+               "\n";
     }
     write_file_atomic(folder_ / "chats/a.jsonl", lines);
     write_file_atomic(folder_ / "chat.jinja",
@@ -82,8 +83,8 @@ class DocumentRun : public testing::Test {
   void expect_same_bits(const std::string& changes) {
     std::set<std::string> hashes;
     for (int ranks : {1, 2, 4}) {
-      hashes.insert(
-          payload_hash(train_on(ranks, config("r" + std::to_string(ranks), 6, changes)).checkpoint));
+      hashes.insert(payload_hash(
+          train_on(ranks, config("r" + std::to_string(ranks), 6, changes)).checkpoint));
     }
     RunReport part = train_on(2, config("part", 2, changes));
     for (auto [ranks, steps] : {std::pair{4, 4}, {1, 6}}) {
@@ -140,11 +141,13 @@ TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
       for (const char* recompute : {"none", "layers"}) {
         std::string name = std::string(bf16) + std::to_string(stage) + recompute;
         RunReport report = train_on(
-            2, config(name, 3,
-                      R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "recompute": ")" +
-                          std::string(recompute) + R"(", "model": {"layers": 2, "layerdrop": 0.4},
+            2,
+            config(name, 3,
+                   R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "recompute": ")" +
+                       std::string(recompute) + R"(", "model": {"layers": 2, "layerdrop": 0.4},
           "bf16": {"enabled": )" +
-                          bf16 + R"(}, "zero_optimization": {"stage": )" + std::to_string(stage) + "}}"));
+                       bf16 + R"(}, "zero_optimization": {"stage": )" + std::to_string(stage) +
+                       "}}"));
         hashes.insert(payload_hash(report.checkpoint));
       }
     }
@@ -152,8 +155,8 @@ TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
   }
 }
 
-// The same conversations as one micro-batch, as four and as two of two, on one rank and on two, have one loss
-// and one norm by tokens, and others by micro-batches.
+// The same conversations as one micro-batch, as four and as two of two, on one rank and on two,
+// have one loss and one norm by tokens, and others by micro-batches.
 TEST_F(DocumentRun, AnyCutOfAStepHasOneLossByTokens) {
   make_folders(folder_ / "uneven");
   std::string lines;
@@ -170,7 +173,9 @@ TEST_F(DocumentRun, AnyCutOfAStepHasOneLossByTokens) {
     double loss = 0, norm = 0, most_loss = 0, most_norm = 0;
     for (const Shape& shape : {Shape{4, 1, 1}, {1, 4, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}}) {
       Json c = config(
-          std::string(average) + std::to_string(shape.micro * 100 + shape.accumulation * 10 + shape.ranks), 1,
+          std::string(average) +
+              std::to_string(shape.micro * 100 + shape.accumulation * 10 + shape.ranks),
+          1,
           R"({"reproducible": false, "loss_average": ")" + std::string(average) +
               R"(", "run": {"sample_tokens": 0}, "data": {"heldout": 0, "chat_template": null}})");
       Json sizes, data;
@@ -200,21 +205,22 @@ TEST_F(DocumentRun, APackedRowHasTheLossOfItsDocumentsAlone) {
   make_folders(folder_ / "few");
   std::string lines;
   for (int i = 0; i < 4; ++i) {
-    lines += R"({"text": ")" + std::string(static_cast<size_t>(20 + 3 * i), static_cast<char>('a' + i)) +
-             "xyz\"}\n";
+    lines += R"({"text": ")" +
+             std::string(static_cast<size_t>(20 + 3 * i), static_cast<char>('a' + i)) + "xyz\"}\n";
   }
   write_file_atomic(folder_ / "few/a.jsonl", lines);
   auto losses = [&](const std::string& name, int batch, const char* packing) {
-    Json c = config(name, 4,
-                    R"({"gradient_accumulation_steps": 1, "train_micro_batch_size_per_gpu": )" +
-                        std::to_string(batch) + R"(, "data": {"heldout": 0, "packing": )" + packing +
-                        R"(, "paths": [")" + (folder_ / "few") + R"("]}, "run": {"sequence": 140}})");
+    Json c =
+        config(name, 4,
+               R"({"gradient_accumulation_steps": 1, "train_micro_batch_size_per_gpu": )" +
+                   std::to_string(batch) + R"(, "data": {"heldout": 0, "packing": )" + packing +
+                   R"(, "paths": [")" + (folder_ / "few") + R"("]}, "run": {"sequence": 140}})");
     TrainOptions options;
     options.quiet = 2;
     return rows(test::train_on(1, c, options));
   };
-  std::vector<StepRecord> packed = losses("packed", 1, "\"isolated\""), alone = losses("alone", 4, "false"),
-                          joined = losses("joined", 1, "true");
+  std::vector<StepRecord> packed = losses("packed", 1, "\"isolated\""),
+                          alone = losses("alone", 4, "false"), joined = losses("joined", 1, "true");
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(packed[i].loss, alone[i].loss, 2e-6) << i;
   EXPECT_GT(std::abs(joined[1].loss - alone[1].loss), 1e-4);
 }
@@ -225,7 +231,8 @@ TEST_F(DocumentRun, IsolatesTheFilesOfAText) {
   for (int i = 0; i < 40; ++i) {
     std::string text;
     for (int k = 0; k < 12; ++k) text += "line " + std::to_string(i * k % 7) + " of a log\n";
-    write_file_atomic(folder_ / ("text/" + std::to_string(i) + ".txt"), text.substr(0, 60 + 7 * i % 100));
+    write_file_atomic(folder_ / ("text/" + std::to_string(i) + ".txt"),
+                      text.substr(0, 60 + 7 * i % 100));
   }
   std::string text = R"({"data": {"format": "text", "chat_template": null, "paths": [")" +
                      (folder_ / "text") + R"("], "packing": )";
@@ -252,9 +259,10 @@ TEST_F(DocumentRun, SameBitsWithBoundedBatches) {
 // Four groups of at most 3 documents, where train_batch_size is 4.
 TEST_F(DocumentRun, DynamicBatchingScalesTheRate) {
   auto rates = [&](const std::string& name, const std::string& method) {
-    return rows(train_on(
-        1,
-        config(name, 3, dynamic_batching(R"("max_batch_size": 3, "lr_scaling_method": ")" + method + "\""))));
+    return rows(
+        train_on(1, config(name, 3,
+                           dynamic_batching(R"("max_batch_size": 3, "lr_scaling_method": ")" +
+                                            method + "\""))));
   };
   std::vector<StepRecord> linear = rates("linear", "linear"), root = rates("sqrt", "sqrt"),
                           none = rates("none", "none");
@@ -279,14 +287,14 @@ TEST_F(DocumentRun, SameBitsWithLayerdrop) {
 // The token files of one run are the data of another.
 TEST_F(DocumentRun, TrainsOnTokenFiles) {
   RunReport first = train_on(1, config("first", 1, R"({"data": {"heldout": 0}})"));
-  std::string tokens = R"({"data": {"format": "tokens", "chat_template": null, "paths": [")" + first.folder +
-                       R"(/data/train.tokens"]}})";
+  std::string tokens = R"({"data": {"format": "tokens", "chat_template": null, "paths": [")" +
+                       first.folder + R"(/data/train.tokens"]}})";
   expect_same_bits(tokens);
   std::string message = error_of(config("bad", 2,
                                         R"({"data": {"format": "tokens", "chat_template": null,
       "tokenizer": ")" + std::string(DS_SOURCE_DIR) +
-                                            R"(/tests/data/tokenizers/gpt2", "paths": [")" + first.folder +
-                                            R"(/data/train.tokens"]}})"));
+                                            R"(/tests/data/tokenizers/gpt2", "paths": [")" +
+                                            first.folder + R"(/data/train.tokens"]}})"));
   EXPECT_NE(message.find("is of a tokenizer with hash"), std::string::npos) << message;
 }
 
@@ -294,16 +302,18 @@ TEST_F(DocumentRun, TrainsOnTokenFiles) {
 std::string long_answers(const test::TempFolder& folder) {
   std::string lines;
   for (int i = 0; i < 40; ++i) {
-    lines += R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": ")" +
-             std::string(static_cast<size_t>(20 + i % 20), static_cast<char>('a' + i % 26)) + R"("}]})" +
-             "\n";
+    lines +=
+        R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": ")" +
+        std::string(static_cast<size_t>(20 + i % 20), static_cast<char>('a' + i % 26)) + R"("}]})" +
+        "\n";
   }
   make_folders(folder / "long");
   write_file_atomic(folder / "long/a.jsonl", lines);
   return R"("data": {"paths": [")" + (folder / "long") + R"("]})";
 }
 
-// A curriculum is the run on shorter sequences, as long as it stays there, and computes no more than that.
+// A curriculum is the run on shorter sequences, as long as it stays there, and computes no more
+// than that.
 TEST_F(DocumentRun, CurriculumCutsSequences) {
   std::string data = long_answers(folder_);
   std::string on =
@@ -311,12 +321,14 @@ TEST_F(DocumentRun, CurriculumCutsSequences) {
       "max_difficulty": 32, "schedule_type": "fixed_discrete",
       "schedule_config": {"difficulty": [16, 32], "max_step": [3]}})";
   for (int batch : {1, 4}) {
-    std::string more = R"("train_micro_batch_size_per_gpu": )" + std::to_string(batch) + ", " + data;
+    std::string more =
+        R"("train_micro_batch_size_per_gpu": )" + std::to_string(batch) + ", " + data;
     std::string name = std::to_string(batch);
-    std::vector<StepRecord> cut = rows(train_on(1, config("cut" + name, 5, "{" + more + ", " + on + "}")));
-    std::vector<StepRecord> shorter =
-        rows(train_on(1, config("short" + name, 5,
-                                "{" + more + R"(, "run": {"sequence": 16}, "model": {"positions": 32}})")));
+    std::vector<StepRecord> cut =
+        rows(train_on(1, config("cut" + name, 5, "{" + more + ", " + on + "}")));
+    std::vector<StepRecord> shorter = rows(train_on(
+        1, config("short" + name, 5,
+                  "{" + more + R"(, "run": {"sequence": 16}, "model": {"positions": 32}})")));
     std::vector<StepRecord> whole = rows(train_on(1, config("whole" + name, 5, "{" + more + "}")));
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(cut[i].loss, shorter[i].loss, 1e-5) << i;
@@ -328,7 +340,8 @@ TEST_F(DocumentRun, CurriculumCutsSequences) {
 }
 
 TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
-  auto refused = [&](const std::string& changes, const char* part, ds_status status = DS_ERROR_CONFIG) {
+  auto refused = [&](const std::string& changes, const char* part,
+                     ds_status status = DS_ERROR_CONFIG) {
     std::string message = error_of(config("bad", 2, changes), status);
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
     EXPECT_FALSE(exists(folder_ / "bad"));
@@ -336,25 +349,31 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(R"({"data": {"chat_template": null}})", "need a chat template", DS_ERROR_NOT_FOUND);
   refused(R"({"data": {"chat_template": "none.jinja"}})", "data.chat_template: \"none.jinja\"",
           DS_ERROR_NOT_FOUND);
-  refused(R"({"data": {"format": "text"}})", "data.chat_template: needs data.format \"jsonl\", got \"text\"");
+  refused(R"({"data": {"format": "text"}})",
+          "data.chat_template: needs data.format \"jsonl\", got \"text\"");
   refused(R"({"data": {"format": "json"}})", "data.format: \"json\" is unknown");
   refused(R"({"data": {"loss_on": "questions"}})", "data.loss_on: \"questions\" is unknown");
   refused(R"({"data": {"packing": "some"}})",
           "data.packing: must be false, true or \"isolated\", got \"some\"");
   refused(R"({"data": {"packing": true, "format": "text", "chat_template": null}})",
           "data.packing: true needs data.format \"jsonl\", got \"text\"");
-  refused(R"({"data": {"packing": "isolated"}, "model": {"documents": false}})", "model.documents: false");
+  refused(R"({"data": {"packing": "isolated"}, "model": {"documents": false}})",
+          "model.documents: false");
   refused(dynamic_batching(R"("sequence_picking_order": "longest")"), "\"longest\" is unknown");
-  refused(dynamic_batching(R"("min_batch_size": 5, "max_batch_size": 4)"), "4 is below min_batch_size 5");
-  refused(dynamic_batching(R"("min_batch_size": 50)"), "fill no step of 4 groups of at most 90 tokens");
+  refused(dynamic_batching(R"("min_batch_size": 5, "max_batch_size": 4)"),
+          "4 is below min_batch_size 5");
+  refused(dynamic_batching(R"("min_batch_size": 50)"),
+          "fill no step of 4 groups of at most 90 tokens");
   refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
-  refused(R"({"data": {"tokenizer": "learn"}})", "data.tokenizer: \"learn\" needs data.format \"text\"");
+  refused(R"({"data": {"tokenizer": "learn"}})",
+          "data.tokenizer: \"learn\" needs data.format \"text\"");
   refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");
   write_file_atomic(folder_ / "chats/b.jsonl", "{\"messages\": 1}\n");
   refused("{}", "b.jsonl' line 1: \"messages\" must be a list");
   write_file_atomic(folder_ / "chats/b.jsonl", "");
   write_file_atomic(folder_ / "chat.jinja", "{% include 'x' %}");
-  refused("{}", "line 1 of the chat template: tag {% include %} is unsupported", DS_ERROR_UNSUPPORTED);
+  refused("{}", "line 1 of the chat template: tag {% include %} is unsupported",
+          DS_ERROR_UNSUPPORTED);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What happens to a run whose files are changed, removed or replaced by links and pipes, before or while it
-// goes.
+// What happens to a run whose files are changed, removed or replaced by links and pipes, before or
+// while it goes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,12 +85,12 @@ TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
   EXPECT_LE(last_, 4);
 }
 
-// A run that is killed before it has a configuration is begun again in its folder, which may hold files of
-// others.
+// A run that is killed before it has a configuration is begun again in its folder, which may hold
+// files of others.
 TEST_F(RunFiles, WhatAKilledBeginningLeftIsRemoved) {
   make_folders(dir() + "/data/tokenizer");
-  for (const char* name :
-       {"train.tokens.12ab.tmp", "heldout.tokens.34cd.tmp", "mine.tmp", "tokenizer/vocab.json.5.tmp"}) {
+  for (const char* name : {"train.tokens.12ab.tmp", "heldout.tokens.34cd.tmp", "mine.tmp",
+                           "tokenizer/vocab.json.5.tmp"}) {
     write_file_atomic(dir() + "/data/" + name, "unfinished");
   }
   EXPECT_EQ(train_to(1), "");

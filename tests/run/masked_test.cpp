@@ -103,7 +103,8 @@ TEST_F(MaskedRun, TrainsAFolderAndLeavesOneThatLoads) {
   EXPECT_EQ(read_file(left + "/config.json"), read_file(model() + "/config.json"));
   // A run on what is left goes on from the loss that was reached; its rate is 0.
   Json again = config("b", 2, left, R"({"optimizer": {"params": {"lr": 0}}, "run": {"seed": 6}})");
-  EXPECT_EQ(read_metrics(train_on(2, again).folder + "/metrics.csv").evals.front().loss, evals.back().loss);
+  EXPECT_EQ(read_metrics(train_on(2, again).folder + "/metrics.csv").evals.front().loss,
+            evals.back().loss);
 }
 
 // Every rank layout, stage and tier, with dropout of branches and of attention's weights.
@@ -146,8 +147,9 @@ TEST_F(MaskedRun, ResumeIsBitEqual) {
 TEST_F(MaskedRun, HeldOutLossDoesNotDependOnStepOrSeed) {
   std::set<double> losses;
   for (int seed : {1, 2}) {
-    Json c = config("s" + std::to_string(seed), 6, model(), R"({"optimizer": {"params": {"lr": 0}}})"), patch,
-         run;
+    Json c = config("s" + std::to_string(seed), 6, model(),
+                    R"({"optimizer": {"params": {"lr": 0}}})"),
+         patch, run;
     run.set("seed", seed);
     patch.set("run", run);
     merge_patch(c, patch);
@@ -165,7 +167,8 @@ TEST_F(MaskedRun, TrainsOnWordPieces) {
   Json small = Json::parse(read_file(kData + "models/bert/config.json"));
   small.set("vocab_size", 667);
   write_file_atomic(to + "/config.json", small.dump());
-  Json c = config("a", 30, to, R"({"data": {"tokenizer": null, "mask_token": null, "heldout": 0.05}})"),
+  Json c = config("a", 30, to,
+                  R"({"data": {"tokenizer": null, "mask_token": null, "heldout": 0.05}})"),
        patch;
   patch.set("model", Json::parse(R"({"init": "random"})"));
   merge_patch(c, patch);
@@ -190,7 +193,8 @@ TEST_F(MaskedRun, CallerSuppliesTargets) {
     targets[3] = 7;
     return true;
   };
-  RunReport report = train_on(1, config("a", 60, model(), R"({"data": {"mask_token": null}})"), options);
+  RunReport report =
+      train_on(1, config("a", 60, model(), R"({"data": {"mask_token": null}})"), options);
   EXPECT_LT(rows(report).back().loss, 0.1 * rows(report).front().loss);
 }
 
@@ -204,7 +208,8 @@ TEST_F(MaskedRun, ContinuesNoText) {
       ADD_FAILURE() << folder;
     } catch (const Error& e) {
       EXPECT_EQ(e.status(), DS_ERROR_UNSUPPORTED);
-      EXPECT_NE(std::string(e.what()).find("bert model, which predicts masked tokens"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("bert model, which predicts masked tokens"),
+                std::string::npos)
           << e.what();
     }
   }
@@ -218,17 +223,20 @@ TEST_F(MaskedRun, BadInputIsNamedAndLeavesNoFolder) {
       EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
     EXPECT_FALSE(exists(folder_ / "bad"));
   };
-  refused(R"({"data": {"mask_token": null}})", {"data.mask_token: missing", "'bytes' names no mask token"});
+  refused(R"({"data": {"mask_token": null}})",
+          {"data.mask_token: missing", "'bytes' names no mask token"});
   refused(R"({"data": {"mask_token": 120}})", {"data.mask_token", "0 to 119", "got 120"});
   refused(R"({"data": {"mask_token": -1}})", {"data.mask_token", "-1"});
   refused(R"({"data": {"mlm_probability": 0}})", {"data.mlm_probability: must be above 0"});
   refused(R"({"data": {"mlm_probability": 1.5}})", {"data.mlm_probability", "1.5"});
-  refused(R"({"data": {"mask_replace_prob": 0.9, "random_replace_prob": 0.2}})", {"0.9", "0.2", "at most 1"});
+  refused(R"({"data": {"mask_replace_prob": 0.9, "random_replace_prob": 0.2}})",
+          {"0.9", "0.2", "at most 1"});
   refused(R"({"data": {"mask_replace_probability": 0.9}})", {"data.mask_replace_prob"});
 
   Json causal = config("bad", 2, kData + "models/gpt2");
-  EXPECT_NE(error_of(causal).find("data.mask_token: for models that predict masked tokens; family gpt2"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(causal).find("data.mask_token: for models that predict masked tokens; family gpt2"),
+      std::string::npos);
   Json bare = Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "data": {"mlm_probability": 0.2},
                               "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1}})");
   EXPECT_NE(error_of(bare).find("data.mlm_probability: needs model.folder"), std::string::npos);

@@ -1,4 +1,5 @@
-// wall_clock_breakdown and flops_profiler: what a run prints and writes, and that they change nothing.
+// wall_clock_breakdown and flops_profiler: what a run prints and writes, and that they change
+// nothing.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -62,8 +63,10 @@ TEST(ModuleReport, ABreakdownComesEveryStepsPerPrintSteps) {
     for (const char* module : {"(model)", "attn", "mlp", "ln_1", "wte"})
       EXPECT_NE(found[1].find(module), std::string::npos) << module << " in\n" << found[1];
     const std::string& text = found[1];
-    const double step = number_behind(text, "ms: step "), forward = number_behind(text, "computing forward "),
-                 backward = number_behind(text, ", backward "), update = number_behind(text, ", update "),
+    const double step = number_behind(text, "ms: step "),
+                 forward = number_behind(text, "computing forward "),
+                 backward = number_behind(text, ", backward "),
+                 update = number_behind(text, ", update "),
                  moves = number_behind(text, "communication and copies ");
     for (double part : {forward, backward, update, moves}) EXPECT_GT(part, 0) << text;
     EXPECT_LE(forward + backward + update + moves, step * 1.001) << text;

@@ -1,5 +1,5 @@
-// The order of samples, recomputed from the formula of docs/reference/data.md, in runs that are resumed with
-// other batches; held-out losses on any layout; rows of padding.
+// The order of samples, recomputed from the formula of docs/reference/data.md, in runs that are
+// resumed with other batches; held-out losses on any layout; rows of padding.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -73,8 +73,8 @@ struct Order {
 };
 
 // Rows of tokens that all ranks of one step are given, in the order of the leaves.
-std::vector<std::vector<int32_t>> rows_of_step(const Json& document, int ranks, const std::string& folder,
-                                               CheckpointInfo& at) {
+std::vector<std::vector<int32_t>> rows_of_step(const Json& document, int ranks,
+                                               const std::string& folder, CheckpointInfo& at) {
   const Config config = parse_config(document, ranks);
   std::vector<std::vector<int32_t>> rows(static_cast<size_t>(config.train_batch));
   CheckpointInfo after = at;
@@ -114,7 +114,8 @@ class DataOrder : public testing::Test {
     write_file_atomic(folder_ / "a.txt", text);
   }
 
-  Json config(const std::string& dir, const std::string& format, const std::string& changes = "{}") const {
+  Json config(const std::string& dir, const std::string& format,
+              const std::string& changes = "{}") const {
     Json c = Json::parse(fmt::format(
         R"({{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,
       "optimizer": {{"type": "SGD", "params": {{"lr": 0}}}},
@@ -131,8 +132,8 @@ class DataOrder : public testing::Test {
     return read_metrics(run + "/metrics.csv").steps;
   }
   static std::string batch(int micro, int accumulation) {
-    return fmt::format(R"("train_micro_batch_size_per_gpu": {}, "gradient_accumulation_steps": {})", micro,
-                       accumulation);
+    return fmt::format(R"("train_micro_batch_size_per_gpu": {}, "gradient_accumulation_steps": {})",
+                       micro, accumulation);
   }
 
   // Steps with batches that are drawn, each of which goes on where the one before ended.
@@ -141,7 +142,8 @@ class DataOrder : public testing::Test {
     for (const char* format : {"text", "jsonl"}) {
       for (const char* packing : {"false", "true"}) {
         if (format == std::string("text") && packing == std::string("true")) continue;
-        const Json document = config("x", format, fmt::format(R"({{"data": {{"packing": {}}}}})", packing));
+        const Json document =
+            config("x", format, fmt::format(R"({{"data": {{"packing": {}}}}})", packing));
         const Config whole = parse_config(document, 1);
         const std::string to = folder_ / fmt::format("{}{}{}", seed, format, packing);
         prepare_run_data(whole, 256, TextUse::next, to, nullptr);
@@ -160,7 +162,8 @@ class DataOrder : public testing::Test {
         auto expected = [&](int64_t sample) {
           if (file.documents() > 0) {
             const auto count = static_cast<int64_t>(pieces.size());
-            return pieces[static_cast<size_t>(order.permute(sample / count, sample % count, count))];
+            return pieces[static_cast<size_t>(
+                order.permute(sample / count, sample % count, count))];
           }
           const int64_t size = file.size(), count = std::max<int64_t>(size / 12 - 1, 1),
                         epoch = sample / count;
@@ -169,11 +172,13 @@ class DataOrder : public testing::Test {
                              order.permute(epoch, sample % count, count) * 12;
           return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
         };
-        std::vector<std::vector<int32_t>> unbroken;  // of a packed run, whose rows are not made again here
+        std::vector<std::vector<int32_t>>
+            unbroken;  // of a packed run, whose rows are not made again here
         CheckpointInfo at, straight;
         int64_t taken = 0;
         while (taken < 90) {
-          const int ranks = 1 + static_cast<int>(dice() % 3), micro = 1 + static_cast<int>(dice() % 2);
+          const int ranks = 1 + static_cast<int>(dice() % 3),
+                    micro = 1 + static_cast<int>(dice() % 2);
           Json now = document;
           merge_patch(now, Json::parse("{" + batch(micro, 1 + static_cast<int>(dice() % 2)) + "}"));
           for (const std::vector<int32_t>& row : rows_of_step(now, ranks, to, at)) {
@@ -195,8 +200,8 @@ class DataOrder : public testing::Test {
   test::TempFolder folder_;
 };
 
-// Each step goes on where the one before ended, with whatever batch: the samples are those of the formula.
-// DS_SEEDS=1000:5000 draws the batches of the seeds from 1000 to 4999.
+// Each step goes on where the one before ended, with whatever batch: the samples are those of the
+// formula. DS_SEEDS=1000:5000 draws the batches of the seeds from 1000 to 4999.
 TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
   unsigned first_seed = 17, end_seed = 18;
   if (const char* wanted = std::getenv("DS_SEEDS")) {
@@ -205,7 +210,8 @@ TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
   for (unsigned seed = first_seed; seed < end_seed; ++seed) follow(seed);
 }
 
-// Whole runs, whose checkpoints keep the place: with a rate of 0 a loss says which samples a step had.
+// Whole runs, whose checkpoints keep the place: with a rate of 0 a loss says which samples a step
+// had.
 TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
   RunReport one = test::train_quietly(1, config("one", "jsonl", R"({"run": {"steps": 80}})"));
   std::vector<StepRecord> each = rows(one.folder);
@@ -214,8 +220,10 @@ TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
   std::string folder;
   std::mt19937 dice(4);
   for (int phase = 0; phase < 5; ++phase) {
-    const int ranks = 1 + static_cast<int>(dice() % 3), accumulation = 1 + static_cast<int>(dice() % 2);
-    std::string changes = fmt::format(R"({{"run": {{"steps": {}}}, {}}})", steps + 3, batch(1, accumulation));
+    const int ranks = 1 + static_cast<int>(dice() % 3),
+              accumulation = 1 + static_cast<int>(dice() % 2);
+    std::string changes =
+        fmt::format(R"({{"run": {{"steps": {}}}, {}}})", steps + 3, batch(1, accumulation));
     Json c = phase == 0 ? config("part", "jsonl", changes) : Json::parse(changes);
     folder = test::train_quietly(ranks, c, folder).folder;
     for (int i = 0; i < 3; ++i, ++steps) {
@@ -251,8 +259,8 @@ TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
   const std::string on = R"("data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
       "dynamic_batching": {"enabled": true, "max_tokens": 25, "lr_scaling_method": "linear"}}})";
   const std::string rate = R"("optimizer": {"params": {"lr": 1e-30}})";
-  RunReport one =
-      test::train_quietly(1, config("one", "jsonl", "{" + on + ", " + rate + R"(, "run": {"steps": 40}})"));
+  RunReport one = test::train_quietly(
+      1, config("one", "jsonl", "{" + on + ", " + rate + R"(, "run": {"steps": 40}})"));
   std::vector<StepRecord> each = rows(one.folder);
   // Losses repeat where the list begins again.
   size_t groups = 1;
@@ -263,7 +271,8 @@ TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
   size_t next = 0, steps = 0;
   for (auto [ranks, accumulation] : {std::pair{1, 3}, {2, 2}, {3, 1}, {1, 1}, {2, 1}, {1, 4}}) {
     const auto count = static_cast<size_t>(ranks * accumulation);
-    std::string changes = fmt::format(R"({{"run": {{"steps": {}}}, {}}})", steps + 3, batch(1, accumulation));
+    std::string changes =
+        fmt::format(R"({{"run": {{"steps": {}}}, {}}})", steps + 3, batch(1, accumulation));
     Json c = Json::parse(changes);
     if (folder.empty()) {
       c = config("part", "jsonl", "{" + on + ", " + rate + "}");
@@ -304,8 +313,8 @@ TEST_F(DataOrder, AnOldCheckpointIsAtItsStepsTimesItsBatch) {
 TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
   auto heldout = [&](const char* format, int ranks, int micro, const std::string& more) {
     static int serial = 0;
-    Json c =
-        config("h" + std::to_string(serial++), format, R"({"data": {"heldout": 0.3}, "run": {"steps": 1}})");
+    Json c = config("h" + std::to_string(serial++), format,
+                    R"({"data": {"heldout": 0.3}, "run": {"steps": 1}})");
     merge_patch(c, Json::parse("{" + batch(micro, 1) + more + "}"));
     return test::train_quietly(ranks, c);
   };
@@ -316,7 +325,8 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
     for (int ranks : {1, 2, 3}) bits.insert(heldout(format, ranks, 1, "").heldout_loss);
     ASSERT_EQ(bits.size(), 1u) << format;
     of[format] = *bits.begin();
-    for (int micro : {2, 5}) EXPECT_NEAR(heldout(format, 2, micro, "").heldout_loss, of[format], 1e-6);
+    for (int micro : {2, 5})
+      EXPECT_NEAR(heldout(format, 2, micro, "").heldout_loss, of[format], 1e-6);
   }
   RunReport report = heldout("jsonl", 2, 2, packed);
   EXPECT_NEAR(report.heldout_loss, of["jsonl"], 1e-6);
@@ -328,9 +338,10 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
 
   TokenFile file(report.folder + "/data/heldout.tokens");
   Json c = config("each", "jsonl");
-  merge_patch(c, Json::parse(fmt::format(
-                     R"({{"data": {{"format": "tokens", "paths": ["{}"]}}, "run": {{"steps": {}}}}})",
-                     report.folder + "/data/heldout.tokens", file.documents())));
+  merge_patch(c,
+              Json::parse(fmt::format(
+                  R"({{"data": {{"format": "tokens", "paths": ["{}"]}}, "run": {{"steps": {}}}}})",
+                  report.folder + "/data/heldout.tokens", file.documents())));
   std::vector<StepRecord> each = rows(test::train_quietly(1, c).folder);
   const Order order{5};
   double sum = 0, targets = 0;
@@ -344,9 +355,11 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
   EXPECT_NEAR(of["jsonl"], sum / targets, 1e-6);
 }
 
-// What a document of a packed sample sees is said by data.packing, not by what the graph can tell apart.
+// What a document of a packed sample sees is said by data.packing, not by what the graph can tell
+// apart.
 TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
-  const std::string curriculum = R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen",
+  const std::string curriculum =
+      R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen",
       "min_difficulty": 24, "max_difficulty": 24, "schedule_type": "fixed_discrete",
       "schedule_config": {"difficulty": [24, 24], "max_step": [1]}})";
   std::vector<double> joined, isolated;
@@ -355,11 +368,12 @@ TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
     for (const std::string& more :
          {std::string(), curriculum, std::string(R"("model": {"documents": true})")}) {
       Json c = config("p" + std::to_string(serial++), "jsonl");
-      merge_patch(c,
-                  Json::parse(fmt::format(R"({{{}, "data": {{"packing": {}}}, "run": {{"sequence": 24}}}})",
-                                          batch(2, 1), packing)));
+      merge_patch(c, Json::parse(fmt::format(
+                         R"({{{}, "data": {{"packing": {}}}, "run": {{"sequence": 24}}}})",
+                         batch(2, 1), packing)));
       if (!more.empty()) merge_patch(c, Json::parse("{" + more + "}"));
-      (packing[0] == 't' ? joined : isolated).push_back(rows(test::train_quietly(1, c).folder)[0].loss);
+      (packing[0] == 't' ? joined : isolated)
+          .push_back(rows(test::train_quietly(1, c).folder)[0].loss);
     }
   }
   for (size_t i = 1; i < 3; ++i) {
@@ -369,7 +383,8 @@ TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
   EXPECT_GT(std::abs(joined[0] - isolated[0]), 1e-5);
 }
 
-// Mixtral's loss of routers, its gradient and the tokens of a step do not see how much padding there is.
+// Mixtral's loss of routers, its gradient and the tokens of a step do not see how much padding
+// there is.
 TEST_F(DataOrder, PaddingCountsNowhere) {
   const std::string model = folder_ / "mixtral";
   std::filesystem::copy(std::string(DS_SOURCE_DIR) + "/tests/data/models/mixtral", model);
@@ -378,14 +393,16 @@ TEST_F(DataOrder, PaddingCountsNowhere) {
   write_file_atomic(model + "/config.json", own.dump());
   auto run = [&](const std::string& name, int sequence, const std::string& more) {
     Json c = config(name, "jsonl", R"({"model": null})");
-    merge_patch(c, Json::parse(fmt::format(
-                       R"({{{}, "model": {{"folder": "{}"}}, "optimizer": {{"params": {{"lr": 0.1}}}},
+    merge_patch(c,
+                Json::parse(fmt::format(
+                    R"({{{}, "model": {{"folder": "{}"}}, "optimizer": {{"params": {{"lr": 0.1}}}},
         "run": {{"sequence": {}}}, "data": {{"heldout": 0.2}}}})",
-                       batch(2, 2), model, sequence)));
+                    batch(2, 2), model, sequence)));
     merge_patch(c, Json::parse(more));
     return test::train_quietly(1, c);
   };
-  const std::string dynamic = R"({"data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
+  const std::string dynamic =
+      R"({"data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
       "dynamic_batching": {"enabled": true, "max_tokens": 12, "max_batch_size": 1, "lr_scaling_method": "none",
       "sequence_picking_order": "dataloader"}}}})";
   RunReport narrow = run("narrow", 12, "{}");
@@ -399,7 +416,8 @@ TEST_F(DataOrder, PaddingCountsNowhere) {
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_NEAR(a[i].loss, b[i].loss, 5e-6) << more << " " << i;
       EXPECT_NEAR(a[i].grad_norm / b[i].grad_norm, 1, 1e-4) << more << " " << i;
-      EXPECT_NEAR(a[i].tokens_per_second * a[i].seconds, b[i].tokens_per_second * b[i].seconds, 1e-3);
+      EXPECT_NEAR(a[i].tokens_per_second * a[i].seconds, b[i].tokens_per_second * b[i].seconds,
+                  1e-3);
       EXPECT_LT(a[i].tokens_per_second * a[i].seconds, 4 * 12);
     }
     EXPECT_NEAR(narrow.heldout_loss, wide.heldout_loss, 5e-6);

@@ -38,7 +38,8 @@ int64_t device_bytes(const Plan& plan) { return memory_plan(plan).total(Tier::de
 
 // The caches of a sample lie where a step has its activations, and are as long as the sample.
 TEST(PlanFit, SampledTextHoldsNothingWhileTheRunTrains) {
-  const MadePlan with = make_plan(gpt("{}")), without = make_plan(gpt(R"({"run": {"sample_tokens": 0}})"));
+  const MadePlan with = make_plan(gpt("{}")),
+                 without = make_plan(gpt(R"({"run": {"sample_tokens": 0}})"));
   ASSERT_TRUE(with.plan.decode);
   EXPECT_EQ(with.plan.decode->positions, 16 + kSamplePrompt);
   const int64_t logits = 300 * 2, tokens = 2 * 64 * 4;
@@ -89,8 +90,9 @@ TEST(PlanFit, MemoryOfTheHostIsThatOfAllRanks) {
   EXPECT_TRUE(host_limit(3 * kGiB, 8, has).holds());
   const MemoryLimit beyond = host_limit(3 * kGiB + 1, 8, has);
   EXPECT_FALSE(beyond.holds());
-  EXPECT_EQ(limit_text(host_limit(84 * kGiB, 8, has)),
-            "needs 672 GiB of host memory (8 ranks), this machine has 24.0 GiB (available 22.0 GiB)");
+  EXPECT_EQ(
+      limit_text(host_limit(84 * kGiB, 8, has)),
+      "needs 672 GiB of host memory (8 ranks), this machine has 24.0 GiB (available 22.0 GiB)");
   expect_names(limit_text(beyond), {"25769803784 bytes", "25769803776 bytes"});
   HostMemory grouped{24 * kGiB, {{"task", 4 * kGiB, 1}, {"job", 5 * kGiB, 2}}, 22 * kGiB};
   EXPECT_TRUE(host_limit(5 * kGiB / 2, 2, grouped).holds())
@@ -109,8 +111,8 @@ TEST(PlanFit, ADeviceThatIsNotHereIsSaidToBeUnknown) {
   EXPECT_TRUE(made.plan.step.separate);
   const PlanFit fit = plan_fit(source, made);
   EXPECT_TRUE(fit.fits()) << fit.text();
-  expect_names(fit.text(),
-               {"the memory of device cuda:17 is not known here (", "memory_budget.device is not set"});
+  expect_names(fit.text(), {"the memory of device cuda:17 is not known here (",
+                            "memory_budget.device is not set"});
   const PlanSource bounded = gpt(R"({"device": "cuda:17", "memory_budget": {"device": "1 GiB"}})");
   expect_names(plan_fit(bounded, make_plan(bounded)).text(), {"memory_budget.device is 1.00 GiB"});
 }

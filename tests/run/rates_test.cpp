@@ -1,5 +1,6 @@
-// Rates of whole runs: what dynamic batching scales and what the progress callback sets, drawn together with
-// optimizers and groups, beside runs whose configuration has the scaled rates from the beginning.
+// Rates of whole runs: what dynamic batching scales and what the progress callback sets, drawn
+// together with optimizers and groups, beside runs whose configuration has the scaled rates from
+// the beginning.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +39,8 @@ struct RunCase {
 RunCase draw(uint64_t seed) {
   Dice dice(seed, 8);
   RunCase c;
-  c.optimizer = dice.pick({"AdamW", "SGD", "Lion", "Adagrad", "Lamb", "OneBitAdam", "Muon", "Muon"});
+  c.optimizer =
+      dice.pick({"AdamW", "SGD", "Lion", "Adagrad", "Lamb", "OneBitAdam", "Muon", "Muon"});
   c.method = dice.pick({"linear", "linear", "sqrt", "none"});
   const auto rate = [&] { return dice.pick({0.001, 0.004, 0.01}); };
   c.rates["lr"] = rate();
@@ -138,18 +140,25 @@ TEST(RunRates, ScaledAndSetAsIfConfigured) {
     const RunCase c = draw(seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + c.optimizer + " " + c.method + " set at " +
                  std::to_string(c.set_at));
-    const double factor = c.method == "linear" ? kDocuments : c.method == "sqrt" ? std::sqrt(kDocuments) : 1;
+    const double factor = c.method == "linear" ? kDocuments
+                          : c.method == "sqrt" ? std::sqrt(kDocuments)
+                                               : 1;
     const RunOutcome scaled =
-        run(c, config_of(c, folder.path(), "s" + std::to_string(seed), 1, c.method), c.set_to, c.resume_at);
+        run(c, config_of(c, folder.path(), "s" + std::to_string(seed), 1, c.method), c.set_to,
+            c.resume_at);
     const RunOutcome configured =
-        run(c, config_of(c, folder.path(), "c" + std::to_string(seed), factor, "none"), factor * c.set_to, 0);
+        run(c, config_of(c, folder.path(), "c" + std::to_string(seed), factor, "none"),
+            factor * c.set_to, 0);
     EXPECT_EQ(scaled.hash, configured.hash);
     EXPECT_EQ(scaled.rates, configured.rates);
-    // What is set holds in every step behind it, and the callback is told the rate before it is scaled.
+    // What is set holds in every step behind it, and the callback is told the rate before it is
+    // scaled.
     ASSERT_EQ(scaled.rates.size(), static_cast<size_t>(kSteps));
     const double begin = c.rates.contains("lr") ? c.rates.at("lr") : c.rates.at("muon_lr");
     for (int k = 0; k < kSteps; ++k) {
-      const auto rate = [&](int step) { return c.set_at > 0 && step > c.set_at ? c.set_to : begin; };
+      const auto rate = [&](int step) {
+        return c.set_at > 0 && step > c.set_at ? c.set_to : begin;
+      };
       EXPECT_EQ(scaled.rates[static_cast<size_t>(k)], rate(k + 1) * factor) << k;
       const bool just_set = k + 1 == c.set_at;
       EXPECT_EQ(scaled.next[static_cast<size_t>(k)], just_set ? begin : rate(k + 2)) << k;

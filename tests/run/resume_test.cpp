@@ -102,13 +102,14 @@ TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
   std::string messages[2];
   TrainOptions options = quiet();
   options.progress = [&](const RunProgress& now) {
-    messages[now.step - 1] =
-        now.step == 1 ? error_of({}, DS_ERROR_STATE, quiet(folder_ / "a")) : error_of(own, DS_ERROR_STATE);
+    messages[now.step - 1] = now.step == 1 ? error_of({}, DS_ERROR_STATE, quiet(folder_ / "a"))
+                                           : error_of(own, DS_ERROR_STATE);
     return true;
   };
   train_on(1, own, options);
   for (const std::string& line : messages) {
-    EXPECT_EQ(line, "run folder '" + (folder_ / "a") + "' is in use by process " + std::to_string(getpid()));
+    EXPECT_EQ(line, "run folder '" + (folder_ / "a") + "' is in use by process " +
+                        std::to_string(getpid()));
   }
   EXPECT_FALSE(exists(folder_ / "a/lock"));
 }
@@ -117,7 +118,8 @@ TEST_F(RunTrain, a_run_without_a_first_step_leaves_its_folder_free) {
   Json small = config("a", 2);
   merge_patch(small, Json::parse(R"({"model": {"vocab": 100}})"));
   std::string message = error_of(small, DS_ERROR_CONFIG);
-  EXPECT_NE(message.find("model.vocab: 100 is too small for the text, which has token 1"), std::string::npos)
+  EXPECT_NE(message.find("model.vocab: 100 is too small for the text, which has token 1"),
+            std::string::npos)
       << message;
   EXPECT_FALSE(exists(folder_ / "a"));
   Json few = config("a", 2);
@@ -227,7 +229,9 @@ TEST_F(RunTrain, no_checkpoint_is_removed_before_a_newer_one_is_there) {
   ASSERT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 4, 6, 8}));
   Json longer = Json::parse(R"({"run": {"keep": 1, "steps": 9}})");
   TrainOptions broken = quiet(whole.folder);
-  broken.progress = [&](const RunProgress&) -> bool { throw Error(DS_ERROR_USER, "before the save"); };
+  broken.progress = [&](const RunProgress&) -> bool {
+    throw Error(DS_ERROR_USER, "before the save");
+  };
   EXPECT_THROW(train_on(1, longer, broken), Error);
   EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{2, 4, 6, 8}));
   train_on(1, longer, quiet(whole.folder));
@@ -241,8 +245,9 @@ TEST_F(RunTrain, a_run_that_was_begun_before_run_keep_keeps_all) {
   RunReport whole = train_on(1, old, quiet());
   std::string path = whole.folder + "/config.json";
   Json document = Json::parse(read_file(path));
-  merge_patch(document,
-              Json::parse(R"({"config": {"run": {"keep": null}}, "document": {"run": {"keep": null}}})"));
+  merge_patch(
+      document,
+      Json::parse(R"({"config": {"run": {"keep": null}}, "document": {"run": {"keep": null}}})"));
   write_file_atomic(path, document.dump());
   for (int goal : {7, 8}) {
     Json patch = Json::parse(R"({"run": {}})");
@@ -255,13 +260,15 @@ TEST_F(RunTrain, a_run_that_was_begun_before_run_keep_keeps_all) {
 }
 
 TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
-  EXPECT_EQ(steps(train_on(1, config("three", 8), quiet()).folder), (std::vector<int64_t>{4, 6, 8}));
+  EXPECT_EQ(steps(train_on(1, config("three", 8), quiet()).folder),
+            (std::vector<int64_t>{4, 6, 8}));
   Json all = config("all", 8);
   merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
   RunReport report = train_on(1, all, quiet());
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
   // The run that goes on from a checkpoint by its name keeps that one beside the newest.
-  std::string second = report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
+  std::string second =
+      report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
   train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 6}));
 }
@@ -269,10 +276,12 @@ TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
 TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::vector<std::string> left = {"report.html.0123456789abcdef.tmp", "config.json.tmp",
-                                   "data/train.tokens.tmp", "checkpoints/step-00000004-9/master.safetensors"};
+                                   "data/train.tokens.tmp",
+                                   "checkpoints/step-00000004-9/master.safetensors"};
   make_folders(first.folder + "/checkpoints/step-00000004-9");
   for (int i = 2; i < 5; ++i) {  // of a process that was killed after a commit
-    std::filesystem::copy(first.checkpoint, first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
+    std::filesystem::copy(first.checkpoint,
+                          first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
                           std::filesystem::copy_options::recursive);
   }
   for (const std::string& name : left) write_file_atomic(first.folder + "/" + name, "x");
@@ -280,7 +289,8 @@ TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
   train_on(1, {}, quiet(first.folder));  // nothing is left to do
   for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
   EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
-  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(), 4u);  // whole ones go behind a newer one only
+  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(),
+            4u);  // whole ones go behind a newer one only
 }
 
 TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {

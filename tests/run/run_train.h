@@ -16,7 +16,8 @@
 namespace ds::test {
 
 inline std::string english(int sentences) {
-  static const char* words[] = {"the", "shard", "gathers", "a", "bucket", "of", "rows", "and", "frees", "it"};
+  static const char* words[] = {"the", "shard", "gathers", "a",     "bucket",
+                                "of",  "rows",  "and",     "frees", "it"};
   std::string text;
   for (int i = 0; i < sentences; ++i) {
     for (int w = 0; w < 9; ++w)
@@ -66,7 +67,8 @@ class RunTrain : public testing::Test {
     return test::train_on(ranks, config, options);
   }
 
-  static std::string error_of(const Json& config, ds_status status, const TrainOptions& options = quiet()) {
+  static std::string error_of(const Json& config, ds_status status,
+                              const TrainOptions& options = quiet()) {
     return test::train_error(config, status, options);
   }
 

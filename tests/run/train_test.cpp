@@ -31,7 +31,8 @@ using test::RunTrain;
 using test::Warnings;
 
 Json on_folder(Json c, const std::string& model) {
-  Json patch = Json::parse(R"({"model": null, "data": {"tokenizer": "bytes"}, "run": {"sequence": 16}})");
+  Json patch =
+      Json::parse(R"({"model": null, "data": {"tokenizer": "bytes"}, "run": {"sequence": 16}})");
   merge_patch(c, patch);
   Json section;
   section.set("folder", model);
@@ -55,7 +56,8 @@ TEST_P(RunTrainModel, trains_a_folder_and_leaves_one) {
   std::string left = report.folder + "/model";
   EXPECT_EQ(read_file(left + "/config.json"), read_file(model + "/config.json"));
 
-  // The folder that is left is a model like the first: a run on it goes on from the loss that was reached.
+  // The folder that is left is a model like the first: a run on it goes on from the loss that was
+  // reached.
   RunReport more = train_on(1, on_folder(config("n", 2), left), quiet());
   double reached = read_metrics(more.folder + "/metrics.csv").evals.front().loss;
   EXPECT_LT(reached, metrics.evals.front().loss);
@@ -91,9 +93,11 @@ TEST_F(RunTrain, a_folder_is_trained_with_its_dropout) {
   Json noisy = Json::parse(read_file(model + "/config.json"));
   noisy.set("attn_pdrop", 0.5);
   write_file_atomic(model + "/config.json", noisy.dump());
-  Json still = on_folder(config("still", 1), model), patch = Json::parse(R"({"model": {"dropout": null}})");
+  Json still = on_folder(config("still", 1), model),
+       patch = Json::parse(R"({"model": {"dropout": null}})");
   Json moved = on_folder(config("moved", 1), model);
-  for (Json* c : {&still, &moved}) merge_patch(*c, Json::parse(R"({"optimizer": {"params": {"lr": 0}}})"));
+  for (Json* c : {&still, &moved})
+    merge_patch(*c, Json::parse(R"({"optimizer": {"params": {"lr": 0}}})"));
   merge_patch(moved, patch);
   RunReport without = train_on(1, still, quiet()), with = train_on(1, moved, quiet());
   EXPECT_GT(std::abs(with.loss - without.loss), 1e-3);
@@ -124,9 +128,10 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
   std::string html = read_file(report.folder + "/report.html");
   for (const char* part :
-       {"<dt>Parameters</dt>", "<dt>Held-out loss</dt>", "<dt>Tokens seen</dt>", "<dt>Peak memory</dt>",
-        "2 ranks × 1 thread", "<dt>Steps</dt><dd>6<small>finished", "steps 1 to 6; nats per token",
-        "after step 6</h3>", "Timeline of one step</h2><p class=\"span\">step 6, ranks 0 and 1"}) {
+       {"<dt>Parameters</dt>", "<dt>Held-out loss</dt>", "<dt>Tokens seen</dt>",
+        "<dt>Peak memory</dt>", "2 ranks × 1 thread", "<dt>Steps</dt><dd>6<small>finished",
+        "steps 1 to 6; nats per token", "after step 6</h3>",
+        "Timeline of one step</h2><p class=\"span\">step 6, ranks 0 and 1"}) {
     EXPECT_NE(html.find(part), std::string::npos) << part;
   }
   Json trace = Json::parse(read_file(report.folder + "/trace.json"));
@@ -143,7 +148,8 @@ TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_ste
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
     TrainOptions options = quiet();
-    options.batch = [&](int64_t step, int32_t, std::span<int32_t> tokens, std::span<int32_t> targets) {
+    options.batch = [&](int64_t step, int32_t, std::span<int32_t> tokens,
+                        std::span<int32_t> targets) {
       if (rank == 1 && step == 2) kill(getpid(), SIGKILL);
       std::fill(tokens.begin(), tokens.end(), 1);
       std::fill(targets.begin(), targets.end(), 2);
@@ -153,7 +159,8 @@ TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_ste
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 137}));
   std::string text = read_file(document.at("run").at("dir").string() + "/flight/rank_0.txt");
-  for (const char* part : {"rank 0 of 2", "rank 1 is dead", "reduce_scatter", "all_gather", "failed"}) {
+  for (const char* part :
+       {"rank 0 of 2", "rank 1 is dead", "reduce_scatter", "all_gather", "failed"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
   }
   std::string last = text.substr(text.rfind('\n', text.size() - 2));
@@ -162,8 +169,8 @@ TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_ste
 }
 
 // A vocabulary that the run learns: from the training text alone, and kept in the run folder.
-// A launcher makes the same call for a fresh run, for one that goes on, and for one that is done; a run of
-// another job is as safe as ever.
+// A launcher makes the same call for a fresh run, for one that goes on, and for one that is done; a
+// run of another job is as safe as ever.
 TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
   Json c = config("a", 4);
   merge_patch(c, Json::parse(R"({"model": {"vocab": 300}, "data": {"tokenizer": "learn"}})"));
@@ -177,7 +184,8 @@ TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
   merge_patch(c, Json::parse(R"({"run": {"dir": ")" + folder_ / "b" + R"("}})"));
   merge_patch(c, Json::parse(R"({"gradient_accumulation_steps": 4})"));
   RunReport one = train_on(1, c, quiet());
-  for (const char* name : {"/data/train.tokens", "/data/heldout.tokens", "/data/tokenizer/tokenizer.json"}) {
+  for (const char* name :
+       {"/data/train.tokens", "/data/heldout.tokens", "/data/tokenizer/tokenizer.json"}) {
     EXPECT_EQ(read_file(one.folder + name), read_file(two.folder + name)) << name;
   }
   // It is read, not learned again: the text is not needed any more.
@@ -217,7 +225,8 @@ TEST_F(RunTrain, samples_on_the_way_change_nothing) {
   EXPECT_EQ(with.samples[3].text, without.samples[0].text);
   EXPECT_EQ(payload_hash(with.checkpoint), payload_hash(without.checkpoint));
   std::string html = read_file(with.folder + "/report.html");
-  for (const char* part : {"before the first step", "after step 2<", "after step 5<", "The compiled step"}) {
+  for (const char* part :
+       {"before the first step", "after step 2<", "after step 5<", "The compiled step"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
   }
   // A resumed run has the samples of its own steps.
@@ -258,7 +267,8 @@ TEST_F(RunTrain, a_model_that_its_last_step_destroys_fails_the_run) {
   for (int sample_tokens : {0, 4}) {
     Json c = config(fmt::format("destroyed-{}", sample_tokens), 1);
     merge_patch(c, Json::parse(R"({"optimizer": {"type": "SGD", "params": {"lr": 1e31}}})"));
-    merge_patch(c, Json::parse(fmt::format(R"({{"run": {{"sample_tokens": {}}}}})", sample_tokens)));
+    merge_patch(c,
+                Json::parse(fmt::format(R"({{"run": {{"sample_tokens": {}}}}})", sample_tokens)));
     std::string message = error_of(c, DS_ERROR_NUMERIC);
     EXPECT_NE(message.find("held-out loss after step 1 is not finite"), message.npos) << message;
     EXPECT_TRUE(exists(folder_ / fmt::format("destroyed-{}/report.html", sample_tokens)));
@@ -292,7 +302,8 @@ TEST_F(RunTrain, stop_flag_saves_and_ends) {
 TEST_F(RunTrain, caller_supplies_batches_and_ends_the_run) {
   TrainOptions options = quiet();
   std::vector<std::pair<int64_t, int32_t>> calls;
-  options.batch = [&](int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) {
+  options.batch = [&](int64_t step, int32_t micro, std::span<int32_t> tokens,
+                      std::span<int32_t> targets) {
     calls.emplace_back(step, micro);
     EXPECT_EQ(tokens.size(), 64u);
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -313,7 +324,8 @@ TEST_F(RunTrain, generates_the_same_text_on_any_number_of_ranks) {
   RunReport report = train_on(1, config("a", 4), quiet());
   auto comm = create_communicator("self", {});
   TextRequest request{"the shard", {}, 40, {0.7, 0, 3}};  // beyond the sequence of 32
-  std::string parts, text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
+  std::string parts,
+      text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
   EXPECT_EQ(text, parts);
   EXPECT_EQ(text, generate_text(*comm, report.checkpoint, request));
   test::run_ranks(2, [&](Communicator& pair) {
@@ -347,7 +359,8 @@ TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {
   EXPECT_NE(message.find("run.stepz"), std::string::npos) << message;
   EXPECT_NE(message.find("steps"), std::string::npos) << message;
 
-  EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("no run folder"), std::string::npos);
+  EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("no run folder"),
+            std::string::npos);
 }
 
 TEST_F(RunTrain, a_stop_is_seen_while_text_is_read_and_in_an_evaluation) {
@@ -361,13 +374,12 @@ TEST_F(RunTrain, a_stop_is_seen_while_text_is_read_and_in_an_evaluation) {
 }
 
 // Of the same size, so only its hashes tell: all ranks take the one before.
-// A medium that has gone bad under the newest checkpoint: resume and generation take the one before.
-// The newest two are kept, and the damaged one counts as one of them: the one that the run went on from stays
-// until there are two others.
-// More checkpoints than the run is to keep, as after a kill or by another version: a resume that fails before
-// its first save removes none.
-// Its configuration has no run.keep: all of its checkpoints stay until someone says otherwise.
-// The rate that rank 0's callback sets is that of all ranks: each updates its part with it, as one rank all.
+// A medium that has gone bad under the newest checkpoint: resume and generation take the one
+// before. The newest two are kept, and the damaged one counts as one of them: the one that the run
+// went on from stays until there are two others. More checkpoints than the run is to keep, as after
+// a kill or by another version: a resume that fails before its first save removes none. Its
+// configuration has no run.keep: all of its checkpoints stay until someone says otherwise. The rate
+// that rank 0's callback sets is that of all ranks: each updates its part with it, as one rank all.
 TEST_F(RunTrain, a_callback_sets_the_rate_of_all_ranks) {
   auto losses = [&](int world, bool set) {
     Json document = config(fmt::format("{}{}", world, set), 6);
@@ -388,8 +400,8 @@ TEST_F(RunTrain, a_callback_sets_the_rate_of_all_ranks) {
   EXPECT_NE(losses(2, false), one);
 }
 
-// When the row of a saved step is recorded, the step is not saved yet: a run that dies in between has a row
-// too many, which a resume drops, and never one too few.
+// When the row of a saved step is recorded, the step is not saved yet: a run that dies in between
+// has a row too many, which a resume drops, and never one too few.
 TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {
   TrainOptions options = quiet();
   std::string folder = folder_ / "a/checkpoints";
@@ -402,7 +414,8 @@ TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {
   EXPECT_EQ(train_on(1, config("a", 5), options).step, 5);
 }
 
-// A file in place of the folder of checkpoints, as a full disk would, refuses the save of step 2 only.
+// A file in place of the folder of checkpoints, as a full disk would, refuses the save of step 2
+// only.
 TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
   Warnings warnings;
   TrainOptions options = quiet();
@@ -416,7 +429,8 @@ TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
   EXPECT_EQ(report.step, 6);
   EXPECT_EQ(list_folder(place), (std::vector<std::string>{"step-00000004-1", "step-00000006-2"}));
   ASSERT_EQ(warnings.lines().size(), 1u);
-  EXPECT_NE(warnings.lines()[0].find("step 2 is not saved: "), std::string::npos) << warnings.lines()[0];
+  EXPECT_NE(warnings.lines()[0].find("step 2 is not saved: "), std::string::npos)
+      << warnings.lines()[0];
   options.progress = [&](const RunProgress& p) {
     if (p.step == 5) {
       std::filesystem::rename(place, place + ".away");
@@ -429,7 +443,8 @@ TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
     return options;
   }());
   EXPECT_NE(message.find("step 6 is not saved: "), std::string::npos) << message;
-  EXPECT_NE(message.find("the last checkpoint is '" + place + "/step-00000004-2'"), std::string::npos)
+  EXPECT_NE(message.find("the last checkpoint is '" + place + "/step-00000004-2'"),
+            std::string::npos)
       << message;
 }
 
@@ -482,45 +497,52 @@ TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
   EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step - 1));
 }
 
-// The model is lost, but the run is told to go on: every step behind the first is skipped, and counted.
+// The model is lost, but the run is told to go on: every step behind the first is skipped, and
+// counted.
 TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
   for (int64_t most : {3, 4}) {
     std::string name = fmt::format("skips-{}", most);
     Json c = config(name, 6);
-    merge_patch(
-        c, Json::parse(fmt::format(R"({{"optimizer": {{"params": {{"lr": 1e38}}}}, "gradient_clipping": 0,
+    merge_patch(c, Json::parse(fmt::format(
+                       R"({{"optimizer": {{"params": {{"lr": 1e38}}}}, "gradient_clipping": 0,
         "run": {{"save_every": 0, "eval_every": 0, "sample_tokens": 0, "max_skipped_steps": {}}}}})",
-                                   most)));
+                       most)));
     std::string message = error_of(c, DS_ERROR_NUMERIC);
-    EXPECT_NE(message.find(fmt::format("max_skipped_steps is {}", most)), std::string::npos) << message;
-    CheckpointInfo saved = read_checkpoint_info(latest_checkpoint(folder_ / (name + "/checkpoints")));
+    EXPECT_NE(message.find(fmt::format("max_skipped_steps is {}", most)), std::string::npos)
+        << message;
+    CheckpointInfo saved =
+        read_checkpoint_info(latest_checkpoint(folder_ / (name + "/checkpoints")));
     EXPECT_EQ(saved.skipped, most);
     EXPECT_EQ(saved.step - saved.skipped,
               static_cast<int64_t>(read_metrics(folder_ / (name + "/metrics.csv")).steps.size()));
   }
 }
 
-// A loss scale of 2^30 overflows, and so do some below it: these steps do not end a run. At a minimum that is
-// too high, the first one does.
+// A loss scale of 2^30 overflows, and so do some below it: these steps do not end a run. At a
+// minimum that is too high, the first one does.
 TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   Json c = config("fp16", 24);
-  merge_patch(c, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1},
+  merge_patch(c,
+              Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1},
       "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}, "jsonl_monitor": {"enabled": true}})"));
   const std::string job = folder_ / "monitors/job";
-  c.set("csv_monitor",
-        Json::Object{{"enabled", true}, {"output_path", folder_ / "monitors"}, {"job_name", "job"}});
+  c.set(
+      "csv_monitor",
+      Json::Object{{"enabled", true}, {"output_path", folder_ / "monitors"}, {"job_name", "job"}});
   RunReport report = train_on(1, c, quiet());
   EXPECT_EQ(report.step, 24);
   const auto lines_with = [](const std::string& path, std::string_view words) {
     std::istringstream text(read_file(path));
     int64_t count = 0;
-    for (std::string line; std::getline(text, line);) count += line.find(words) != line.npos ? 1 : 0;
+    for (std::string line; std::getline(text, line);)
+      count += line.find(words) != line.npos ? 1 : 0;
     return count;
   };
   for (const char* event : {"train_loss", "lr", "loss_scale"})  // and a header
     EXPECT_EQ(lines_with(job + "/Train_Samples_" + event + ".csv", ","), 25) << event;
   EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"lr\": "), 24);
-  EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"skipped\": true, \"loss\": "), report.skipped);
+  EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"skipped\": true, \"loss\": "),
+            report.skipped);
   EXPECT_GT(report.skipped, 3);
   EXPECT_LT(report.skipped, 20);
   CheckpointInfo saved = read_checkpoint_info(report.checkpoint);
@@ -530,7 +552,8 @@ TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   EXPECT_EQ(report.loss_scale, saved.scaler->scale);
   // A run that updates nothing at all says so, too.
   Json none = config("none", 5);
-  merge_patch(none, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 60, "hysteresis": 1},
+  merge_patch(none,
+              Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 60, "hysteresis": 1},
       "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
   testing::internal::CaptureStdout();
   TrainOptions plain;
@@ -539,12 +562,14 @@ TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   std::string lines = testing::internal::GetCapturedStdout();
   EXPECT_EQ(nothing.skipped, 5);
   EXPECT_NE(lines.find("5 of 5 steps were skipped"), std::string::npos) << lines;
-  EXPECT_NE(lines.find(fmt::format("the loss scale is {} now", std::ldexp(1.0, 55))), std::string::npos)
+  EXPECT_NE(lines.find(fmt::format("the loss scale is {} now", std::ldexp(1.0, 55))),
+            std::string::npos)
       << lines;
   std::string html = read_file(nothing.folder + "/report.html");
   EXPECT_NE(html.find("<dt>Skipped steps</dt><dd>5"), std::string::npos);
   Json floor = config("floor", 24);
-  merge_patch(floor, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1,
+  merge_patch(floor,
+              Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1,
       "min_loss_scale": 268435456}, "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
   std::string message = error_of(floor, DS_ERROR_NUMERIC);
   EXPECT_NE(message.find("step 3 is skipped"), std::string::npos) << message;

@@ -4,9 +4,9 @@
 
 namespace ds::test {
 
-// A number, and how far from it the same computation in f32 may end. Every operation carries on the errors of
-// its operands and adds what rounding to nearest can change of its own result (running error analysis:
-// Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.3).
+// A number, and how far from it the same computation in f32 may end. Every operation carries on the
+// errors of its operands and adds what rounding to nearest can change of its own result (running
+// error analysis: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.3).
 struct Bounded {
   double value = 0, error = 0;
 
@@ -25,7 +25,9 @@ inline Bounded with_rounding(double value, double error) {
   return {value, error + Bounded::kUnit * (std::abs(value) + error) + Bounded::kLeast};
 }
 
-inline Bounded operator+(Bounded a, Bounded b) { return with_rounding(a.value + b.value, a.error + b.error); }
+inline Bounded operator+(Bounded a, Bounded b) {
+  return with_rounding(a.value + b.value, a.error + b.error);
+}
 
 inline Bounded operator-(Bounded a, Bounded b) { return a + Bounded{-b.value, b.error}; }
 

@@ -72,9 +72,11 @@ ds_status send(const void* data, size_t data_size, int32_t to, void* user_data) 
   CallerRank& caller = rank_of(user_data);
   const ds_status status = meet(caller, to, {const_cast<void*>(data), data_size}, {});
   const ds_plugin_transport_table& post = post_transport();
-  // The strictest of libraries: a send ends when it has been received, so a circle of ranks that send waits.
+  // The strictest of libraries: a send ends when it has been received, so a circle of ranks that
+  // send waits.
   while (status == DS_OK && !is_taken(caller.rank, to)) {
-    if (post.aborted_by(caller.link) >= 0 || post.has_left(caller.link, to) != 0) return DS_ERROR_COMM;
+    if (post.aborted_by(caller.link) >= 0 || post.has_left(caller.link, to) != 0)
+      return DS_ERROR_COMM;
     std::this_thread::yield();
   }
   return status;
@@ -99,7 +101,8 @@ CallerRank::CallerRank(int own, int ranks) : rank(own), size(ranks) {
 CallerRank::~CallerRank() { post_transport().close(link); }
 
 ds_comm_callbacks CallerRank::callbacks() {
-  return {sizeof(ds_comm_callbacks), all_gather, all_to_all, send, receive, abort_group, destroy, this};
+  return {
+      sizeof(ds_comm_callbacks), all_gather, all_to_all, send, receive, abort_group, destroy, this};
 }
 
 std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers, bool pairs) {

@@ -6,9 +6,10 @@
 
 namespace ds::test {
 
-// The collectives of a program of its own, as such programs write them: blocking, over messages of the office
-// that was last opened (post_office.h), with an end when a rank has ended the group or has left it. One
-// object is one rank; it is the user_data of its callbacks and ends with destroy().
+// The collectives of a program of its own, as such programs write them: blocking, over messages of
+// the office that was last opened (post_office.h), with an end when a rank has ended the group or
+// has left it. One object is one rank; it is the user_data of its callbacks and ends with
+// destroy().
 struct CallerRank {
   CallerRank(int rank, int size);
   ~CallerRank();
@@ -22,7 +23,9 @@ struct CallerRank {
   int gathers = 0, swaps = 0, pairs = 0;  // calls so far
 };
 
-// A communicator over such callbacks; `gathers` and `pairs`: whether the program has these callbacks, too.
-std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers = true, bool pairs = true);
+// A communicator over such callbacks; `gathers` and `pairs`: whether the program has these
+// callbacks, too.
+std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers = true,
+                                                bool pairs = true);
 
 }  // namespace ds::test

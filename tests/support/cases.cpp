@@ -34,13 +34,16 @@ class CaseBuilder {
   }
 
  private:
-  Tensor real(std::vector<int64_t> dims) { return random_tensor(DS_DTYPE_F64, std::move(dims), ++seed_); }
+  Tensor real(std::vector<int64_t> dims) {
+    return random_tensor(DS_DTYPE_F64, std::move(dims), ++seed_);
+  }
   void add(std::string op, Attrs attrs, std::vector<Tensor> in) {
     cases_.push_back({std::move(op), std::move(attrs), std::move(in)});
   }
   // Outputs of the last added case.
   std::vector<Tensor> outputs() {
-    return run_case(implementation(registry_, cases_.back().op, "ref"), cases_.back(), DS_DTYPE_F64, team_);
+    return run_case(implementation(registry_, cases_.back().op, "ref"), cases_.back(), DS_DTYPE_F64,
+                    team_);
   }
 
   void embedding() {
@@ -84,7 +87,8 @@ class CaseBuilder {
     add("layer_norm_dx", {}, {dy, x, y[1], y[2]});
   }
 
-  // Whole rows, and each head by itself. With a small eps the gradient of a run of one column cancels.
+  // Whole rows, and each head by itself. With a small eps the gradient of a run of one column
+  // cancels.
   void rms_norm() {
     Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     for (int64_t width : {s_.width(), s_.depth}) {
@@ -109,7 +113,8 @@ class CaseBuilder {
     add("gelu_dx", {{"form", "erf"}}, {dy, x});
     add("gelu", {{"form", "10"}}, {x});
     add("gelu_dx", {{"form", "10"}}, {dy, x});
-    for (const char* op : {"silu", "relu", "tanh", "relu2", "laplace", "sigmoid", "quick_gelu", "softplus"}) {
+    for (const char* op :
+         {"silu", "relu", "tanh", "relu2", "laplace", "sigmoid", "quick_gelu", "softplus"}) {
       add(op, {}, {x});
       add(std::string(op) + "_dx", {}, {dy, x});
     }
@@ -124,10 +129,11 @@ class CaseBuilder {
   }
 
   void gates() {
-    Tensor x = real({s_.n, s_.width()}), y = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
+    Tensor x = real({s_.n, s_.width()}), y = real({s_.n, s_.width()}),
+           dy = real({s_.n, s_.width()});
     Tensor packed = real({s_.n, 2 * s_.width()});
-    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
-                            "sigmoid", "quick_gelu", "softplus"}) {
+    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
+                            "laplace", "sigmoid", "quick_gelu", "softplus"}) {
       Attrs attrs{{"act", act}};
       add("glu", attrs, {x, y});
       add("glu", attrs, {packed});
@@ -153,14 +159,20 @@ class CaseBuilder {
     add("rope", plain, {x});
     add("rope", with({{"interleaved", int64_t{1}}, {"inverse", int64_t{1}}}), {x});
     add("rope", with({{"dims", (s_.depth + 1) / 2 * 2}, {"interleaved", int64_t{1}}}), {x});
-    add("rope", with({{"scaling", "linear"}, {"factor", 2.5}, {"dims", (s_.depth + 1) / 2 * 2}}), {x});
+    add("rope", with({{"scaling", "linear"}, {"factor", 2.5}, {"dims", (s_.depth + 1) / 2 * 2}}),
+        {x});
     for (const char* scaling : {"llama3", "yarn"}) {
       add("rope",
-          with({{"scaling", scaling}, {"factor", 4.0}, {"low", 1.0}, {"high", 4.0}, {"original", original}}),
+          with({{"scaling", scaling},
+                {"factor", 4.0},
+                {"low", 1.0},
+                {"high", 4.0},
+                {"original", original}}),
           {x});
     }
     std::string factors;
-    for (int64_t i = 0; i < s_.depth; ++i) factors += (i == 0 ? "" : " ") + std::to_string(1 + i % 3) + ".25";
+    for (int64_t i = 0; i < s_.depth; ++i)
+      factors += (i == 0 ? "" : " ") + std::to_string(1 + i % 3) + ".25";
     add("rope", with({{"scaling", "longrope"}, {"factors", factors}, {"magnitude", 1.3}}), {x});
     rope_by_length(with, x, factors);
     add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
@@ -168,17 +180,19 @@ class CaseBuilder {
     add("rope", plain, {x, places(3)});
   }
 
-  // Scalings that look at the length of the text: attribute `seq`, or operand `length`, which is beyond
-  // `original` where seq is not, and the other way round.
+  // Scalings that look at the length of the text: attribute `seq`, or operand `length`, which is
+  // beyond `original` where seq is not, and the other way round.
   template <typename With>
   void rope_by_length(const With& with, const Tensor& x, const std::string& factors) {
     std::string wide;
-    for (int64_t i = 0; i < s_.depth; ++i) wide += (i == 0 ? "" : " ") + std::to_string(2 + i % 4) + ".5";
+    for (int64_t i = 0; i < s_.depth; ++i)
+      wide += (i == 0 ? "" : " ") + std::to_string(2 + i % 4) + ".5";
     for (int64_t original : {s_.seq - 1, s_.seq}) {
       if (original < 1) continue;
       Tensor length(DS_DTYPE_I32, {1});
       length.set(0, static_cast<double>(original < s_.seq ? original : s_.seq + 2));
-      Attrs longrope = with({{"scaling", "longrope"}, {"factors", factors}, {"original", original}});
+      Attrs longrope =
+          with({{"scaling", "longrope"}, {"factors", factors}, {"original", original}});
       longrope.set("long_factors", wide);
       Attrs dynamic =
           with({{"scaling", "dynamic"}, {"factor", 3.0}, {"original", original}, {"power", 1.25}});
@@ -196,7 +210,8 @@ class CaseBuilder {
     return out;
   }
 
-  // Values of a row differ by more than a finite difference, so that the choice of the largest stays.
+  // Values of a row differ by more than a finite difference, so that the choice of the largest
+  // stays.
   Tensor logits() {
     Tensor z = real({s_.n, s_.out});
     for (int64_t e = 0; e < z.numel(); ++e) {
@@ -215,7 +230,8 @@ class CaseBuilder {
       add("top_gates_dx", attrs, {dy, z});
     }
     add("scale_rows", {{"column", s_.out - 1}}, {x, dy});
-    add("scale_rows_dw", {{"columns", s_.out}, {"column", s_.out / 2}}, {x, real({s_.n, s_.width()})});
+    add("scale_rows_dw", {{"columns", s_.out}, {"column", s_.out / 2}},
+        {x, real({s_.n, s_.width()})});
     add("load_balance", {{"k", k}}, {z});
     add("load_balance", {{"k", int64_t{1}}}, {z, dy, z});
     add("load_balance_dx", {{"k", k}}, {one, z, dy});
@@ -234,7 +250,8 @@ class CaseBuilder {
   // q, k, v of `groups` key heads: packed when `parts` is 1.
   std::vector<Tensor> heads_of(size_t parts, int64_t groups) {
     if (parts == 1) return {real({s_.n, (s_.heads + 2 * groups) * s_.depth})};
-    return {real({s_.n, s_.width()}), real({s_.n, groups * s_.depth}), real({s_.n, groups * s_.depth})};
+    return {real({s_.n, s_.width()}), real({s_.n, groups * s_.depth}),
+            real({s_.n, groups * s_.depth})};
   }
 
   // The second sequence sees nothing, and neither does row 0 when causal.
@@ -315,8 +332,9 @@ class CaseBuilder {
     add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
     Tensor target = real({s_.n, s_.vocab});
     head(s_.vocab, targets);
-    for (const Attrs& attrs : {Attrs{{"label_smoothing", 0.3}}, Attrs{{"z_loss", 0.05}, {"reduction", "sum"}},
-                               Attrs{{"label_smoothing", 0.1}, {"z_loss", 0.01}, {"reduction", "none"}}}) {
+    for (const Attrs& attrs :
+         {Attrs{{"label_smoothing", 0.3}}, Attrs{{"z_loss", 0.05}, {"reduction", "sum"}},
+          Attrs{{"label_smoothing", 0.1}, {"z_loss", 0.01}, {"reduction", "none"}}}) {
       add("cross_entropy", attrs, {logits, targets});
       std::vector<Tensor> y = outputs();
       add("cross_entropy_dx", attrs, {real(y[0].dims()), logits, targets, y[1]});
@@ -339,7 +357,8 @@ class CaseBuilder {
   }
   // As the forward part of a head keeps them.
   static Tensor kept_logits(const Tensor& x, const Tensor& w) {
-    const int64_t rows = x.dims()[0], width = x.dims()[1], words = w.dims()[0], stride = round_up(words, 8);
+    const int64_t rows = x.dims()[0], width = x.dims()[1], words = w.dims()[0],
+                  stride = round_up(words, 8);
     Tensor logits(DS_DTYPE_F64, {rows, stride});
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t v = 0; v < words; ++v) {
@@ -377,11 +396,12 @@ std::vector<OpCase> build(std::initializer_list<Sizes> all) {
 }
 
 InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
-  InstructionCase c{"adamw",
-                    {{"l2", int64_t{l2}}},
-                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
-                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
-                     random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
+  InstructionCase c{
+      "adamw",
+      {{"l2", int64_t{l2}}},
+      {random_tensor(DS_DTYPE_F32, {count}, 1)},
+      {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
+       random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
   for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));  // second moments
   c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   c.scalars.updates = 1;
@@ -396,15 +416,17 @@ InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType 
   auto bytes = [](int64_t n, int64_t low, int64_t end, uint64_t seed) {
     Tensor ids = random_ids(n, end - low, seed), out(DS_DTYPE_U8, {n});
     for (int64_t e = 0; e < n; ++e)
-      out.bytes()[static_cast<size_t>(e)] = static_cast<std::byte>(low + static_cast<int64_t>(ids.at(e)));
+      out.bytes()[static_cast<size_t>(e)] =
+          static_cast<std::byte>(low + static_cast<int64_t>(ids.at(e)));
     return out;
   };
   const int64_t blocks = count / 256;
-  InstructionCase c{"adamw_codes",
-                    {{"l2", l2}, {"stochastic", stochastic}},
-                    {random_tensor(grad, {count}, 1)},
-                    {random_tensor(master, {count}, 2), bytes(count, 0, 256, 3), bytes(blocks, 118, 128, 4),
-                     bytes(count, 0, 256, 5), bytes(blocks, 110, 128, 6), Tensor(param, {count})}};
+  InstructionCase c{
+      "adamw_codes",
+      {{"l2", l2}, {"stochastic", stochastic}},
+      {random_tensor(grad, {count}, 1)},
+      {random_tensor(master, {count}, 2), bytes(count, 0, 256, 3), bytes(blocks, 118, 128, 4),
+       bytes(count, 0, 256, 5), bytes(blocks, 110, 128, 6), Tensor(param, {count})}};
   c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
@@ -452,8 +474,8 @@ InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip
   InstructionCase c{"sgd",
                     {{"nesterov", int64_t{nesterov}}},
                     {random_tensor(DS_DTYPE_F32, {count}, 1)},
-                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
-                     Tensor(param, {count})}};
+                    {random_tensor(DS_DTYPE_F32, {count}, 2),
+                     random_tensor(DS_DTYPE_F32, {count}, 3), Tensor(param, {count})}};
   c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .momentum = 0.9};
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
@@ -461,14 +483,15 @@ InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip
 }
 
 // Of one state: Lion, Adagrad.
-InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType param, int64_t updates,
-                               int64_t skip) {
+InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType param,
+                               int64_t updates, int64_t skip) {
   InstructionCase c{op,
                     std::move(attrs),
                     {random_tensor(DS_DTYPE_F32, {count}, 1)},
-                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
-                     Tensor(param, {count})}};
-  for (int64_t e = 0; op[0] == 'a' && e < count; ++e) c.out[1].set(e, std::abs(c.out[1].at(e)));  // squares
+                    {random_tensor(DS_DTYPE_F32, {count}, 2),
+                     random_tensor(DS_DTYPE_F32, {count}, 3), Tensor(param, {count})}};
+  for (int64_t e = 0; op[0] == 'a' && e < count; ++e)
+    c.out[1].set(e, std::abs(c.out[1].at(e)));  // squares
   c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
   c.scalars.updates = updates;
   c.scalars.grad_scale = 0.3;
@@ -477,11 +500,12 @@ InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType
 }
 
 InstructionCase lamb_moments_case(int64_t count, int64_t inside, int64_t skip) {
-  InstructionCase c{"lamb_moments",
-                    {{"eps_inside_sqrt", inside}},
-                    {random_tensor(DS_DTYPE_F32, {count}, 1), random_tensor(DS_DTYPE_F32, {count}, 2)},
-                    {random_tensor(DS_DTYPE_F32, {count}, 3), random_tensor(DS_DTYPE_F32, {count}, 4),
-                     Tensor(DS_DTYPE_F64, {count / 128})}};
+  InstructionCase c{
+      "lamb_moments",
+      {{"eps_inside_sqrt", inside}},
+      {random_tensor(DS_DTYPE_F32, {count}, 1), random_tensor(DS_DTYPE_F32, {count}, 2)},
+      {random_tensor(DS_DTYPE_F32, {count}, 3), random_tensor(DS_DTYPE_F32, {count}, 4),
+       Tensor(DS_DTYPE_F64, {count / 128})}};
   for (int64_t e = 0; e < count; ++e) c.out[1].set(e, std::abs(c.out[1].at(e)));
   c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
   c.scalars.updates = 2;
@@ -500,15 +524,16 @@ InstructionCase lamb_case(int64_t count, DType param, int64_t inside, int64_t sk
           moments.scalars};
 }
 
-// Operands of 0/1 Adam and 1-bit LAMB behind their freeze: variances are not negative, some of them 0.
+// Operands of 0/1 Adam and 1-bit LAMB behind their freeze: variances are not negative, some of them
+// 0.
 Tensor variance(int64_t count, uint64_t seed) {
   Tensor v = random_tensor(DS_DTYPE_F32, {count}, seed);
   for (int64_t e = 0; e < count; ++e) v.set(e, e % 5 == 0 ? 0 : std::abs(v.at(e)));
   return v;
 }
 
-InstructionCase frozen_case(const char* op, Attrs attrs, std::vector<Tensor> in, std::vector<Tensor> out,
-                            int64_t skip) {
+InstructionCase frozen_case(const char* op, Attrs attrs, std::vector<Tensor> in,
+                            std::vector<Tensor> out, int64_t skip) {
   InstructionCase c{op, std::move(attrs), std::move(in), std::move(out)};
   c.scalars.group = {
       .lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .rate_sum = 0.11};
@@ -518,11 +543,13 @@ InstructionCase frozen_case(const char* op, Attrs attrs, std::vector<Tensor> in,
 }
 
 void add_frozen_cases(int64_t count, std::vector<InstructionCase>& cases) {
-  const Tensor x = random_tensor(DS_DTYPE_F32, {count}, 1), y = random_tensor(DS_DTYPE_F32, {count}, 2),
+  const Tensor x = random_tensor(DS_DTYPE_F32, {count}, 1),
+               y = random_tensor(DS_DTYPE_F32, {count}, 2),
                z = random_tensor(DS_DTYPE_F32, {count}, 3), v = variance(count, 4),
                scale = random_tensor(DS_DTYPE_F32, {1}, 5);
   const Attrs ranks{{"ranks", int64_t{3}}};
-  auto add = [&](const char* op, const Attrs& attrs, std::vector<Tensor> in, std::vector<Tensor> out) {
+  auto add = [&](const char* op, const Attrs& attrs, std::vector<Tensor> in,
+                 std::vector<Tensor> out) {
     for (int64_t skip : {0, 1}) cases.push_back(frozen_case(op, attrs, in, out, skip));
   };
   add("own_gradient", ranks, {x}, {Tensor(DS_DTYPE_F32, {count})});
@@ -533,7 +560,8 @@ void add_frozen_cases(int64_t count, std::vector<InstructionCase>& cases) {
   }
   add("local_adam", {{"ranks", int64_t{3}}, {"sum", int64_t{1}}}, {x, v, y}, {z, x});
   for (int64_t inverse : {0, 1}) add("scale_momentum", {{"inverse", inverse}}, {x, scale}, {y});
-  add("frozen_lamb_moments", {}, {x, y, v, z}, {variance(count, 6), Tensor(DS_DTYPE_F64, {3 * count / 256})});
+  add("frozen_lamb_moments", {}, {x, y, v, z},
+      {variance(count, 6), Tensor(DS_DTYPE_F64, {3 * count / 256})});
 }
 
 }  // namespace
@@ -549,11 +577,14 @@ std::vector<OpCase> large_op_cases() {
 std::vector<InstructionCase> instruction_cases() {
   std::vector<InstructionCase> cases;
   for (int64_t count : {int64_t{256}, int64_t{768}, int64_t{5 * 256}}) {
-    Tensor x = random_tensor(DS_DTYPE_F32, {count}, 11), y = random_tensor(DS_DTYPE_F32, {count}, 12);
+    Tensor x = random_tensor(DS_DTYPE_F32, {count}, 11),
+           y = random_tensor(DS_DTYPE_F32, {count}, 12);
     cases.push_back({"zero", {}, {}, {x}});
-    for (DType half : {DS_DTYPE_BF16, DS_DTYPE_F16}) cases.push_back({"zero", {}, {}, {x.as(half)}});
+    for (DType half : {DS_DTYPE_BF16, DS_DTYPE_F16})
+      cases.push_back({"zero", {}, {}, {x.as(half)}});
     for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
-      for (int64_t beta : {0, 1}) cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y}});
+      for (int64_t beta : {0, 1})
+        cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y}});
       for (int64_t beta : {0, 1}) {
         for (DType sum : {DS_DTYPE_BF16, DS_DTYPE_F16})
           cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y.as(sum)}});
@@ -593,8 +624,10 @@ std::vector<InstructionCase> instruction_cases() {
     cases.push_back(lamb_case(count, DS_DTYPE_F32, 0, 1));
     add_frozen_cases(count, cases);
     for (int64_t drawn : {0, 1}) {
-      cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, 0, drawn, 0));
-      cases.push_back(adamw_codes_case(count, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_BF16, 1, drawn, 0));
+      cases.push_back(
+          adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, 0, drawn, 0));
+      cases.push_back(
+          adamw_codes_case(count, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_BF16, 1, drawn, 0));
     }
     cases.push_back(adamw_codes_case(count, DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_F32, 0, 0, 1));
     add_muon_cases(count, cases);

@@ -26,8 +26,9 @@ bool is_statistic(std::string_view op, size_t input, size_t inputs) {
                            {"mse_dx", 0, 0},
                            {"linear_cross_entropy_dx", 0, 0},
                            {"linear_cross_entropy_dx", 4, 4}};
-  return std::any_of(std::begin(kRows), std::end(kRows),
-                     [&](const Row& row) { return row.op == op && input >= row.first && input <= row.last; });
+  return std::any_of(std::begin(kRows), std::end(kRows), [&](const Row& row) {
+    return row.op == op && input >= row.first && input <= row.last;
+  });
 }
 
 TensorType type_of(const Tensor& tensor, DType dtype) {
@@ -96,15 +97,16 @@ std::string refusal(const KernelImpl& impl, const OpCase& c, DType dtype) {
   return impl.refuse ? impl.refuse({c.op, in, out, c.attrs}) : "";
 }
 
-std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team) {
+std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtype,
+                             ThreadTeam& team) {
   return run_on(impl, c, operands(c, dtype, false), dtype, team);
 }
 
 Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team) {
   KernelRegistry reference;
   register_ref(reference);
-  std::vector<Tensor> want =
-      run_on(implementation(reference, c.op, "ref"), c, operands(c, dtype, true), DS_DTYPE_F64, team);
+  std::vector<Tensor> want = run_on(implementation(reference, c.op, "ref"), c,
+                                    operands(c, dtype, true), DS_DTYPE_F64, team);
   std::vector<Tensor> got = run_case(impl, c, dtype, team);
   Deviation worst;
   std::vector<TensorView> in;
@@ -114,7 +116,8 @@ Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, Thread
   int64_t terms = accuracy->terms(c.attrs, in);
   for (size_t i = 0; i < got.size(); ++i) {
     double largest = std::numeric_limits<double>::min();
-    for (int64_t e = 0; e < want[i].numel(); ++e) largest = std::max(largest, std::abs(want[i].at(e)));
+    for (int64_t e = 0; e < want[i].numel(); ++e)
+      largest = std::max(largest, std::abs(want[i].at(e)));
     ErrorUnit unit = error_unit(*accuracy, c.attrs, terms, dtype, got[i].dtype());
     for (int64_t e = 0; e < want[i].numel(); ++e) {
       double x = got[i].at(e), y = want[i].at(e);

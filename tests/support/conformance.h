@@ -8,8 +8,8 @@
 
 namespace ds::test {
 
-// One graph op on concrete operands. in: f64 or i32; random values are exact in bf16, so that all element
-// types see the same operands (statistics such as lse come from a f64 forward run).
+// One graph op on concrete operands. in: f64 or i32; random values are exact in bf16, so that all
+// element types see the same operands (statistics such as lse come from a f64 forward run).
 struct OpCase {
   std::string op;
   Attrs attrs;
@@ -18,7 +18,8 @@ struct OpCase {
   std::string label() const;  // "linear [7,5] [3,5] {...}"
 };
 
-// Standard cases of every op of the table: odd sizes, n not a multiple of seq, one row, n below seq.
+// Standard cases of every op of the table: odd sizes, n not a multiple of seq, one row, n below
+// seq.
 std::vector<OpCase> op_cases();
 // Larger ones with vector tails (widths around multiples of 16 and 64), for optimized kernels.
 std::vector<OpCase> large_op_cases();
@@ -29,11 +30,12 @@ std::vector<TensorType> output_types(const OpCase& c, DType dtype);
 // Whether `impl` takes the case in `dtype`: "" or the reason why not.
 std::string refusal(const KernelImpl& impl, const OpCase& c, DType dtype);
 // Outputs of `impl` on the operands rounded to `dtype`; scalars.seed 7, step 3, leaf 2.
-std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team);
+std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtype,
+                             ThreadTeam& team);
 
-// Largest |got - want| over all outputs in units of kernels/accuracy.h, where want is the f64 reference on
-// the same rounded operands. A correct kernel stays below kMostUnits; NaN or infinity in got count as
-// infinite.
+// Largest |got - want| over all outputs in units of kernels/accuracy.h, where want is the f64
+// reference on the same rounded operands. A correct kernel stays below kMostUnits; NaN or infinity
+// in got count as infinite.
 struct Deviation {
   double error = 0;
   std::string where;  // "output 0 element 17: got 1, want 2"

@@ -11,7 +11,8 @@
 
 namespace ds::test {
 
-// The message of the error of this status that body throws; a test failure and "" when there is none.
+// The message of the error of this status that body throws; a test failure and "" when there is
+// none.
 inline std::string message_of(const std::function<void()>& body, ds_status status = DS_ERROR_COMM) {
   try {
     body();

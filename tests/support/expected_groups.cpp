@@ -18,11 +18,13 @@ std::pair<std::string, double> random_number(const OptimizerConfig& optimizer, D
   return all[static_cast<size_t>(dice.below(static_cast<int64_t>(all.size())))];
 }
 
-ExpectedGroups::ExpectedGroups(const OptimizerConfig& optimizer, const std::vector<std::string>& names)
+ExpectedGroups::ExpectedGroups(const OptimizerConfig& optimizer,
+                               const std::vector<std::string>& names)
     : optimizer_(optimizer), group_(names.size(), 0), own_(1), set_(1) {
   for (const ParamGroup& group : optimizer.groups) {
     for (size_t p = 0; p < names.size(); ++p) {
-      if (std::count(group.params.begin(), group.params.end(), names[p]) != 0) group_[p] = own_.size();
+      if (std::count(group.params.begin(), group.params.end(), names[p]) != 0)
+        group_[p] = own_.size();
     }
     own_.push_back(group.values);
     set_.emplace_back();

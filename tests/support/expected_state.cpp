@@ -5,10 +5,11 @@
 
 namespace ds::test {
 
-ExpectedState::ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial)
+ExpectedState::ExpectedState(const OptimizerConfig& optimizer,
+                             const std::vector<std::vector<float>>& initial)
     : optimizer_(optimizer),
-      groups_(initial.size(), {optimizer.lr, optimizer.weight_decay, optimizer.beta1, optimizer.beta2,
-                               optimizer.eps, optimizer.momentum}),
+      groups_(initial.size(), {optimizer.lr, optimizer.weight_decay, optimizer.beta1,
+                               optimizer.beta2, optimizer.eps, optimizer.momentum}),
       updates_(initial.size()) {
   kinds_ = {"master"};
   const std::map<std::string, std::vector<std::string>> states{

@@ -10,19 +10,23 @@
 
 namespace ds::test {
 
-// Computed in double, by docs/reference/ops.md, without code of src; Bounded says how far f32 may be off.
+// Computed in double, by docs/reference/ops.md, without code of src; Bounded says how far f32 may
+// be off.
 class ExpectedState {
  public:
   // initial: by parameter.
   ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial);
 
   // One optimizer step: sums are those of the gradients of `leaves` leaves. Frozen parameters stay.
-  void update(const std::vector<std::vector<double>>& sums, int64_t leaves, const std::vector<char>& frozen);
+  void update(const std::vector<std::vector<double>>& sums, int64_t leaves,
+              const std::vector<char>& frozen);
   // Updates of a parameter from now on have these values in place of the optimizer's.
   void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
   const std::vector<Bounded>& at(size_t param, const std::string& kind) const;
-  const std::vector<std::string>& kinds() const { return kinds_; }  // "master", then the optimizer's states
+  const std::vector<std::string>& kinds() const {
+    return kinds_;
+  }  // "master", then the optimizer's states
 
  private:
   void adam(size_t param, const std::vector<double>& sums, Bounded scale);

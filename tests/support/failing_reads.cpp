@@ -19,7 +19,8 @@ std::atomic<bool> shortens = false;
 bool has_part(int fd, const std::string& part) {
   char path[PATH_MAX];
   ssize_t size = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
-  return size >= 0 && std::string_view(path, static_cast<size_t>(size)).find(part) != std::string::npos;
+  return size >= 0 &&
+         std::string_view(path, static_cast<size_t>(size)).find(part) != std::string::npos;
 }
 
 bool fails(int fd) { return active && has_part(fd, failing_part) && ++reads > good_reads; }
@@ -33,7 +34,8 @@ extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
     return -1;
   }
   constexpr size_t kPage = 4096;
-  if (shortens && size > kPage && has_part(fd, short_part)) size = (size / 2 + kPage - 1) / kPage * kPage;
+  if (shortens && size > kPage && has_part(fd, short_part))
+    size = (size / 2 + kPage - 1) / kPage * kPage;
   return syscall(SYS_pread64, fd, data, size, offset);
 }
 

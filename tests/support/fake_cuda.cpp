@@ -18,13 +18,15 @@ FakeCuda* FakeCuda::find() {
   static FakeCuda* const found = []() -> FakeCuda* {
     const std::string file = kFolder + "libfake_cuda.so", blas = kFolder + "libfake_blas.so",
                       nccl = kFolder + "libfake_nccl.so", tool = kFolder + "libfake_tool.so";
-    if (!std::filesystem::exists(kFolder + "libds_cuda.so") || !std::filesystem::exists(file)) return nullptr;
+    if (!std::filesystem::exists(kFolder + "libds_cuda.so") || !std::filesystem::exists(file))
+      return nullptr;
     void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!object) throw std::runtime_error(dlerror());
     setenv("DS_CUDA_DRIVER", file.c_str(), 1);
     setenv("DS_CUDA_BLAS", blas.c_str(), 1);
     setenv("DS_NCCL", nccl.c_str(), 1);
-    setenv("NVTX_INJECTION64_PATH", tool.c_str(), 1);  // before the first range of the process, or never
+    setenv("NVTX_INJECTION64_PATH", tool.c_str(),
+           1);  // before the first range of the process, or never
     setenv("DS_FAKE_CUDA_DEVICES", std::to_string(kGpus).c_str(), 1);
     void* links = dlopen(nccl.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!links) throw std::runtime_error(dlerror());

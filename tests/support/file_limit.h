@@ -5,7 +5,8 @@
 
 namespace ds::test {
 
-// While it lives, no file of this process may grow beyond `bytes`: writes fail as on a full disk (EFBIG).
+// While it lives, no file of this process may grow beyond `bytes`: writes fail as on a full disk
+// (EFBIG).
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

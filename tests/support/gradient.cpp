@@ -12,7 +12,8 @@ double gradient_error(Interpreter& run, const Graph& graph, ValueId loss, ValueI
   run.run();
   Tensor gradient = run.at(grad);
   double largest = 0, worst = 0;
-  for (int64_t e = 0; e < gradient.numel(); ++e) largest = std::max(largest, std::abs(gradient.at(e)));
+  for (int64_t e = 0; e < gradient.numel(); ++e)
+    largest = std::max(largest, std::abs(gradient.at(e)));
   if (elements.empty()) {
     elements.resize(static_cast<size_t>(gradient.numel()));
     std::iota(elements.begin(), elements.end(), int64_t{0});

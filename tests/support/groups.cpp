@@ -60,7 +60,9 @@ static std::string name_of(const GroupCase& group) {
                      group.cores == 2 ? "crowded" : "");
 }
 
-std::string group_name(const testing::TestParamInfo<GroupCase>& info) { return name_of(info.param); }
+std::string group_name(const testing::TestParamInfo<GroupCase>& info) {
+  return name_of(info.param);
+}
 
 void PrintTo(const GroupCase& group, std::ostream* out) { *out << name_of(group); }
 
@@ -77,8 +79,11 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
   std::string name = tcp ? folder / "meet" : fmt::format("group-{}", getpid());
   std::string url = fmt::format("{}://{}", group.transport, name);
   auto one = [&](int rank) {
-    CommOptions options{
-        .rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct, .cores = group.cores};
+    CommOptions options{.rank = rank,
+                        .size = group.ranks,
+                        .timeout_ms = 60000,
+                        .direct = group.direct,
+                        .cores = group.cores};
     auto comm = post     ? make_linked(post_transport(), "", options)
                 : called ? make_caller_group(rank, group.ranks, !swaps)
                          : create_communicator(url, options);
@@ -88,7 +93,8 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
   Office office;
   open_office(&office);
   if (group.transport == "shm") {
-    EXPECT_EQ(spawn_processes(group.ranks, one), std::vector<int>(static_cast<size_t>(group.ranks), 0));
+    EXPECT_EQ(spawn_processes(group.ranks, one),
+              std::vector<int>(static_cast<size_t>(group.ranks), 0));
   } else {
     spawn_threads(group.ranks, one);
   }

@@ -11,20 +11,20 @@
 namespace ds::test {
 
 struct GroupCase {
-  // threads, shm, post (a plugin's, between threads), caller (callbacks of a program, likewise), swaps (the
-  // same program without an all_gather), tcp, or that of DS_TEST_GROUP
+  // threads, shm, post (a plugin's, between threads), caller (callbacks of a program, likewise),
+  // swaps (the same program without an all_gather), tcp, or that of DS_TEST_GROUP
   std::string transport;
   int ranks = 1;
   bool direct = true;  // large payloads are read where they lie, over threads and shm
   int cores = 64;      // CommOptions
 };
 
-// All transports of one host with 1 to 4 ranks. Where DS_TEST_GROUP is set, this process is one rank of the
-// group that the comm url `env` names, and that group is the only case: so any plugin runs this suite,
-// whoever starts its ranks (tests/comm/mpi.sh, tests/interop/oneccl.py).
+// All transports of one host with 1 to 4 ranks. Where DS_TEST_GROUP is set, this process is one
+// rank of the group that the comm url `env` names, and that group is the only case: so any plugin
+// runs this suite, whoever starts its ranks (tests/comm/mpi.sh, tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
-// Those of so many ranks in which all ranks see what becomes of each, without regard to DS_TEST_GROUP; no
-// callbacks.
+// Those of so many ranks in which all ranks see what becomes of each, without regard to
+// DS_TEST_GROUP; no callbacks.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
 void PrintTo(const GroupCase& group, std::ostream* out);  // of GoogleTest, which else prints bytes

@@ -27,7 +27,8 @@ Tensor positions(const Tensor& mask, int64_t seq, int64_t offset) {
 
 Tensor shifted(const Tensor& labels, int64_t seq) {
   Tensor out(DS_DTYPE_I32, {labels.numel()});
-  for (int64_t r = 0; r < labels.numel(); ++r) out.set(r, (r + 1) % seq == 0 ? -100 : labels.at(r + 1));
+  for (int64_t r = 0; r < labels.numel(); ++r)
+    out.set(r, (r + 1) % seq == 0 ? -100 : labels.at(r + 1));
   return out;
 }
 
@@ -63,7 +64,8 @@ Tensor HfGolden::input(const HfModel& model, const std::string& name) const {
     return model.causal ? shifted(inputs.at("labels"), seq()) : flat(inputs.at("labels"));
   if (name == "mask") return flat(inputs.at("attention_mask"));
   if (name == "token_types") return flat(inputs.at("token_type_ids"));
-  if (name == "positions") return positions(inputs.at("attention_mask"), seq(), model.position_offset);
+  if (name == "positions")
+    return positions(inputs.at("attention_mask"), seq(), model.position_offset);
   raise(DS_ERROR_INVALID_ARGUMENT, "the models' inputs are described in hf.h, got '{}'", name);
 }
 
@@ -83,7 +85,8 @@ std::vector<std::string> golden_models() {
 
 std::string golden_path(const std::string& name) { return data_path("models/" + name); }
 
-double largest_distance(const Tensor& a, const Tensor& b, const std::function<bool(int64_t)>& keep) {
+double largest_distance(const Tensor& a, const Tensor& b,
+                        const std::function<bool(int64_t)>& keep) {
   if (a.numel() != b.numel()) return INFINITY;
   double most = 0;
   for (int64_t e = 0; e < a.numel(); ++e) {

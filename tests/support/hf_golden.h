@@ -13,8 +13,8 @@ namespace ds::test {
 // All tensors of a safetensors file.
 std::map<std::string, Tensor> read_tensors(const std::string& path);
 
-// A folder with a Hugging Face model and what it computes, made by the reference's make.py: inputs and
-// results of one batch in golden.safetensors, losses and tolerances in golden.json.
+// A folder with a Hugging Face model and what it computes, made by the reference's make.py: inputs
+// and results of one batch in golden.safetensors, losses and tolerances in golden.json.
 struct HfGolden {
   explicit HfGolden(const std::string& folder);
 
@@ -38,6 +38,7 @@ std::vector<std::string> golden_models();
 std::string golden_path(const std::string& name);
 
 // Largest |a - b|, over the elements where keep(e) if given.
-double largest_distance(const Tensor& a, const Tensor& b, const std::function<bool(int64_t)>& keep = {});
+double largest_distance(const Tensor& a, const Tensor& b,
+                        const std::function<bool(int64_t)>& keep = {});
 
 }  // namespace ds::test

@@ -6,8 +6,10 @@
 
 namespace ds::test {
 
-// Options with these values for the parameters, by number; a parameter without any keeps what it has.
-inline EngineOptions with_values(std::vector<std::vector<float>> values, EngineOptions options = {}) {
+// Options with these values for the parameters, by number; a parameter without any keeps what it
+// has.
+inline EngineOptions with_values(std::vector<std::vector<float>> values,
+                                 EngineOptions options = {}) {
   options.initial = [values = std::move(values)](ParamId p, const std::string&, int64_t first,
                                                  std::span<float> out) {
     const auto at = static_cast<size_t>(p.number());

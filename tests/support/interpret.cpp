@@ -105,7 +105,8 @@ Tensor random_ids(int64_t count, int64_t end, uint64_t seed) {
   Tensor out(DS_DTYPE_I32, {count});
   RandomStream stream{seed, 0, 0, 1};
   for (int64_t e = 0; e < count; ++e) {
-    out.set(e, static_cast<double>(stream.block(static_cast<uint64_t>(e))[0] % static_cast<uint64_t>(end)));
+    out.set(e, static_cast<double>(stream.block(static_cast<uint64_t>(e))[0] %
+                                   static_cast<uint64_t>(end)));
   }
   return out;
 }
@@ -120,12 +121,14 @@ Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
 Tensor columns_of(const Tensor& all, int64_t first, int64_t count) {
   const int64_t rows = all.dims()[0], columns = all.dims()[1];
   Tensor part(all.dtype(), {rows, count});
-  for (int64_t e = 0; e < part.numel(); ++e) part.set(e, all.at(e / count * columns + first + e % count));
+  for (int64_t e = 0; e < part.numel(); ++e)
+    part.set(e, all.at(e / count * columns + first + e % count));
   return part;
 }
 
 void launch(const KernelImpl& impl, const Attrs& attrs, std::span<const TensorView> in,
-            std::span<const TensorView> out, ThreadTeam& team, const StepScalars& scalars, int64_t leaf) {
+            std::span<const TensorView> out, ThreadTeam& team, const StepScalars& scalars,
+            int64_t leaf) {
   impl.run(KernelContext{in, out, attrs, scalars, leaf, team});
 }
 
@@ -137,7 +140,8 @@ const KernelImpl& implementation(const KernelRegistry& registry, std::string_vie
   raise(DS_ERROR_NOT_FOUND, "no implementation '{}' of '{}'", family, op);
 }
 
-Interpreter::Interpreter(const Graph& graph, const KernelRegistry& registry, ThreadTeam& team, int64_t n)
+Interpreter::Interpreter(const Graph& graph, const KernelRegistry& registry, ThreadTeam& team,
+                         int64_t n)
     : graph_(graph), registry_(registry), team_(team) {
   require(n >= 1 && n <= graph.bound, "n must be from 1 to the bound {}, got {}", graph.bound, n);
   for (const Value& value : graph.values) values_.emplace_back(value.type, n);

@@ -28,7 +28,7 @@ class Tensor {
   void set(int64_t e, double x);
   void poison();  // all bits 1: NaN in every floating type
   TensorView view() const;
-  Tensor as(DType dtype) const;                // every element converted; integer tensors stay as they are
+  Tensor as(DType dtype) const;  // every element converted; integer tensors stay as they are
   bool operator==(const Tensor& other) const;  // dtype, extents and bytes
 
  private:
@@ -57,12 +57,14 @@ void launch(const KernelImpl& impl, const Attrs& attrs, std::span<const TensorVi
 const KernelImpl& implementation(const KernelRegistry& registry, std::string_view op,
                                  std::string_view family);
 
-// Runs a graph node by node, each with the first implementation that accepts. Inputs and parameters are set
-// by the caller; everything else is poisoned, then computed, by run. Graph, registry and team outlive it.
+// Runs a graph node by node, each with the first implementation that accepts. Inputs and parameters
+// are set by the caller; everything else is poisoned, then computed, by run. Graph, registry and
+// team outlive it.
 class Interpreter {
  public:
   Interpreter(const Graph& graph, const KernelRegistry& registry, ThreadTeam& team, int64_t n);
-  void set(ValueId value, const Tensor& tensor);  // converted to the value's type; extents must match
+  void set(ValueId value,
+           const Tensor& tensor);  // converted to the value's type; extents must match
   Tensor& at(ValueId value) { return values_.at(value); }
   void run(NodeId end = none);      // nodes [0, end); none: all
   void init_params(uint64_t seed);  // every parameter as init_param draws it

@@ -23,8 +23,8 @@ Graph make_mlp(int layers, int64_t width, int64_t bound) {
   return g;
 }
 
-Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int64_t seq, int64_t bound,
-                    double dropout, bool tied) {
+Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int64_t seq,
+                    int64_t bound, double dropout, bool tied) {
   Graph g;
   g.name = "tiny_gpt";
   g.bound = bound;

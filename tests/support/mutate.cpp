@@ -12,7 +12,8 @@ size_t place(const std::string& text, Dice& dice) {
 }
 
 void edit(std::string& text, Dice& dice) {
-  size_t at = place(text, dice), length = std::min<size_t>(text.size() - at, 1 + place(text, dice) % 32);
+  size_t at = place(text, dice),
+         length = std::min<size_t>(text.size() - at, 1 + place(text, dice) % 32);
   bool inside = at < text.size();
   switch (dice.below(7)) {
     case 0:
@@ -20,8 +21,8 @@ void edit(std::string& text, Dice& dice) {
       return;
     case 1:
       if (inside)
-        text[at] =
-            dice.pick<char>({'\0', '\n', '"', '\\', '{', '}', '[', ']', ',', '-', '9', '\x7f', '\xff'});
+        text[at] = dice.pick<char>(
+            {'\0', '\n', '"', '\\', '{', '}', '[', ']', ',', '-', '9', '\x7f', '\xff'});
       return;
     case 2:
       text.insert(at, 1, static_cast<char>(dice.below(256)));
@@ -33,7 +34,8 @@ void edit(std::string& text, Dice& dice) {
       text.insert(at, text.substr(at, length));
       return;
     case 5:
-      text.insert(at, static_cast<size_t>(dice.below(600)), dice.pick<char>({'[', '9', ' ', '"', 'a', '\n'}));
+      text.insert(at, static_cast<size_t>(dice.below(600)),
+                  dice.pick<char>({'[', '9', ' ', '"', 'a', '\n'}));
       return;
     default:
       text.resize(at);
@@ -43,10 +45,12 @@ void edit(std::string& text, Dice& dice) {
 Json odd_value(Dice& dice) {
   switch (dice.below(8)) {
     case 0:
-      return dice.pick<int64_t>({INT64_MIN, -1, 0, 1, 2, 3, 8, 255, 4096, 1 << 14, 1 << 28, int64_t{1} << 31,
-                                 int64_t{1} << 32, int64_t{1} << 53, int64_t{1} << 62, INT64_MAX});
+      return dice.pick<int64_t>({INT64_MIN, -1, 0, 1, 2, 3, 8, 255, 4096, 1 << 14, 1 << 28,
+                                 int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 53,
+                                 int64_t{1} << 62, INT64_MAX});
     case 1:
-      return dice.pick<double>({-1.0, -0.0, 1e-320, 0.1, 0.5, 1.5, 4.0, 1e17, 9.3e18, 1.8e19, 1e300, -1e300});
+      return dice.pick<double>(
+          {-1.0, -0.0, 1e-320, 0.1, 0.5, 1.5, 4.0, 1e17, 9.3e18, 1.8e19, 1e300, -1e300});
     case 2:
       return dice.pick<const char*>(
           {"", "a\nb\r\x1b[2J", "nan", "auto", "F32", "BF16", "I8", "\u00fc", "../a", "1"});
@@ -107,7 +111,8 @@ void edit_object(Json::Object& object, Dice& dice) {
       object.emplace_back(object[at].first, odd_value(dice));  // the same key twice
       return;
     case 3:
-      object.emplace_back(dice.one_in(2) ? std::string(5000, 'k') : std::string("new"), odd_value(dice));
+      object.emplace_back(dice.one_in(2) ? std::string(5000, 'k') : std::string("new"),
+                          odd_value(dice));
       return;
     default:
       std::swap(object[at].second, object[index(object, dice)].second);
@@ -120,7 +125,8 @@ void edit(Json& document, Dice& dice) {
   Json& value = *all[index(all, dice)];
   if (value.is_object() && !value.object().empty() && !dice.one_in(8))
     return edit_object(value.object(), dice);
-  if (value.is_array() && !value.array().empty() && !dice.one_in(4)) return edit_array(value.array(), dice);
+  if (value.is_array() && !value.array().empty() && !dice.one_in(4))
+    return edit_array(value.array(), dice);
   bool small = value.is_integer() && value.integer() > -(1 << 30) && value.integer() < (1 << 30);
   if (small && dice.one_in(2)) {
     int64_t x = value.integer();

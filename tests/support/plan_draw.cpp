@@ -41,13 +41,15 @@ std::string zero_section(Dice& dice, int ranks, const std::string& folder) {
     out += fmt::format(R"(, "{}": {{"device": "{}", "nvme_path": "{}"}})", key, tier, folder);
   };
   if (dice.one_in(2)) offload("offload_optimizer", dice.pick<const char*>({"cpu", "nvme"}));
-  if (stage == 3 && dice.one_in(2)) offload("offload_param", dice.pick<const char*>({"cpu", "nvme"}));
+  if (stage == 3 && dice.one_in(2))
+    offload("offload_param", dice.pick<const char*>({"cpu", "nvme"}));
   if (stage == 3 && ranks == 4 && dice.one_in(3)) out += R"(, "mics_shard_size": 2)";
   return out + "}";
 }
 
 std::string optimizer_section(Dice& dice) {
-  const char* type = dice.pick<const char*>({"AdamW", "AdamW", "Lion", "Lamb", "SGD", "OneBitAdam", "Muon"});
+  const char* type =
+      dice.pick<const char*>({"AdamW", "AdamW", "Lion", "Lamb", "SGD", "OneBitAdam", "Muon"});
   return fmt::format(R"("optimizer": {{"type": "{}", "params": {{"lr": 0.001}}}})", type);
 }
 
@@ -55,8 +57,8 @@ std::string run_section(Dice& dice, int64_t sequence) {
   return fmt::format(
       R"("run": {{"sequence": {}, "threads": 1, "steps": 8, "sample_tokens": {}, "sample_every": {},
          "eval_every": {}, "save_every": 2, "async_save": {}}})",
-      sequence, dice.pick<int64_t>({0, 4, 90}), dice.pick<int64_t>({0, 2}), dice.pick<int64_t>({0, 3}),
-      dice.one_in(2) ? "true" : "false");
+      sequence, dice.pick<int64_t>({0, 4, 90}), dice.pick<int64_t>({0, 2}),
+      dice.pick<int64_t>({0, 3}), dice.one_in(2) ? "true" : "false");
 }
 
 Draw draw(uint64_t seed, const std::string& device, const std::string& folder) {
@@ -69,12 +71,12 @@ Draw draw(uint64_t seed, const std::string& device, const std::string& folder) {
   std::vector<std::string> parts{
       fmt::format(R"("train_micro_batch_size_per_gpu": {}, "gradient_accumulation_steps": {})",
                   1 + dice.below(2), dice.pick<int64_t>({1, 2, 19})),
-      fmt::format(R"("device": "{}")", out.chaos ? "cpu" : device), zero_section(dice, out.ranks, folder),
-      optimizer_section(dice), run_section(dice, sequence)};
+      fmt::format(R"("device": "{}")", out.chaos ? "cpu" : device),
+      zero_section(dice, out.ranks, folder), optimizer_section(dice), run_section(dice, sequence)};
   if (out.of_run) {
-    parts.push_back(
-        fmt::format(R"("model": {{"family": "gpt", "layers": {}, "hidden": 16, "heads": 2, "vocab": {}}})",
-                    1 + dice.below(2), dice.pick<int64_t>({40, 4200})));
+    parts.push_back(fmt::format(
+        R"("model": {{"family": "gpt", "layers": {}, "hidden": 16, "heads": 2, "vocab": {}}})",
+        1 + dice.below(2), dice.pick<int64_t>({40, 4200})));
   }
   if (const char* type = dice.pick<const char*>({"", "bf16", "fp16"}); *type)
     parts.push_back(fmt::format(R"("{}": {{"enabled": true}})", type));
@@ -85,7 +87,8 @@ Draw draw(uint64_t seed, const std::string& device, const std::string& folder) {
   if (const char* head = dice.pick<const char*>({"", "", "always", "never"}); *head)
     parts.push_back(fmt::format(R"("fused_head": "{}")", head));
   if (dice.one_in(4)) parts.emplace_back(R"("wall_clock_breakdown": true)");
-  if (dice.one_in(4)) parts.emplace_back(R"("flops_profiler": {"enabled": true, "profile_step": 2})");
+  if (dice.one_in(4))
+    parts.emplace_back(R"("flops_profiler": {"enabled": true, "profile_step": 2})");
   if (dice.one_in(3)) {
     parts.push_back(fmt::format(R"("memory_budget": {{"device": {}}})",
                                 dice.pick<int64_t>({120'000, 400'000, 4'000'000})));
@@ -115,12 +118,15 @@ bool plan_is_the_engines(uint64_t seed, const std::string& device) {
   SCOPED_TRACE(fmt::format("seed {} on {}, {} ranks: {}", seed, device, drawn.ranks, drawn.text));
   PlanSource source{Json::parse(drawn.text), nullptr, 0, drawn.ranks};
   const int64_t rows = source.document.find("train_micro_batch_size_per_gpu")->integer() * 8;
-  if (!drawn.of_run) source.graph = std::make_shared<const Graph>(make_tiny_gpt(1, 16, 2, 29, 8, rows, 0.1));
+  if (!drawn.of_run)
+    source.graph = std::make_shared<const Graph>(make_tiny_gpt(1, 16, 2, 29, 8, rows, 0.1));
   std::vector<MadePlan> made;
   try {
-    for (source.rank = 0; source.rank < drawn.ranks; ++source.rank) made.push_back(make_plan(source));
+    for (source.rank = 0; source.rank < drawn.ranks; ++source.rank)
+      made.push_back(make_plan(source));
   } catch (const Error& error) {
-    EXPECT_TRUE(error.status() == DS_ERROR_CONFIG || error.status() == DS_ERROR_UNSUPPORTED) << error.what();
+    EXPECT_TRUE(error.status() == DS_ERROR_CONFIG || error.status() == DS_ERROR_UNSUPPORTED)
+        << error.what();
     return false;
   }
   const bool within = fits(memory_plan(made[0].plan), made[0].config.memory_budget);

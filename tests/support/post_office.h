@@ -24,8 +24,8 @@ struct Office {
   std::vector<std::string> stalls = std::vector<std::string>(kMost);
 };
 
-// A plugin's transport between threads of this process, in which a test decides what arrives. Its links meet
-// in the office that was last opened.
+// A plugin's transport between threads of this process, in which a test decides what arrives. Its
+// links meet in the office that was last opened.
 void open_office(Office* office);
 const ds_plugin_transport_table& post_transport();
 // Whether `to` has taken all that `from` has sent it.

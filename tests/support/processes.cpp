@@ -16,7 +16,8 @@ namespace ds::test {
 namespace {
 
 // "+" and the hashes, or "-" and the message.
-std::string train_child(const Point& point, int steps, int rank, const std::string& url, size_t kill_at) {
+std::string train_child(const Point& point, int steps, int rank, const std::string& url,
+                        size_t kill_at) {
   try {
     CommOptions options;
     options.rank = rank;
@@ -48,8 +49,8 @@ struct Child {
   int fd = -1;  // its report
 };
 
-std::vector<RankReport> fork_ranks(const Point& point, int steps, const std::string& url, int kill_rank,
-                                   size_t kill_at) {
+std::vector<RankReport> fork_ranks(const Point& point, int steps, const std::string& url,
+                                   int kill_rank, size_t kill_at) {
   std::vector<Child> children;
   int64_t begin = now_ns();
   for (int r = 0; r < point.world; ++r) {
@@ -83,13 +84,15 @@ std::vector<RankReport> fork_ranks(const Point& point, int steps, const std::str
 
 }  // namespace
 
-std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank, size_t kill_at) {
+std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank,
+                                        size_t kill_at) {
   static std::atomic<int> serial{0};
-  return fork_ranks(point, steps, fmt::format("shm://test-{}-{}", getpid(), serial++), kill_rank, kill_at);
+  return fork_ranks(point, steps, fmt::format("shm://test-{}-{}", getpid(), serial++), kill_rank,
+                    kill_at);
 }
 
-std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url, int kill_rank,
-                                        size_t kill_at) {
+std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url,
+                                        int kill_rank, size_t kill_at) {
   return fork_ranks(point, steps, url, kill_rank, kill_at);
 }
 

@@ -13,9 +13,9 @@ struct RankReport {
   double seconds = 0;  // from the start of the first rank to this report
 };
 
-// Trains a point with each rank in a forked process of its own, over shared memory or what the url names.
-// kill_rank >= 0: that rank kills itself before its instruction number kill_at. Call it while this process
-// has one thread.
+// Trains a point with each rank in a forked process of its own, over shared memory or what the url
+// names. kill_rank >= 0: that rank kills itself before its instruction number kill_at. Call it
+// while this process has one thread.
 std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank = -1,
                                         size_t kill_at = 1500);
 std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url,

@@ -39,8 +39,8 @@ void choose_codes(Config& c, Dice& dice) {
   c.zero.err_reset = dice.pick<int64_t>({2, 1024});
 }
 
-// Several nodes of a power of two ranks; in stage 3 groups that hold all of the parameters (hpZ), or of the
-// whole state (MiCS), too.
+// Several nodes of a power of two ranks; in stage 3 groups that hold all of the parameters (hpZ),
+// or of the whole state (MiCS), too.
 void choose_levels(Config& c, Dice& dice, int world) {
   c.nodes = dice.pick<int64_t>({0, world / 2, world / 2, 2});
   if (c.zero.stage < 3) return;
@@ -98,7 +98,8 @@ void choose_gradient_types(RandomCase& c, Dice& dice) {
   Config& config = c.config;
   if (dice.one_in(3)) config.communication = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
   const int64_t leaves = config.accumulation * c.world, most = leaves * top_of(config);
-  if (config.reproducible || !std::has_single_bit(static_cast<uint64_t>(leaves)) || !dice.one_in(3)) return;
+  if (config.reproducible || !std::has_single_bit(static_cast<uint64_t>(leaves)) || !dice.one_in(3))
+    return;
   if (most <= 256 && dice.one_in(2)) {
     config.grad_accum = DS_DTYPE_BF16;
   } else if (most <= 2048) {
@@ -110,7 +111,8 @@ void choose_gradient_types(RandomCase& c, Dice& dice) {
 void choose_reduction(RandomCase& c) {
   Config& config = c.config;
   Dice dice(c.seed, 3);
-  if (config.zero.stage < 2 && !config.reproducible && dice.one_in(2)) config.reduction = "boundary";
+  if (config.zero.stage < 2 && !config.reproducible && dice.one_in(2))
+    config.reduction = "boundary";
 }
 
 }  // namespace
@@ -125,7 +127,8 @@ RandomCase random_case(uint64_t seed) {
   Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
   c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
   c.loss_scale.loss_scale = 4;  // of f16
-  c.reproducible = std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
+  c.reproducible =
+      std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
   c.gradient_clipping = 0;
   c.comm_timeout_ms = 20000;
   choose_optimizer(c.optimizer, dice);
@@ -144,7 +147,9 @@ RandomCase random_case(uint64_t seed) {
   if (!out.options.chaos_seed && dice.one_in(2)) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
     c.emulate_tiers = true;  // that device is none that the configuration knows
-    out.options.device = [delays = *out.separate] { return std::make_unique<SeparateDevice>(delays); };
+    out.options.device = [delays = *out.separate] {
+      return std::make_unique<SeparateDevice>(delays);
+    };
   }
   choose_gradient_types(out, dice);
   choose_reduction(out);
@@ -158,7 +163,8 @@ std::string RandomCase::text() const {
   std::string out = fmt::format("seed {}: {} ranks", seed, world);
   if (config.nodes > 0) out += fmt::format(" on {} nodes", config.nodes);
   if (z.mics_shard_size > 0)
-    out += fmt::format(", shards of {}{}", z.mics_shard_size, z.mics_hierarchical_gather ? " by node" : "");
+    out += fmt::format(", shards of {}{}", z.mics_shard_size,
+                       z.mics_hierarchical_gather ? " by node" : "");
   if (z.hpz_partition_size > 1) out += fmt::format(", parameters within {}", z.hpz_partition_size);
   out += fmt::format(", stage {}, {} micro-steps, {}{}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
                      config.accumulation, dtype_name(config.compute),
@@ -176,13 +182,16 @@ std::string RandomCase::text() const {
                      config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,
                      z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters);
   return out +
-         fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
-                     z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
-                     names.size(), config.frozen.empty() ? "" : ", one frozen") +
+         fmt::format(", weights int{}, gradients int{}{}, {} parameters{}",
+                     z.quantized_weights ? 8 : 0, z.quantized_gradients ? z.gradient_bits : 0,
+                     z.error_feedback ? " feedback" : "", names.size(),
+                     config.frozen.empty() ? "" : ", one frozen") +
          (config.communication == DS_DTYPE_NONE
               ? ""
               : fmt::format(", communication {}", dtype_name(config.communication))) +
-         (config.grad_accum == DS_DTYPE_F32 ? "" : fmt::format(", sums {}", dtype_name(config.grad_accum))) +
+         (config.grad_accum == DS_DTYPE_F32
+              ? ""
+              : fmt::format(", sums {}", dtype_name(config.grad_accum))) +
          (o.groups.empty() ? "" : fmt::format(", {} groups", o.groups.size() + 1));
 }
 

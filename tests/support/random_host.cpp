@@ -35,8 +35,8 @@ std::vector<std::vector<float>> initial_values(const RandomCase& c) {
   return out;
 }
 
-// Sums of codes are themselves codes only if all summands are the same. So ranks whose sums are quantized
-// once more, at an outer level, have the gradients of the first of them.
+// Sums of codes are themselves codes only if all summands are the same. So ranks whose sums are
+// quantized once more, at an outer level, have the gradients of the first of them.
 int drawing_rank(const RandomCase& c, int rank) {
   if (!c.config.zero.quantized_gradients) return rank;
   RankLevels levels = make_levels(c.config, c.world, {c.world, 1}, {});
@@ -46,7 +46,9 @@ int drawing_rank(const RandomCase& c, int rank) {
 
 }  // namespace
 
-int64_t top_of(const Config& c) { return c.zero.quantized_gradients && c.zero.gradient_bits == 8 ? 127 : 7; }
+int64_t top_of(const Config& c) {
+  return c.zero.quantized_gradients && c.zero.gradient_bits == 8 ? 127 : 7;
+}
 
 RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string folder)
     : case_(c),
@@ -80,7 +82,8 @@ void RandomHost::run() {
 }
 
 void RandomHost::fail(const std::string& what) const {
-  throw std::runtime_error(fmt::format("rank {}, step {}, call {}: {}", comm_.rank(), steps_, call_, what));
+  throw std::runtime_error(
+      fmt::format("rank {}, step {}, call {}: {}", comm_.rank(), steps_, call_, what));
 }
 
 // ---- the calls of a step
@@ -206,8 +209,8 @@ void RandomHost::micro_step(Calls& calls, Place& place) {
   if (dice_.one_in(3)) release_some(calls, place, true);
 }
 
-// From anywhere in a step to its end, without leases. A long step repeats the first micro-step that it can,
-// up to the last one.
+// From anywhere in a step to its end, without leases. A long step repeats the first micro-step that
+// it can, up to the last one.
 void RandomHost::finish(Calls& calls, Place place) {
   drop_ = dice_.pick<int64_t>({0, 0, 2, 6});
   bool steady = case_.options.programs.written_out == 0;
@@ -240,7 +243,8 @@ RandomHost::Calls RandomHost::next_calls() {
   if (what == 2 || what == 4) {
     if (place.micro < case_.config.accumulation) soup(next, place, dice_.below(8));
   }
-  if (next.empty() || place.micro < case_.config.accumulation || what == 2 || what == 4) finish(next, place);
+  if (next.empty() || place.micro < case_.config.accumulation || what == 2 || what == 4)
+    finish(next, place);
   older_ = calls_;
   return next;
 }
@@ -254,7 +258,8 @@ std::vector<float> RandomHost::gradient(int64_t micro, int rank, int32_t param) 
             static_cast<uint32_t>((micro * 8 + drawing_rank(case_, rank)) * 64 + param + 16));
   for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
     bool first = e % ds::kGranule == 0;
-    int64_t x = first ? (dice.one_in(2) ? top : -top) : (e * 5 + dice.below(3) + param) % (2 * top + 1) - top;
+    int64_t x = first ? (dice.one_in(2) ? top : -top)
+                      : (e * 5 + dice.below(3) + param) % (2 * top + 1) - top;
     out.push_back(static_cast<float>(x));
   }
   return out;
@@ -266,18 +271,20 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
-    // The loss that a host differentiates is multiplied by the loss scale, which the engine divides out.
+    // The loss that a host differentiates is multiplied by the loss scale, which the engine divides
+    // out.
     for (float& x : leaf) x *= static_cast<float>(engine_.control().scaler().scale);
     const auto& [view, owner, on_device] = grad_views_[i];
     if (view.data && numel_[i] > 0) {
-      auto* room = on_device ? stage(static_cast<size_t>(view.bytes())) : static_cast<std::byte*>(view.data);
+      auto* room =
+          on_device ? stage(static_cast<size_t>(view.bytes())) : static_cast<std::byte*>(view.data);
       if (view.dtype == DS_DTYPE_F32)
         std::memcpy(room, leaf.data(), static_cast<size_t>(view.bytes()));
       else
         narrow(view.dtype, leaf.data(), numel_[i], room);
       if (on_device) stream_->queue().copy(view.data, room, view.bytes());
-      engine_.grad_ready(ParamId(param),
-                         {view.data, view.dtype, numel_[i], on_device, on_device ? stream_ : nullptr});
+      engine_.grad_ready(ParamId(param), {view.data, view.dtype, numel_[i], on_device,
+                                          on_device ? stream_ : nullptr});
       continue;
     }
     const DType compute = case_.config.compute;
@@ -292,8 +299,9 @@ void RandomHost::hand_over(int32_t param) {
       continue;
     }
     if (narrow_it) narrow(compute, leaf.data(), numel_[i], bytes.data());
-    engine_.grad_ready(ParamId(param), {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
-                                        narrow_it ? compute : DS_DTYPE_F32, numel_[i]});
+    engine_.grad_ready(ParamId(param),
+                       {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
+                        narrow_it ? compute : DS_DTYPE_F32, numel_[i]});
     std::fill(leaf.begin(), leaf.end(), -1e30f);  // it was copied
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
   }
@@ -303,7 +311,9 @@ void RandomHost::hand_over(int32_t param) {
 double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathered) const {
   // What f16 cannot hold becomes infinity, and codes beside it NaN: nothing is promised there.
   constexpr double beyond = std::numeric_limits<double>::infinity(), most = 65504;
-  auto holds = [&](Bounded x) { return case_.config.compute != DS_DTYPE_F16 || x.magnitude() < most; };
+  auto holds = [&](Bounded x) {
+    return case_.config.compute != DS_DTYPE_F16 || x.magnitude() < most;
+  };
   if (!holds(master)) return beyond;
   double off = master.error;
   if (case_.config.compute == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
@@ -370,8 +380,8 @@ void RandomHost::perform(const Call& call) {
   ++call_;
   if (std::getenv("DS_SHOW_CALLS") && comm_.rank() == 0) {
     const char* names[] = {"gather", "release", "view", "grad", "end"};
-    fmt::print(stderr, "step {} call {}: {} {}\n", steps_, call_, names[static_cast<int>(call.kind)],
-               fmt::join(call.params, " "));
+    fmt::print(stderr, "step {} call {}: {} {}\n", steps_, call_,
+               names[static_cast<int>(call.kind)], fmt::join(call.params, " "));
   }
   Calls ignored;
   if (call.kind == Call::Kind::gather) {
@@ -390,8 +400,9 @@ void RandomHost::perform(const Call& call) {
     viewed_ = true;
     const TensorView& view = seen.view;
     if (view.bytes() > 0) {  // it is the host's, and not yet a gradient
-      seen.on_device ? stream_->queue().fill(view.data, 0x7F, view.bytes())
-                     : static_cast<void>(std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes())));
+      seen.on_device
+          ? stream_->queue().fill(view.data, 0x7F, view.bytes())
+          : static_cast<void>(std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes())));
     }
   } else if (call.kind == Call::Kind::grad) {
     hand_over(call.params[0]);
@@ -437,13 +448,15 @@ std::vector<float> RandomHost::read(int32_t param, const std::string& kind) {
   auto [first, count] = engine_.store().local_range(ParamId(param));
   bool same = static_cast<int64_t>(part.size()) == count &&
               std::equal(part.begin(), part.end(), whole.begin() + first);
-  if (!same) fail(fmt::format("local {} of {} is not what the whole has", kind, case_.names[param]));
+  if (!same)
+    fail(fmt::format("local {} of {} is not what the whole has", kind, case_.names[param]));
   return whole;
 }
 
 double RandomHost::weight(int64_t micro, int rank) const {
   if (!case_.config.by_tokens() || micro + rank == 0) return 1;
-  return static_cast<double>(Dice(case_.seed + static_cast<uint64_t>(drawn_), 5 + rank).below(5 + micro));
+  return static_cast<double>(
+      Dice(case_.seed + static_cast<uint64_t>(drawn_), 5 + rank).below(5 + micro));
 }
 
 double RandomHost::weights() const {
@@ -460,7 +473,8 @@ void RandomHost::check_norm(double norm) const {
     for (double x : param) sum += x * x;
   }
   double want = std::sqrt(sum) / weights();
-  if (!(std::abs(norm - want) <= 1e-6 * want)) fail(fmt::format("the norm is {}, not {}", norm, want));
+  if (!(std::abs(norm - want) <= 1e-6 * want))
+    fail(fmt::format("the norm is {}, not {}", norm, want));
 }
 
 void RandomHost::check_gradients(const char* when) {
@@ -471,7 +485,8 @@ void RandomHost::check_gradients(const char* when) {
     for (size_t e = 0; e < got.size(); ++e) {
       float want = static_cast<float>(sum_[p][e]) * scale;
       if (got[e] != want)
-        fail(fmt::format("gradient of {}[{}] {} is {}, not {}", case_.names[p], e, when, got[e], want));
+        fail(fmt::format("gradient of {}[{}] {} is {}, not {}", case_.names[p], e, when, got[e],
+                         want));
     }
   }
 }
@@ -487,7 +502,8 @@ void RandomHost::check_state() {
         Bounded want = state_.at(p, kind == "param" ? "master" : kind)[e];
         if (kind == "param") want.error = rounding_of_param(param, want, false);
         if (std::isinf(want.error) || want.holds(static_cast<double>(got[e]))) continue;
-        fail(fmt::format("{} of {}[{}] is {}, not {}", kind, case_.names[p], e, got[e], want.value));
+        fail(
+            fmt::format("{} of {}[{}] is {}, not {}", kind, case_.names[p], e, got[e], want.value));
       }
     }
   }

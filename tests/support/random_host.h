@@ -32,9 +32,10 @@ struct RandomCase {
 };
 RandomCase random_case(uint64_t seed);
 
-// One rank's host. Gradients are whole numbers, so that every sum is exact: in each granule of a parameter
-// the largest is that of a code, which makes quantized ones exact, too. Masters and optimizer states follow
-// from these sums (ExpectedState). Whatever is wrong is thrown as std::runtime_error.
+// One rank's host. Gradients are whole numbers, so that every sum is exact: in each granule of a
+// parameter the largest is that of a code, which makes quantized ones exact, too. Masters and
+// optimizer states follow from these sums (ExpectedState). Whatever is wrong is thrown as
+// std::runtime_error.
 class RandomHost {
  public:
   // folder: for checkpoints, the same on all ranks.
@@ -103,14 +104,16 @@ class RandomHost {
   std::vector<float> gradient(int64_t micro, int rank, int32_t param) const;
   void hand_over(int32_t param);
   void check_leases(const std::vector<int32_t>& params);
-  // With a stream: memory that it reads or writes later, and what it must find in leases that have ended.
+  // With a stream: memory that it reads or writes later, and what it must find in leases that have
+  // ended.
   std::byte* stage(size_t bytes);
   void read_late(int32_t param);
   void check_late();
   void check_gradients(const char* when);
   void check_state();
   void check_norm(double norm) const;
-  // What a micro-step of a rank counts for in the step that was begun last, and all of them together.
+  // What a micro-step of a rank counts for in the step that was begun last, and all of them
+  // together.
   double weight(int64_t micro, int rank) const;
   double weights() const;
   std::vector<float> read(int32_t param, const std::string& kind);

@@ -42,7 +42,8 @@ void RandomHost::evaluate() {
     if (announced && dice_.one_in(8))
       refused("a backward", "needs training", [&] { engine_.end_micro_step(); });
     if (dice_.one_in(8)) try_wrong_calls();
-    bool leased = std::any_of(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
+    bool leased =
+        std::any_of(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
     if (!leased && !announced && dice_.one_in(6)) write_parts();
   }
   if (announced) engine_.evaluate(false);
@@ -66,7 +67,8 @@ void RandomHost::touch_state() {
 void RandomHost::change_groups() {
   const OptimizerConfig& optimizer = case_.config.optimizer;
   if (groups_.size() < 5 && dice_.one_in(3)) {
-    std::vector<int32_t> params{static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())))};
+    std::vector<int32_t> params{
+        static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())))};
     for (int32_t p = 0; p < static_cast<int32_t>(numel_.size()); ++p) {
       if (p != params[0] && dice_.one_in(3)) params.push_back(p);
     }
@@ -80,11 +82,13 @@ void RandomHost::change_groups() {
       groups_.add(params, {number});
     }
     int32_t group = engine_.trained().add_group(params, values);
-    if (group != static_cast<int32_t>(groups_.size()) - 1) fail(fmt::format("group {} was added", group));
+    if (group != static_cast<int32_t>(groups_.size()) - 1)
+      fail(fmt::format("group {} was added", group));
   } else {
     const auto [name, value] = random_number(optimizer, dice_);
     std::optional<size_t> group;
-    if (dice_.one_in(2)) group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
+    if (dice_.one_in(2))
+      group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
     const bool back = dice_.one_in(4);
     std::string path = group ? fmt::format("param_groups[{}].{}", *group, name) : name;
     engine_.set(path, back ? std::nan("") : value);
@@ -198,12 +202,13 @@ void RandomHost::edit_gradient() {
 
 // ---- what must be refused, and change nothing
 
-void RandomHost::refused(const char* what, const std::string& part, const std::function<void()>& call,
-                         ds_status status) {
+void RandomHost::refused(const char* what, const std::string& part,
+                         const std::function<void()>& call, ds_status status) {
   try {
     call();
   } catch (const Error& error) {
-    bool right = error.status() == status && std::string(error.what()).find(part) != std::string::npos;
+    bool right =
+        error.status() == status && std::string(error.what()).find(part) != std::string::npos;
     if (!right) fail(fmt::format("{}: {}", what, error.what()));
     return;
   }
@@ -226,10 +231,12 @@ void RandomHost::try_wrong_calls() {
   std::vector<ParamId> many(static_cast<size_t>(place_.leases[p] + 1), ParamId(param));
   refused("releasing too often", case_.names[p], [&] { engine_.release(many); });
   std::vector<float> values(static_cast<size_t>(numel_[p]));
-  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0 || viewed_;
+  bool begun =
+      place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0 || viewed_;
   auto held = std::find_if(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
   if (begun)
-    refused("saving in a step", "inside a step", [&] { engine_.checkpoints().save(folder_ + "/never"); });
+    refused("saving in a step", "inside a step",
+            [&] { engine_.checkpoints().save(folder_ + "/never"); });
   if (place_.given[p])
     refused("a second gradient", case_.names[p], [&] {
       engine_.grad_ready(ParamId(param), {values.data(), DS_DTYPE_F32, numel_[p]});
@@ -238,12 +245,15 @@ void RandomHost::try_wrong_calls() {
   std::string part = begun ? "inside a step" : case_.names[held - place_.leases.begin()];
   refused("writing", part, [&] { engine_.store().write_tensor(ParamId(param), "master", values); });
   refused("freezing", part, [&] { engine_.trained().freeze({&param, 1}, 1); });
-  refused("adding a group", part, [&] { engine_.trained().add_group({&param, 1}, Json(Json::Object())); });
+  refused("adding a group", part, [&] {
+    engine_.trained().add_group({&param, 1}, Json(Json::Object()));
+  });
   if (begun) refused("changing lr", part, [&] { engine_.set("lr", 1); });
   refused("refreshing", part, [&] { engine_.store().refresh_params(); });
   auto [first, count] = engine_.store().local_range(ParamId(param));
   values.resize(static_cast<size_t>(count));
-  refused("writing a part", part, [&] { engine_.store().write_local(ParamId(param), "master", values); });
+  refused("writing a part", part,
+          [&] { engine_.store().write_local(ParamId(param), "master", values); });
 }
 
 }  // namespace ds::test

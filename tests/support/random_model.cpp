@@ -58,7 +58,8 @@ class Modeller {
   }
 
   ValueId drop(ValueId x) {
-    return g_.add("dropout", {x}, {{"p", 0.1 + 0.1 * static_cast<double>(dice_.below(4))}, {"op", drops_++}});
+    return g_.add("dropout", {x},
+                  {{"p", 0.1 + 0.1 * static_cast<double>(dice_.below(4))}, {"op", drops_++}});
   }
 
   ValueId attention(ValueId x) {

@@ -44,8 +44,8 @@ class Writer {
       for (int k = 0; k < 3; ++k) {
         int64_t numel = 1 + dice.below(1500);
         if (tier == Tier::nvme && k == 0) numel = 1024;
-        p.buffers.push_back(
-            {tier_name(tier) + std::to_string(k), kTypes[k], numel, tier, Residency::persistent, -1});
+        p.buffers.push_back({tier_name(tier) + std::to_string(k), kTypes[k], numel, tier,
+                             Residency::persistent, -1});
       }
     }
     return p;
@@ -55,7 +55,9 @@ class Writer {
   const Buffer& buffer(BufferId id) const { return builder_.buffer(id); }
   std::vector<BufferId>& live(Tier tier) { return live_[static_cast<int>(tier)]; }
 
-  Operand whole(BufferId id, Access access) { return flat(buffer(id), id, 0, buffer(id).numel, access); }
+  Operand whole(BufferId id, Access access) {
+    return flat(buffer(id), id, 0, buffer(id).numel, access);
+  }
   Operand part(BufferId id, Access access) {
     int64_t first = draw(buffer(id).numel), numel = 1 + draw(buffer(id).numel - first);
     return flat(buffer(id), id, first, numel, access);
@@ -63,12 +65,15 @@ class Writer {
   Operand whole_or_part(BufferId id, Access access) {
     return draw(2) == 0 ? whole(id, access) : part(id, access);
   }
-  // A buffer of the tier that holds something and is not among `taken`; transient ones three times of four.
+  // A buffer of the tier that holds something and is not among `taken`; transient ones three times
+  // of four.
   BufferId any(Tier tier, const std::vector<Operand>& taken = {}) {
     for (;;) {
-      const auto& from = live(tier).empty() || draw(4) == 0 ? kept_[static_cast<int>(tier)] : live(tier);
+      const auto& from =
+          live(tier).empty() || draw(4) == 0 ? kept_[static_cast<int>(tier)] : live(tier);
       BufferId id = from[static_cast<size_t>(draw(static_cast<int64_t>(from.size())))];
-      bool used = std::any_of(taken.begin(), taken.end(), [&](const Operand& o) { return o.buffer == id; });
+      bool used =
+          std::any_of(taken.begin(), taken.end(), [&](const Operand& o) { return o.buffer == id; });
       if (!used) return id;
     }
   }
@@ -86,13 +91,14 @@ class Writer {
       if (o.access == Access::update) updates |= int64_t{1} << outputs;
       outputs += o.access != Access::read;
     }
-    Instr in = make_instr(tag_instruction(), std::move(operands), {{"id", serial_++}, {"updates", updates}});
+    Instr in = make_instr(tag_instruction(), std::move(operands),
+                          {{"id", serial_++}, {"updates", updates}});
     in.queue = tier == Tier::device ? Queue::compute : Queue::host;
     builder_.emit(std::move(in));
   }
 
-  // Reads up to two operands, then makes a new buffer (now and then in two halves, the second by another
-  // instruction), or changes one or two that exist.
+  // Reads up to two operands, then makes a new buffer (now and then in two halves, the second by
+  // another instruction), or changes one or two that exist.
   void add_tag(Tier tier) {
     std::vector<Operand> operands;
     int64_t kind = draw(8);
@@ -138,7 +144,8 @@ class Writer {
     int64_t numel = read.type.shape.numel(1);
     BufferId target = kept(to);
     if (draw(3) == 0 && buffer(target).dtype == read.type.dtype && buffer(target).numel >= numel) {
-      return copy(read, flat(buffer(target), target, buffer(target).numel - numel, numel, Access::write));
+      return copy(read,
+                  flat(buffer(target), target, buffer(target).numel - numel, numel, Access::write));
     }
     BufferId id = fresh(to, read.type.dtype, numel);
     copy(read, whole(id, Access::write));
@@ -149,21 +156,25 @@ class Writer {
     if (kind == 0) {
       Operand read = whole_or_part(any(Tier::device), Access::read);
       int64_t numel = read.type.shape.numel(1);
-      if (numel > 2000) read = flat(buffer(read.buffer), read.buffer, 0, numel = 1999, Access::read);
+      if (numel > 2000)
+        read = flat(buffer(read.buffer), read.buffer, 0, numel = 1999, Access::read);
       return collective(Op::all_gather, read, numel * world);
     }
     BufferId from = any(Tier::device);
-    for (int tries = 0; buffer(from).dtype != DS_DTYPE_F32 && tries < 8; ++tries) from = any(Tier::device);
+    for (int tries = 0; buffer(from).dtype != DS_DTYPE_F32 && tries < 8; ++tries)
+      from = any(Tier::device);
     if (buffer(from).dtype != DS_DTYPE_F32) from = kept_[0][0];
     int64_t numel = buffer(from).numel / world * world;
     if (numel == 0) return;
     Operand read = flat(buffer(from), from, 0, numel, Access::read);
-    collective(kind == 1 ? Op::reduce_scatter : Op::all_reduce, read, kind == 1 ? numel / world : numel);
+    collective(kind == 1 ? Op::reduce_scatter : Op::all_reduce, read,
+               kind == 1 ? numel / world : numel);
   }
 
   void collective(Op op, const Operand& read, int64_t numel) {
     BufferId id = fresh(Tier::device, read.type.dtype, numel);
-    builder_.emit(op, {read, whole(id, Access::write)}).group = builder_.program().mesh.data_group();
+    builder_.emit(op, {read, whole(id, Access::write)}).group =
+        builder_.program().mesh.data_group();
   }
 
   // A file extent moves as a whole.
@@ -176,7 +187,8 @@ class Writer {
   void save(BufferId file) {
     BufferId slot;
     for (BufferId id : live(Tier::host)) {
-      if (buffer(id).dtype == buffer(file).dtype && buffer(id).numel == buffer(file).numel) slot = id;
+      if (buffer(id).dtype == buffer(file).dtype && buffer(id).numel == buffer(file).numel)
+        slot = id;
     }
     if (!slot.exists()) {
       slot = fresh(Tier::host, buffer(file).dtype, buffer(file).numel);

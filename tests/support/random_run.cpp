@@ -58,14 +58,16 @@ void draw_events(RandomRun& run, Dice& dice) {
   };
   if (dice.one_in(2)) {
     mark(some_of(those_that(frozen, false), dice, true), true);
-    for (int32_t p : those_that(frozen, true)) run.config.frozen.push_back(run.graph.params[ParamId(p)].name);
+    for (int32_t p : those_that(frozen, true))
+      run.config.frozen.push_back(run.graph.params[ParamId(p)].name);
   }
   run.events.resize(static_cast<size_t>(run.steps));
   if (dice.one_in(3)) return;
   for (std::vector<RunEvent>& events : run.events) {
     for (int64_t count = dice.below(3); count > 0; --count) {
       using Kind = RunEvent::Kind;
-      RunEvent e{dice.pick({Kind::freeze, Kind::thaw, Kind::thaw, Kind::write, Kind::write, Kind::evaluate}),
+      RunEvent e{dice.pick({Kind::freeze, Kind::thaw, Kind::thaw, Kind::write, Kind::write,
+                            Kind::evaluate}),
                  {}};
       if (e.kind == Kind::freeze) e.params = some_of(those_that(frozen, false), dice, true);
       if (e.kind == Kind::thaw) e.params = some_of(those_that(frozen, true), dice, false);
@@ -121,17 +123,20 @@ std::string RandomRun::text() const {
   const ZeroConfig& z = config.zero;
   const OptimizerConfig& o = config.optimizer;
   std::string out = fmt::format(
-      "seed {}: {} masters {} states {} stage {} states {} params {} world {} leaves {} {} {} clip {} bucket "
+      "seed {}: {} masters {} states {} stage {} states {} params {} world {} leaves {} {} {} clip "
+      "{} bucket "
       "{} "
-      "persist {} prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} "
+      "persist {} prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz "
+      "{} "
       "threads {} "
       "pieces {} sparse {} compressed {} callbacks {} chaos {} mean by {}",
-      seed, o.type, dtype_name(o.masters), dtype_name(o.states), z.stage, tier_name(z.optimizer_tier),
-      tier_name(z.param_tier), world, leaves, config.reproducible ? "tree" : config.reduction,
-      dtype_name(config.compute), config.gradient_clipping, z.reduce_bucket_size,
-      z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance,
-      z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes, z.mics_shard_size,
-      z.hpz_partition_size, threads, pieces, config.sparse_gradients,
+      seed, o.type, dtype_name(o.masters), dtype_name(o.states), z.stage,
+      tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
+      config.reproducible ? "tree" : config.reduction, dtype_name(config.compute),
+      config.gradient_clipping, z.reduce_bucket_size, z.param_persistence_threshold,
+      z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance, z.sub_group_size,
+      z.overlap_comm, config.emulate_tiers, config.nodes, z.mics_shard_size, z.hpz_partition_size,
+      threads, pieces, config.sparse_gradients,
       config.gradient_compression.on() ? config.gradient_compression.type : "none", by_callbacks,
       chaos ? std::to_string(*chaos) : "off", config.loss_average);
   auto names = [&](const std::vector<int32_t>& params) {
@@ -170,7 +175,8 @@ RandomRun draw_plain_run(uint64_t seed) {
   run.leaves = run.world * (1 + dice.below(4));
   run.config = make_config(0, run.leaves / run.world, run.world);
   run.config.run.seed = seed;
-  run.config.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_F16});
+  run.config.compute =
+      dice.pick({DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_F16});
   run.config.loss_scale.initial_scale_power = dice.pick<int64_t>({4, 12, 30});
   run.config.loss_scale.window = 2;
   run.config.loss_scale.hysteresis = 1;
@@ -184,7 +190,8 @@ RandomRun draw_plain_run(uint64_t seed) {
     run.leaves = run.world * (8 + longer.below(13));
     run.config.accumulation = run.leaves / run.world;
   }
-  if (Dice order(seed, 10); !run.config.reproducible && order.one_in(3)) run.config.reduction = "boundary";
+  if (Dice order(seed, 10); !run.config.reproducible && order.one_in(3))
+    run.config.reduction = "boundary";
   const bool targets = run.graph.type(run.graph.inputs.back()).dtype == DS_DTYPE_I32;
   if (Dice tokens(seed, 11); targets && tokens.one_in(2)) run.config.loss_average = "tokens";
   Dice happens(seed, 8);

@@ -17,7 +17,8 @@ struct RunEvent {
   bool frozen = false;          // of a write: what is written is not trained
 };
 
-// A run drawn from a seed: what its numbers depend on, and beside it the layout that they must not depend on.
+// A run drawn from a seed: what its numbers depend on, and beside it the layout that they must not
+// depend on.
 struct RandomRun {
   uint64_t seed = 0;
   // Numerics.
@@ -48,11 +49,11 @@ struct TakeOver {
 };
 std::vector<TakeOver> draw_take_overs(const RandomRun& run);
 
-// Numerics, and the plainest way to run them: stage 0, everything on the device. The optimizer is one whose
-// gradients are reduced.
+// Numerics, and the plainest way to run them: stage 0, everything on the device. The optimizer is
+// one whose gradients are reduced.
 RandomRun draw_plain_run(uint64_t seed);
-// The same with an optimizer whose ranks exchange signs from the second update on or soon behind it, or with
-// compressed gradients.
+// The same with an optimizer whose ranks exchange signs from the second update on or soon behind
+// it, or with compressed gradients.
 RandomRun draw_compressed_run(uint64_t seed);
 
 // Any layout; another number of ranks where the numerics allow one.

@@ -83,7 +83,8 @@ struct TransfersEndFirst {
 
 }  // namespace
 
-std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room, const RunOn& on) {
+std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room,
+                               const RunOn& on) {
   HostDevice host;
   Device& device = on.device ? *on.device : host;
   ThreadTeam team(1);

@@ -37,6 +37,7 @@ struct RunOn {
 };
 
 // The persistent buffers of a rank after kProgramRuns runs, by buffer.
-std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room, const RunOn& on);
+std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room,
+                               const RunOn& on);
 
 }  // namespace ds::test

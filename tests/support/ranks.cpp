@@ -29,8 +29,8 @@ void run_ranks(int world, const std::function<void(Communicator&)>& body, const 
         CommOptions options;
         options.rank = r;
         options.size = world;
-        std::unique_ptr<Communicator> comm =
-            called ? make_caller_group(r, world, world % 2 == 0) : create_communicator(url, options);
+        std::unique_ptr<Communicator> comm = called ? make_caller_group(r, world, world % 2 == 0)
+                                                    : create_communicator(url, options);
         try {
           body(*comm);
         } catch (const std::exception& error) {

@@ -12,8 +12,9 @@
 namespace ds::test {
 namespace {
 
-constexpr std::string_view kOfTheRecording[] = {"topic",        "about", "source",    "versions", "seed",
-                                                "transformers", "notes", "tolerance", "group_lr"};
+constexpr std::string_view kOfTheRecording[] = {"topic",    "about",     "source",
+                                                "versions", "seed",      "transformers",
+                                                "notes",    "tolerance", "group_lr"};
 
 }  // namespace
 
@@ -35,7 +36,8 @@ Record::~Record() {
   if (!read_ || std::uncaught_exceptions() > exceptions_ || !json_->is_object()) return;
   for (const auto& [name, value] : json_->object()) {
     if (!read_->names.contains(name))
-      ADD_FAILURE() << where_ << ": the field \"" << name << "\" is not known here: " << value.dump();
+      ADD_FAILURE() << where_ << ": the field \"" << name
+                    << "\" is not known here: " << value.dump();
   }
 }
 
@@ -54,7 +56,9 @@ const Json* Record::find(std::string_view name) const {
   return json_->find(name);
 }
 
-Record Record::inside(std::string_view name) const { return {at(name), fmt::format("{}.{}", where_, name)}; }
+Record Record::inside(std::string_view name) const {
+  return {at(name), fmt::format("{}.{}", where_, name)};
+}
 
 std::vector<Record> Record::list(std::string_view name) const {
   std::vector<Record> out;
@@ -90,7 +94,8 @@ Recording::Recording(const std::string& path, std::initializer_list<const char*>
 std::vector<Record> Recording::list(const std::string& name) const {
   std::vector<Record> out;
   for (const Json& one : document_.at(name).array())
-    out.emplace_back(one, fmt::format("{} {}[{}]", path_.substr(path_.rfind('/') + 1), name, out.size()));
+    out.emplace_back(
+        one, fmt::format("{} {}[{}]", path_.substr(path_.rfind('/') + 1), name, out.size()));
   EXPECT_FALSE(out.empty()) << path_ << " " << name;
   return out;
 }

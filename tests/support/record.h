@@ -1,5 +1,5 @@
-// Recorded numbers that are read whole: a field that a test does not know is a failure of this test, so that
-// nothing in a recording is passed over.
+// Recorded numbers that are read whole: a field that a test does not know is a failure of this
+// test, so that nothing in a recording is passed over.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -20,8 +20,9 @@ struct Tolerance {
 };
 Tolerance tolerance_of(const Json& given);
 
-// An object of a recording, which outlives it. Every field must have been asked for, by a name that it has,
-// when the record goes; a field that says something to the reader alone is told(). Threads may share one.
+// An object of a recording, which outlives it. Every field must have been asked for, by a name that
+// it has, when the record goes; a field that says something to the reader alone is told(). Threads
+// may share one.
 class Record {
  public:
   Record(const Json& object, std::string where);
@@ -61,8 +62,8 @@ Json read_json(const std::string& path);
 // A recorded file: fields about the recording itself, and lists of records.
 class Recording {
  public:
-  // path: as semantics_path() and data_path() give it. lists: all that tests read of it between them, and
-  // what libds has nothing to compare with.
+  // path: as semantics_path() and data_path() give it. lists: all that tests read of it between
+  // them, and what libds has nothing to compare with.
   Recording(const std::string& path, std::initializer_list<const char*> lists);
   std::vector<Record> list(const std::string& name) const;
   // The tolerance of all of it, or of a kind of case.

@@ -1,4 +1,5 @@
-// The files of a run as lists of changes, each with the number of changes that are certainly on the disk.
+// The files of a run as lists of changes, each with the number of changes that are certainly on the
+// disk.
 #include "support/replay.h"
 
 #include <algorithm>
@@ -28,7 +29,8 @@ struct Node {
 
 class Disk {
  public:
-  Disk(const std::string& root, Loss loss, std::mt19937& random) : root_(root), loss_(loss), random_(random) {
+  Disk(const std::string& root, Loss loss, std::mt19937& random)
+      : root_(root), loss_(loss), random_(random) {
     nodes_.push_back({.folder = true});
   }
 
@@ -183,8 +185,8 @@ std::vector<FileEvent> read_events(const std::string& log) {
   return events;
 }
 
-void replay(const std::vector<FileEvent>& events, size_t end, const std::string& root, const std::string& to,
-            Loss loss, std::mt19937& random) {
+void replay(const std::vector<FileEvent>& events, size_t end, const std::string& root,
+            const std::string& to, Loss loss, std::mt19937& random) {
   Disk disk(root, loss, random);
   for (size_t e = 0; e < end; ++e) disk.apply(events[e]);
   disk.write(to);

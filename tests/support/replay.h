@@ -23,10 +23,11 @@ enum class Loss : uint8_t {
   any       // each write, each sector of a write, and each name of a folder as a coin falls
 };
 
-// Makes `to`, an empty folder, what `root` may look like after a power cut before events[end]. A file's data
-// and size are safe from the sync of that file on, a folder's names from the sync of that folder on; nothing
-// else is: the name of a synced file may be lost, and a renamed file may be empty.
-void replay(const std::vector<FileEvent>& events, size_t end, const std::string& root, const std::string& to,
-            Loss loss, std::mt19937& random);
+// Makes `to`, an empty folder, what `root` may look like after a power cut before events[end]. A
+// file's data and size are safe from the sync of that file on, a folder's names from the sync of
+// that folder on; nothing else is: the name of a synced file may be lost, and a renamed file may be
+// empty.
+void replay(const std::vector<FileEvent>& events, size_t end, const std::string& root,
+            const std::string& to, Loss loss, std::mt19937& random);
 
 }  // namespace ds::test

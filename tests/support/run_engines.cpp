@@ -9,7 +9,8 @@
 
 namespace ds::test {
 
-std::string run_engines(const Point& point, const Config& config, const std::function<void(Engine&)>& body) {
+std::string run_engines(const Point& point, const Config& config,
+                        const std::function<void(Engine&)>& body) {
   std::vector<std::string> hashes(static_cast<size_t>(point.world));
   run_ranks(point.world, [&](Communicator& comm) {
     EngineOptions options;

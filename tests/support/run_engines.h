@@ -8,9 +8,10 @@
 
 namespace ds::test {
 
-// Runs `body` with an engine of the point's model on every rank, a thread each. Returns the hash of the
-// states behind it, in which all ranks must agree.
-std::string run_engines(const Point& point, const Config& config, const std::function<void(Engine&)>& body);
+// Runs `body` with an engine of the point's model on every rank, a thread each. Returns the hash of
+// the states behind it, in which all ranks must agree.
+std::string run_engines(const Point& point, const Config& config,
+                        const std::function<void(Engine&)>& body);
 
 // The same of so many steps, none of which may be skipped.
 std::string run_steps(const Point& point, const Config& config, int steps);

@@ -88,13 +88,15 @@ std::string hash_of(const std::vector<double>& values) {
   return hash.hex();
 }
 
-// Every rank computes the loss and the norm itself. "" when all ranks have the same bits, else a text that no
-// other run has, so that the run equals none, not even one whose ranks disagree in the same way.
+// Every rank computes the loss and the norm itself. "" when all ranks have the same bits, else a
+// text that no other run has, so that the run equals none, not even one whose ranks disagree in the
+// same way.
 std::string disagreement(const std::vector<Outcome>& ranks) {
   static std::atomic<int> runs{0};
   std::string out;
   for (size_t r = 1; r < ranks.size(); ++r) {
-    if (ranks[r].bits() != ranks[0].bits()) out += fmt::format(" (rank {}: {})", r, ranks[r].bits());
+    if (ranks[r].bits() != ranks[0].bits())
+      out += fmt::format(" (rank {}: {})", r, ranks[r].bits());
   }
   return out.empty() ? out : fmt::format(" in run {}{}", ++runs, out);
 }
@@ -143,13 +145,16 @@ Config config_of(const Point& p) {
   c.optimizer.stochastic = p.masters == DS_DTYPE_BF16 || p.states != DS_DTYPE_F32;
   if (p.optimizer == "Adagrad") c.optimizer.initial_accumulator = 0.1;
   if (p.groups) {
-    const char* other = p.optimizer == "SGD" ? "momentum" : p.optimizer == "Adagrad" ? "eps" : "beta1";
+    const char* other = p.optimizer == "SGD"       ? "momentum"
+                        : p.optimizer == "Adagrad" ? "eps"
+                                                   : "beta1";
     c.optimizer.groups = {{{"*.bias", "*ln_*.weight"}, {{"weight_decay", 0}, {"lr", 0.002}}},
                           {{"wte.weight"}, {{other, 0.5}}}};
   }
   if (c.optimizer.compressed()) {
-    // Of 0/1 Adam, updates 0 and 2 reduce, 1 and 3 send gradients as signs, 4 is the first behind the freeze,
-    // 5, 6 and 10 synchronise, and so does every fourth from there on; the others are local.
+    // Of 0/1 Adam, updates 0 and 2 reduce, 1 and 3 send gradients as signs, 4 is the first behind
+    // the freeze, 5, 6 and 10 synchronise, and so does every fourth from there on; the others are
+    // local.
     c.optimizer.freeze_step = 3;
     c.optimizer.var_freeze_step = 4;
     c.optimizer.var_update_scaler = 1;
@@ -198,11 +203,13 @@ StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   int64_t micros = p.leaves / p.world;
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
-    draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data() + m * kRows, targets.data() + m * kRows);
+    draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data() + m * kRows,
+                targets.data() + m * kRows);
     if (p.by_tokens) drop_targets(step, leaf_of(engine, m), targets.data() + m * kRows);
   }
   int64_t numel = static_cast<int64_t>(tokens.size());
-  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                        {targets.data(), DS_DTYPE_I32, numel}};
   return engine.train_batch(inputs);
 }
 
@@ -212,7 +219,8 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
   for (int64_t m = 0; m < p.leaves / p.world; ++m) {
     draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data(), targets.data());
     if (p.by_tokens) drop_targets(step, leaf_of(engine, m), targets.data());
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows},
+                          {targets.data(), DS_DTYPE_I32, kRows}};
     engine.forward(inputs);
     engine.backward();
   }
@@ -227,11 +235,13 @@ std::string scratch_folder() {
 }
 
 std::string Point::name() const {
-  std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
+  std::string rest =
+      written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
   if (states != DS_DTYPE_F32) rest += fmt::format(" {} states", dtype_name(states));
   if (standard) rest += " standard";
   if (masters != DS_DTYPE_F32) rest += " bf16 masters";
-  if (communication != DS_DTYPE_NONE) rest += fmt::format(" communication {}", dtype_name(communication));
+  if (communication != DS_DTYPE_NONE)
+    rest += fmt::format(" communication {}", dtype_name(communication));
   if (grad_accum != DS_DTYPE_F32) rest += fmt::format(" sums {}", dtype_name(grad_accum));
   if (!autocast.empty()) rest += " autocast " + autocast;
   if (boundary) rest += " boundary";
@@ -241,16 +251,18 @@ std::string Point::name() const {
   if (separate) rest += fmt::format(" separate {}", *separate);
   if (recompute != "none") rest += " recompute " + recompute;
   return fmt::format(
-             "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} "
+             "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} "
+             "threads {} "
              "overlap {} "
-             "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} "
+             "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} "
+             "bucket {} "
              "reuse {} "
              "vocab {} "
              "tied {} sparse {} seed {}",
              stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights,
              gradient_bits, err_beta, threads, overlap, emulate, reproducible, leaves,
-             chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer, fused_head, dropout,
-             clipping, bucket_size, max_reuse_distance, vocab, tied, sparse, seed) +
+             chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer, fused_head,
+             dropout, clipping, bucket_size, max_reuse_distance, vocab, tied, sparse, seed) +
          rest;
 }
 
@@ -283,7 +295,8 @@ void set_device(EngineOptions& options, const Point& p, int rank) {
   options.device = [delays] { return std::make_unique<SeparateDevice>(delays); };
 }
 
-Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,
+Outcome train_rank(const Point& p, int steps, Communicator& comm,
+                   const std::function<void(Program&)>& filter,
                    const std::function<void(size_t)>& before_instr) {
   EngineOptions options;
   options.threads = p.threads;

@@ -11,25 +11,25 @@ namespace ds::test {
 // One point of the same-bits matrix.
 struct Point {
   int stage = 0;
-  Tier tier =
-      Tier::device;  // states and accumulators; in stage 3 also parameter shards, which hpz keeps in memory
+  Tier tier = Tier::device;  // states and accumulators; in stage 3 also parameter shards, which hpz
+                             // keeps in memory
   int world = 2;
   int threads = 1;
   bool overlap = true;
   bool emulate = true;
   bool reproducible = false;
-  bool boundary = false;        // reduction; stages 0 and 1
-  bool by_tokens = false;       // loss_average; leaves then have different numbers of targets, some none
-  int64_t nodes = 0;            // 0: one
-  int64_t mics = -1;            // ranks of a shard group; stage 3
-  int64_t hpz = 1;              // the same of parameters alone
+  bool boundary = false;   // reduction; stages 0 and 1
+  bool by_tokens = false;  // loss_average; leaves then have different numbers of targets, some none
+  int64_t nodes = 0;       // 0: one
+  int64_t mics = -1;       // ranks of a shard group; stage 3
+  int64_t hpz = 1;         // the same of parameters alone
   bool gather_by_node = false;  // mics_hierarchical_params_gather
   bool quantized_weights = false;
   int gradient_bits = 0;  // of quantized gradients; 0: none
   double err_beta = -1;   // of their errors; below 0: no feedback
   int64_t leaves = 4;     // a step; accumulation = leaves / world
   std::optional<uint64_t> chaos;
-  std::string device;                // "": of the configuration; "cuda:*": of each rank a GPU of its own
+  std::string device;  // "": of the configuration; "cuda:*": of each rank a GPU of its own
   std::optional<uint64_t> separate;  // on the separate device; a seed of its jitter, 0: without
   DType compute = DS_DTYPE_BF16;
   bool standard = false;            // ns_method of Muon
@@ -80,16 +80,17 @@ struct Outcome {
   std::string bits() const;
 };
 
-// Of an engine's states and compute copies, but not of its gradients: what is frozen has none, and those of
-// 1-bit optimizers are each rank's own.
+// Of an engine's states and compute copies, but not of its gradients: what is frozen has none, and
+// those of 1-bit optimizers are each rank's own.
 std::string hash_of_states(Engine& engine);
 
 // Where the files of offloaded states are made.
 std::string scratch_folder();
 
-// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank
-// r's compiled step (faults of `mutate`). Throws what a rank throws.
-Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
+// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may
+// change rank r's compiled step (faults of `mutate`). Throws what a rank throws.
+Outcome train_threads(const Point& point, int steps,
+                      const std::function<void(Program&)>& filter = {});
 
 // What train_rank is made of.
 void set_device(EngineOptions& options, const Point& point, int rank = 0);

@@ -13,7 +13,8 @@ namespace {
 
 std::string in_folder(const char* variable, const char* otherwise, const std::string& file) {
   const char* folder = std::getenv(variable);
-  return (folder && *folder ? std::string(folder) : std::string(DS_SOURCE_DIR) + otherwise) + "/" + file;
+  return (folder && *folder ? std::string(folder) : std::string(DS_SOURCE_DIR) + otherwise) + "/" +
+         file;
 }
 
 }  // namespace
@@ -22,7 +23,9 @@ std::string semantics_path(const std::string& file) {
   return in_folder("DS_SEMANTICS", "/tests/data/semantics", file);
 }
 
-std::string data_path(const std::string& file) { return in_folder("DS_TEST_DATA", "/tests/data", file); }
+std::string data_path(const std::string& file) {
+  return in_folder("DS_TEST_DATA", "/tests/data", file);
+}
 
 std::vector<std::byte> RecordedTensors::bytes_of(const std::string& name, DType& dtype) const {
   const SafetensorEntry* entry = header_.find(name);

@@ -8,8 +8,8 @@
 
 namespace ds::test {
 
-// The file of that name in the folder that the environment variable DS_SEMANTICS names, or in the copy of the
-// repository.
+// The file of that name in the folder that the environment variable DS_SEMANTICS names, or in the
+// copy of the repository.
 std::string semantics_path(const std::string& file);
 // The same of tests/data, for which DS_TEST_DATA may name another folder.
 std::string data_path(const std::string& file);
@@ -17,7 +17,8 @@ std::string data_path(const std::string& file);
 // The tensors of a safetensors file.
 class RecordedTensors {
  public:
-  explicit RecordedTensors(const std::string& path) : path_(path), header_(read_safetensors_header(path)) {}
+  explicit RecordedTensors(const std::string& path)
+      : path_(path), header_(read_safetensors_header(path)) {}
   const SafetensorEntry* find(const std::string& name) const { return header_.find(name); }
   std::vector<std::string> names() const;
   // As f32.

@@ -47,8 +47,9 @@ void spawn_threads(int ranks, const std::function<void(int)>& body) {
   if (first) std::rethrow_exception(first);
 }
 
-pid_t start_process(const std::vector<std::string>& args, const std::vector<std::string>& environment,
-                    const std::string& out, const std::string& err) {
+pid_t start_process(const std::vector<std::string>& args,
+                    const std::vector<std::string>& environment, const std::string& out,
+                    const std::string& err) {
   std::vector<std::string> whole;
   for (char** e = environ; *e; ++e) whole.emplace_back(*e);
   whole.insert(whole.end(), environment.begin(), environment.end());

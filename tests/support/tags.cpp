@@ -42,7 +42,8 @@ void run_tag(const Attrs& attrs, const std::vector<Piece>& in, const std::vector
   for (size_t k = 0; k < out.size(); ++k) {
     if (updates >> k & 1) absorb(out[k]);
   }
-  for (size_t k = 0; k < out.size(); ++k) fill_tag(out[k].data, out[k].dtype, out[k].numel, joined(tag, k));
+  for (size_t k = 0; k < out.size(); ++k)
+    fill_tag(out[k].data, out[k].dtype, out[k].numel, joined(tag, k));
 }
 
 std::vector<Piece> pieces(std::span<const TensorView> views) {
@@ -62,7 +63,8 @@ struct RankCopy {
     std::vector<Piece> out;
     for (const Operand& o : in.operands) {
       if ((o.access == Access::read) != reads) continue;
-      out.push_back({memory[o.buffer].data() + o.begin, o.type.dtype, o.type.shape.numel(program->bound)});
+      out.push_back(
+          {memory[o.buffer].data() + o.begin, o.type.dtype, o.type.shape.numel(program->bound)});
     }
     return out;
   }
@@ -138,7 +140,8 @@ std::vector<Bytes> first_contents(const Program& program) {
     const Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::persistent) continue;
     out[b].resize(static_cast<size_t>(buffer.bytes()));
-    fill_tag(out[b].data(), buffer.dtype, buffer.numel, joined(b, static_cast<uint64_t>(program.rank)));
+    fill_tag(out[b].data(), buffer.dtype, buffer.numel,
+             joined(b, static_cast<uint64_t>(program.rank)));
   }
   return out;
 }

@@ -6,7 +6,8 @@
 
 namespace ds::test {
 
-// A fresh folder, on the build folder's file system unless another is named, removed with everything in it.
+// A fresh folder, on the build folder's file system unless another is named, removed with
+// everything in it.
 class TempFolder {
  public:
   explicit TempFolder(const std::string& above = DS_BINARY_DIR) {

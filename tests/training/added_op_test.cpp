@@ -1,5 +1,5 @@
-// What a new operation needs: a row, kernels, nothing else. This file adds `square` and trains with it; no
-// pass, no executor and no engine knows it.
+// What a new operation needs: a row, kernels, nothing else. This file adds `square` and trains with
+// it; no pass, no executor and no engine knows it.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -15,7 +15,9 @@ namespace {
 
 using In = std::span<const TensorType>;
 
-double one_each(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double one_each(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
+}
 std::vector<TensorType> as_first(In in, const Attrs&) { return {in[0]}; }
 
 // y = x x
@@ -66,7 +68,9 @@ class OwnSquare final : public CustomKernels {
     outputs = "T[n,12]";
     has_backward = true;
   }
-  void forward(Views in, Views out) const override { square({in, out, attrs_, scalars_, 0, team_}); }
+  void forward(Views in, Views out) const override {
+    square({in, out, attrs_, scalars_, 0, team_});
+  }
   void backward(Views in, Views, Views output_grads, Views input_grads) const override {
     const TensorView both[] = {output_grads[0], in[0]};
     square_dx({both, input_grads, attrs_, scalars_, 0, team_});
@@ -103,7 +107,8 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-Trained train(By by, int stage, int world, const std::string& recompute, std::optional<uint64_t> chaos) {
+Trained train(By by, int stage, int world, const std::string& recompute,
+              std::optional<uint64_t> chaos) {
   Trained out;
   run_ranks(world, [&](Communicator& comm) {
     Config c = make_config(stage, 2 / world, world);
@@ -119,7 +124,8 @@ Trained train(By by, int stage, int world, const std::string& recompute, std::op
     for (int step = 0; step < 4; ++step) {
       for (size_t i = 0; i < x.size(); ++i) {
         // Leaf m of a rank is leaf m * world + rank of the step.
-        size_t each = static_cast<size_t>(kRows * kWidth), leaf = i / each * static_cast<size_t>(world);
+        size_t each = static_cast<size_t>(kRows * kWidth),
+               leaf = i / each * static_cast<size_t>(world);
         size_t at = (leaf + static_cast<size_t>(comm.rank())) * each + i % each;
         x[i] = static_cast<float>(at * 7 % 23) / 23.0f - 0.5f;
         target[i] = static_cast<float>((at + static_cast<size_t>(step)) * 5 % 19) / 19.0f;
@@ -141,7 +147,8 @@ TEST(AddedOp, TrainsWithTheBitsOfTheSameFormula) {
     for (int stage = 0; stage <= 3; ++stage) {
       Trained known = train(By::mul, stage, world, "none", {});
       EXPECT_LT(known.losses.back(), known.losses.front());
-      EXPECT_EQ(train(By::added, stage, world, "none", {}), known) << "stage " << stage << " world " << world;
+      EXPECT_EQ(train(By::added, stage, world, "none", {}), known)
+          << "stage " << stage << " world " << world;
       EXPECT_EQ(train(By::added, stage, world, "cheap", 5), known)
           << "recomputed, under chaos: stage " << stage;
       EXPECT_EQ(train(By::custom, stage, world, "layers", 5), known)

@@ -1,5 +1,5 @@
-// Gradients that are reduced once a step: exact against sums made on the host, and beside everything else
-// that a step may be.
+// Gradients that are reduced once a step: exact against sums made on the host, and beside
+// everything else that a step may be.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -52,7 +52,8 @@ void micro_step(Engine& engine, int64_t micro, int rank) {
     targets[i] = static_cast<int32_t>(stream.block(i)[1] % 29);
   }
   const auto numel = std::ssize(tokens);
-  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                        {targets.data(), DS_DTYPE_I32, numel}};
   engine.forward(inputs);
   engine.backward();
 }
@@ -116,7 +117,8 @@ int64_t expect_sums(Point p) {
     each.boundary = false;
     EngineOptions options;
     set_device(options, p);
-    Engine engine(config_of(p), graph_of(p), comm, options), micro(config_of(each), graph_of(each), comm, {});
+    Engine engine(config_of(p), graph_of(p), comm, options),
+        micro(config_of(each), graph_of(each), comm, {});
     for (int64_t m = 0; m < p.leaves / p.world; ++m) {
       micro_step(engine, m, comm.rank());
       micro_step(micro, m, comm.rank());
@@ -203,7 +205,8 @@ TEST(Boundary, CompressedGradientsAreTheSame) {
 }
 
 TEST(Boundary, EveryOptimizer) {
-  for (const char* optimizer : {"SGD", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "OneBitLamb"}) {
+  for (const char* optimizer :
+       {"SGD", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "OneBitLamb"}) {
     Point p = point(3, 2), micro = p;
     p.optimizer = micro.optimizer = optimizer;
     micro.boundary = false;
@@ -216,7 +219,8 @@ TEST(Boundary, EveryOptimizer) {
   }
 }
 
-// A step of 2 micro-steps names 32 rows at most: of 24 elements in bf16, and a number each, to 3 others.
+// A step of 2 micro-steps names 32 rows at most: of 24 elements in bf16, and a number each, to 3
+// others.
 TEST(Boundary, NotesCountTheRowsOfAStep) {
   Point p = point(4, 2, 1);
   p.vocab = 400;
@@ -320,8 +324,8 @@ TEST(Boundary, FrozenParametersAndCallsInPieces) {
   EXPECT_EQ(train(point(2, 3, 1), true), want);
 }
 
-// A sum of f16 gradients overflows where none of them does: the step is skipped, the scale falls, and the run
-// goes on. With sums in f32 it would not be.
+// A sum of f16 gradients overflows where none of them does: the step is skipped, the scale falls,
+// and the run goes on. With sums in f32 it would not be.
 TEST(Boundary, ASumThatOverflowsIsSkipped) {
   for (int stage : {0, 1}) {
     Point p = point(2, 8, stage);
@@ -337,7 +341,8 @@ TEST(Boundary, ASumThatOverflowsIsSkipped) {
           const StepResult r = train_step(p, engine, s);
           counts[static_cast<size_t>(engine.runtime().comm().rank())] += r.skipped ? 1 : 0;
           if (!r.skipped) continue;
-          EXPECT_NE(r.reason.find("first tensor with NaN or infinity"), std::string::npos) << r.reason;
+          EXPECT_NE(r.reason.find("first tensor with NaN or infinity"), std::string::npos)
+              << r.reason;
         }
       });
       EXPECT_EQ(counts[0], counts[1]);
@@ -358,7 +363,8 @@ TEST(Boundary, AResumedRunHasTheBitsOfTheUnbroken) {
   auto steps = [](const Point& p, Engine& engine, int begin, int end) {
     for (int s = begin; s < end; ++s) train_step(p, engine, s);
   };
-  const std::string want = run_engines(from, config_of(from), [&](Engine& e) { steps(from, e, 0, 6); });
+  const std::string want =
+      run_engines(from, config_of(from), [&](Engine& e) { steps(from, e, 0, 6); });
   run_engines(from, config_of(from), [&](Engine& e) {
     steps(from, e, 0, 3);
     e.checkpoints().save(folder / "run");
@@ -384,16 +390,18 @@ TEST(Boundary, HasANumericsKeyOfItsOwn) {
   micro.boundary = false;
   expect_names(key(p), {"reduction boundary"});
   expect_names(key(micro), {"reduction micro"});
-  p.communication = micro.communication = DS_DTYPE_F32;  // of sums it keeps more than of bf16 leaves
+  p.communication = micro.communication =
+      DS_DTYPE_F32;  // of sums it keeps more than of bf16 leaves
   expect_names(key(p), {"communication f32"});
   EXPECT_EQ(key(micro).find("communication"), std::string::npos);
-  EXPECT_EQ(key(point(2, 1)), key({.world = 2, .leaves = 2})) << "of one micro-step both are the same";
+  EXPECT_EQ(key(point(2, 1)), key({.world = 2, .leaves = 2}))
+      << "of one micro-step both are the same";
 }
 
 // --- delegates ---
 
-// Between micro-steps there is no gradient to read: a rank's own sums are nobody's business. Behind the last
-// it is the mean over all ranks, which can be changed.
+// Between micro-steps there is no gradient to read: a rank's own sums are nobody's business. Behind
+// the last it is the mean over all ranks, which can be changed.
 TEST(Boundary, ADelegateReadsGradientsBeforeItsStep) {
   for (int stage : {0, 1}) {
     Config config = config_of(point(3, 3, stage));

@@ -1,6 +1,7 @@
-// Classes of parameters: gradients of some are summed over all ranks along `data`, those of experts over the
-// ranks that have the same ones. Both are multiplied by one over the leaves of the step, and the norm has
-// every parameter once. A training in double over all leaves says what must come out.
+// Classes of parameters: gradients of some are summed over all ranks along `data`, those of experts
+// over the ranks that have the same ones. Both are multiplied by one over the leaves of the step,
+// and the norm has every parameter once. A training in double over all leaves says what must come
+// out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +39,9 @@ struct Case {
     return expert_first ? Mesh({e, c, r}) : Mesh({r, c, e});
   }
   std::string name() const {
-    return mesh().name() + " width " + std::to_string(width) + " stage " + std::to_string(stage) + " tier " +
-           std::to_string(static_cast<int>(tier)) + " accumulation " + std::to_string(accumulation) +
+    return mesh().name() + " width " + std::to_string(width) + " stage " + std::to_string(stage) +
+           " tier " + std::to_string(static_cast<int>(tier)) + " accumulation " +
+           std::to_string(accumulation) +
            (reproducible ? " reproducible"
             : boundary   ? " boundary"
                          : "") +
@@ -90,8 +92,9 @@ Graph graph_of(const Case& c, int expert) {
   g.params.back().reduced_over = {kExpertData};
   g.params.back().slice =
       ParamSlice{{c.experts * c.width, c.width}, 0, {{expert * c.width, c.width}}, {kExpert}};
-  g.add_output("loss", g.add("mse", {g.add("add", {g.add("linear", {x, dense}), g.add("linear", {x, mine})}),
-                                     target}));
+  g.add_output(
+      "loss", g.add("mse", {g.add("add", {g.add("linear", {x, dense}), g.add("linear", {x, mine})}),
+                            target}));
   return g;
 }
 
@@ -107,7 +110,8 @@ struct Reference {
     const auto w = static_cast<size_t>(c.width);
     std::vector<double> d_dense(dense.size(), 0), d_experts(experts.size(), 0);
     for (int64_t leaf = 0; leaf < c.leaves(); ++leaf) {
-      // Leaf m of a data rank is m * data + its number there, in which the first axis is the fastest.
+      // Leaf m of a data rank is m * data + its number there, in which the first axis is the
+      // fastest.
       int64_t at = leaf % c.data();
       auto expert = static_cast<size_t>(c.expert_first ? at % c.experts : at / c.copies);
       double* mine = experts.data() + expert * w * w;
@@ -116,7 +120,8 @@ struct Reference {
         for (size_t o = 0; o < w; ++o) {
           auto e = static_cast<int64_t>(o) + row * c.width;
           double y = -value_of(leaf, number, e, 11);
-          for (size_t i = 0; i < w; ++i) y += x(leaf, number, row, i) * (dense[o * w + i] + mine[o * w + i]);
+          for (size_t i = 0; i < w; ++i)
+            y += x(leaf, number, row, i) * (dense[o * w + i] + mine[o * w + i]);
           double dy = 2 * y / static_cast<double>(kRows * c.width * c.leaves());
           for (size_t i = 0; i < w; ++i) {
             d_dense[o * w + i] += dy * x(leaf, number, row, i);
@@ -130,7 +135,8 @@ struct Reference {
       for (double g : *d) squares += g * g;
     }
     norm = std::sqrt(squares);
-    double scale = kLearningRate * (c.clipping > 0 ? std::min(1.0, c.clipping / (norm + 1e-6)) : 1.0);
+    double scale =
+        kLearningRate * (c.clipping > 0 ? std::min(1.0, c.clipping / (norm + 1e-6)) : 1.0);
     for (size_t i = 0; i < dense.size(); ++i) dense[i] -= scale * d_dense[i];
     for (size_t i = 0; i < experts.size(); ++i) experts[i] -= scale * d_experts[i];
   }
@@ -155,12 +161,13 @@ double train(Engine& engine, const Case& c, int64_t step) {
   }
   auto count = static_cast<int64_t>(x.size());
   return engine
-      .train_batch(
-          std::vector<InputView>{{x.data(), DS_DTYPE_F32, count}, {target.data(), DS_DTYPE_F32, count}})
+      .train_batch(std::vector<InputView>{{x.data(), DS_DTYPE_F32, count},
+                                          {target.data(), DS_DTYPE_F32, count}})
       .grad_norm;
 }
 
-void expect_near(const std::vector<float>& got, const std::vector<double>& want, const std::string& name) {
+void expect_near(const std::vector<float>& got, const std::vector<double>& want,
+                 const std::string& name) {
   ASSERT_EQ(got.size(), want.size()) << name;
   double most = 0;
   for (size_t i = 0; i < got.size(); ++i) most = std::max(most, std::abs(got[i] - want[i]));
@@ -239,9 +246,10 @@ TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
   Case c{.experts = 2, .copies = 2};
   Graph graph = graph_of(c, 0);
   graph.params.back().reduced_over = {"tensor"};
-  EXPECT_EQ(message_of([&] { compile_plan(graph, config_of(c, ""), 0, c.mesh(), Machine{}); },
-                       DS_ERROR_INVALID_ARGUMENT),
-            "parameter 'experts' is reduced over tensor, the mesh is expert:2,expert_data:2,replica:1");
+  EXPECT_EQ(
+      message_of([&] { compile_plan(graph, config_of(c, ""), 0, c.mesh(), Machine{}); },
+                 DS_ERROR_INVALID_ARGUMENT),
+      "parameter 'experts' is reduced over tensor, the mesh is expert:2,expert_data:2,replica:1");
   EXPECT_EQ(message_of(
                 [] {
                   Mesh({{kData, 2}, {kExpert, 2}});
@@ -260,7 +268,8 @@ TEST(ParamClasses, AnAxisBesideDataIsRefused) {
        std::vector<std::vector<std::string>>{{"tensor", kData}, {"tensor"}}) {
     graph.params.back().reduced_over = axes;
     expect_names(
-        message_of([&] { compile_plan(graph, config_of(c, ""), 0, mesh, Machine{}); }, DS_ERROR_UNSUPPORTED),
+        message_of([&] { compile_plan(graph, config_of(c, ""), 0, mesh, Machine{}); },
+                   DS_ERROR_UNSUPPORTED),
         {"parameter 'experts' is reduced over tensor", "along data, not yet along tensor"});
   }
 }

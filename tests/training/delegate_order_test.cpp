@@ -1,5 +1,5 @@
-// Hosts that leave their order, evaluate between steps, or release late: one case each of what the random
-// hosts of delegate_random_test.cpp do.
+// Hosts that leave their order, evaluate between steps, or release late: one case each of what the
+// random hosts of delegate_random_test.cpp do.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,8 @@ void add_params(DelegateEngine& engine) {
   }
   engine.start();
   for (int p = 0; p < kParams; ++p)
-    engine.store().write_tensor(ParamId(p), "master", std::vector<float>(kNumel, static_cast<float>(p + 1)));
+    engine.store().write_tensor(ParamId(p), "master",
+                                std::vector<float>(kNumel, static_cast<float>(p + 1)));
 }
 
 void give(DelegateEngine& engine, int32_t param, float value = 1) {
@@ -41,11 +42,15 @@ void give(DelegateEngine& engine, int32_t param, float value = 1) {
   engine.grad_ready(ParamId(param), {grad.data(), DS_DTYPE_F32, kNumel});
 }
 
-void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(ids_of<ParamId>(params)); }
-void release(DelegateEngine& engine, std::vector<int32_t> params) { engine.release(ids_of<ParamId>(params)); }
+void gather(DelegateEngine& engine, std::vector<int32_t> params) {
+  engine.gather(ids_of<ParamId>(params));
+}
+void release(DelegateEngine& engine, std::vector<int32_t> params) {
+  engine.release(ids_of<ParamId>(params));
+}
 
-// Everything gathered at once, gradients from the last one down, released before or behind the micro-step's
-// end.
+// Everything gathered at once, gradients from the last one down, released before or behind the
+// micro-step's end.
 void take_micro_step(DelegateEngine& engine, bool late) {
   gather(engine, {0, 1, 2, 3});
   for (int32_t p : {3, 2, 1, 0}) give(engine, p);
@@ -93,8 +98,8 @@ TEST(DelegateOrder, MayChangeBehindAReduction) {
   }
 }
 
-// Parameters 0 and 1 share a bucket. The step that was recorded has a gradient of 0 alone; the next time that
-// of 1 comes, too, behind others.
+// Parameters 0 and 1 share a bucket. The step that was recorded has a gradient of 0 alone; the next
+// time that of 1 comes, too, behind others.
 TEST(DelegateOrder, AMissingGradientMayComeAgain) {
   for (int stage : {0, 2, 3}) {
     auto self = create_communicator("self", {});
@@ -117,8 +122,8 @@ TEST(DelegateOrder, AMissingGradientMayComeAgain) {
   }
 }
 
-// A gradient that is written before the update is the one that the step uses, also where norms and sums lie
-// on the host and the recorded step has begun nothing too early.
+// A gradient that is written before the update is the one that the step uses, also where norms and
+// sums lie on the host and the recorded step has begun nothing too early.
 TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
   for (int stage : {0, 2, 3}) {
     for (bool late : {false, true}) {
@@ -199,8 +204,10 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
         if (s == 2) gather(engine, {1});
         if (s == 2) release(engine, {1});
         if (s == 2 || s == 3)
-          engine.checkpoints().load(engine.checkpoints().save(folder / std::to_string(10 * stage + s)));
-        if (s == 3) engine.store().write_tensor(ParamId(0), "master", std::vector<float>(kNumel, 1));
+          engine.checkpoints().load(
+              engine.checkpoints().save(folder / std::to_string(10 * stage + s)));
+        if (s == 3)
+          engine.store().write_tensor(ParamId(0), "master", std::vector<float>(kNumel, 1));
         if (s == 4) engine.store().refresh_params();
         expect_gradient(engine, 1, 1, "after a step");
         micro_step(engine);
@@ -214,7 +221,8 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
   }
 }
 
-// Calls that belong to no step are not kept for ever; a step whose first calls are gone is not recorded.
+// Calls that belong to no step are not kept for ever; a step whose first calls are gone is not
+// recorded.
 TEST(DelegateOrder, EvaluationMayGoOnForLong) {
   for (bool held : {false, true}) {
     auto self = create_communicator("self", {});
@@ -251,7 +259,8 @@ TEST(DelegateOrder, NothingChangesUnderALease) {
            [&] {
              engine.trained().freeze({&param, 1}, 1);
            }})
-    EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"), std::string::npos);
+    EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"),
+              std::string::npos);
   EXPECT_EQ(engine.view(ParamId(1)).view.as<float>()[9], 2);
   release(engine, {1, 2});
   engine.checkpoints().load(path);
@@ -327,8 +336,8 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
   }
 }
 
-// One rank alone calls otherwise: all ranks get an error, before any of them updates, and none waits forever.
-// Proves {delegate.order.differs}.
+// One rank alone calls otherwise: all ranks get an error, before any of them updates, and none
+// waits forever. Proves {delegate.order.differs}.
 TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
   using Odd = std::function<void(DelegateEngine&)>;
   std::vector<Odd> ways = {[](DelegateEngine& e) {

@@ -23,7 +23,8 @@ struct Groups {
   const char* reduction = "micro";
 };
 
-Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world, const Groups& groups = {}) {
+Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world,
+                  const Groups& groups = {}) {
   Config c = test::make_config(stage, accumulation, static_cast<int>(world));
   c.zero.param_persistence_threshold = 100;
   c.zero.max_reuse_distance = 0;
@@ -70,16 +71,17 @@ State state_of(E& engine) {
   return out;
 }
 
-// Gathers, reductions and updates of a program in the order of each queue, by name and the buffer they write.
-// Between queues the order may differ: a recorded reduction is whole before the next call of the host, that
-// of a native step is finished when the next one has started.
+// Gathers, reductions and updates of a program in the order of each queue, by name and the buffer
+// they write. Between queues the order may differ: a recorded reduction is whole before the next
+// call of the host, that of a native step is finished when the next one has started.
 std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   Program p = parse_program(text);
   std::map<Queue, std::vector<std::string>> out;
   for (const Instr& in : p.instrs) {
     bool keep = in.def->name == "all_gather" || in.def->name == "reduce_scatter" ||
-                in.def->name == "all_reduce" || in.def->name == "adamw" || in.def->name == "accumulate" ||
-                in.def->name == "granule_norms" || in.def->name == "clip";
+                in.def->name == "all_reduce" || in.def->name == "adamw" ||
+                in.def->name == "accumulate" || in.def->name == "granule_norms" ||
+                in.def->name == "clip";
     if (!keep || (in.def->name == "all_gather" && !in.bucket.exists())) continue;
     out[in.queue].push_back(in.def->name + " " + p.buffers[in.operands.back().buffer].name + " " +
                             std::to_string(in.micro.number()));
@@ -87,7 +89,8 @@ std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   return out;
 }
 
-// A host with a network of its own: a second engine of one rank computes leaf gradients and never trains.
+// A host with a network of its own: a second engine of one rank computes leaf gradients and never
+// trains.
 class Host {
  public:
   Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
@@ -101,7 +104,8 @@ class Host {
       if (l > 0) lease(l, false);
       for (int32_t p : {2 * l, 2 * l + 1}) {
         std::vector<float> grad = calculator_.store().read_tensor(ParamId(p), "grad");
-        engine_.grad_ready(ParamId(p), {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
+        engine_.grad_ready(ParamId(p),
+                           {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
       }
     }
     calculator_.step();
@@ -115,7 +119,8 @@ class Host {
     for (ParamId p : params) {
       TensorView v = engine_.view(p).view;
       if (!use) continue;
-      calculator_.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
+      calculator_.store().write_tensor(p, "master",
+                                       {v.as<float>(), static_cast<size_t>(v.numel())});
     }
     engine_.release(params);
   }
@@ -132,8 +137,8 @@ struct Trained {
 Trained train_native(int stage, Tier tier, int world = 2, const Groups& groups = {}) {
   Trained out;
   test::run_ranks(world, [&](Communicator& comm) {
-    Engine engine(config_for(stage, tier, kMicros, world, groups), test::make_mlp(kLayers, kWidth, kRows),
-                  comm, {});
+    Engine engine(config_for(stage, tier, kMicros, world, groups),
+                  test::make_mlp(kLayers, kWidth, kRows), comm, {});
     for (int s = 0; s < kSteps; ++s) {
       std::vector<float> x, target;
       for (int64_t m = 0; m < kMicros; ++m) {
@@ -149,7 +154,8 @@ Trained train_native(int stage, Tier tier, int world = 2, const Groups& groups =
   return out;
 }
 
-Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const Groups& groups = {}) {
+Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2,
+                       const Groups& groups = {}) {
   Trained out;
   test::run_ranks(world, [&](Communicator& comm) {
     Graph graph = test::make_mlp(kLayers, kWidth, kRows);
@@ -158,7 +164,8 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const 
     std::vector<std::vector<float>> initial;
     for (size_t p = 0; p < graph.params.size(); ++p)
       initial.push_back(calculator.store().read_tensor(ParamId(p), "master"));
-    DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, test::with_values(initial));
+    DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm,
+                          test::with_values(initial));
     for (size_t p = 0; p < graph.params.size(); ++p)
       engine.add_param(graph.params[p].name, calculator.store().param_shapes()[p]);
     engine.start();
@@ -193,7 +200,8 @@ TEST(Delegate, SameBitsInShardGroupsAndOverNodes) {
     Trained native = train_native(3, Tier::host, 4, groups);
     Trained delegate = train_delegate(3, Tier::host, -1, 4, groups);
     EXPECT_EQ(native.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
-    EXPECT_EQ(delegate.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
+    EXPECT_EQ(delegate.state, plain.state)
+        << groups.nodes << " " << groups.mics << " " << groups.hpz;
     EXPECT_EQ(moves(native.program), moves(delegate.program));
   }
 }
@@ -215,13 +223,15 @@ TEST(Delegate, SameBitsAndInstructionsAtTheBoundary) {
     EXPECT_EQ(delegate.state, want) << stage << tier_name(tier) << world;
     // A native step adds up the next bucket while ranks reduce this one.
     EXPECT_EQ(moves(native.program)[Queue::comm], moves(delegate.program)[Queue::comm]) << world;
-    EXPECT_EQ(train_delegate(stage, tier, 7, world, groups).state, want) << "a host that leaves its order";
+    EXPECT_EQ(train_delegate(stage, tier, 7, world, groups).state, want)
+        << "a host that leaves its order";
   }
 }
 
 TEST(Delegate, AHostThatLeavesItsOrderGetsTheSameBits) {
   for (int stage : {0, 3}) {
-    Trained usual = train_delegate(stage, Tier::host, -1), odd = train_delegate(stage, Tier::host, 7);
+    Trained usual = train_delegate(stage, Tier::host, -1),
+            odd = train_delegate(stage, Tier::host, 7);
     EXPECT_EQ(usual.state, odd.state) << "stage " << stage;
   }
 }

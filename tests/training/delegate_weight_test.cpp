@@ -20,9 +20,10 @@ namespace {
 
 using namespace loss_average;
 
-// A host with a network of its own: an engine of one rank computes the gradients of a leaf, and never trains.
-// It hands over what its loss times `weight` would give.
-Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts, double unit) {
+// A host with a network of its own: an engine of one rank computes the gradients of a leaf, and
+// never trains. It hands over what its loss times `weight` would give.
+Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts,
+                 double unit) {
   Steps out;
   run_ranks(cut.ranks, [&](Communicator& comm) {
     auto self = create_communicator("self", {});
@@ -49,7 +50,8 @@ Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& 
           const ParamId one[] = {p};
           engine.gather(one);
           const TensorView v = engine.view(p).view;
-          calculator.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
+          calculator.store().write_tensor(p, "master",
+                                          {v.as<float>(), static_cast<size_t>(v.numel())});
           engine.release(one);
         }
         calculator.forward(text.views(first, cut.micro));
@@ -96,7 +98,8 @@ TEST(DelegateWeight, AHostGivesWeights) {
     }
     // Numbers that nothing rounds, in the unit of native mode: the same bits.
     const std::vector<Text> powers = texts_of({1, 4, 8, 2}, 4);
-    const Steps exact = train(config, cut, graph_of(1), powers), same = train_host(config, cut, powers, kSeq);
+    const Steps exact = train(config, cut, graph_of(1), powers),
+                same = train_host(config, cut, powers, kSeq);
     EXPECT_EQ(same.masters, exact.masters) << stage;
     EXPECT_EQ(same.norms, exact.norms) << stage;
     EXPECT_EQ(same.gradient, exact.gradient) << stage;
@@ -106,8 +109,8 @@ TEST(DelegateWeight, AHostGivesWeights) {
 TEST(DelegateWeight, AHostIsRefusedWithoutAWeight) {
   auto comm = create_communicator("self", {});
   auto started = [&](bool by_tokens) {
-    auto engine =
-        std::make_unique<DelegateEngine>(plain_config({1, 2, 1}, by_tokens), *comm, EngineOptions{});
+    auto engine = std::make_unique<DelegateEngine>(plain_config({1, 2, 1}, by_tokens), *comm,
+                                                   EngineOptions{});
     engine->add_param("w", {4});
     engine->start();
     return engine;

@@ -73,7 +73,8 @@ void save_half(const Point& p, const std::string& folder, bool started, int64_t 
       reset);
 }
 
-std::string go_on(const Point& p, const std::string& folder, int64_t reset = 1024, bool forget = false) {
+std::string go_on(const Point& p, const std::string& folder, int64_t reset = 1024,
+                  bool forget = false) {
   return run_engines(
       p,
       [&](Engine& engine) {
@@ -139,7 +140,8 @@ TEST(Feedback, OnAnotherNumberOfRanksErrorsBeginAtZero) {
   save_half(point(2, 2), folder.path(), false);
   Lines lines;
   EXPECT_EQ(go_on(point(4, 2), folder.path()), go_on(point(4, 2), folder.path(), 1024, true));
-  EXPECT_NE(lines.text().find("nothing that 4 ranks had for themselves"), std::string::npos) << lines.text();
+  EXPECT_NE(lines.text().find("nothing that 4 ranks had for themselves"), std::string::npos)
+      << lines.text();
 }
 
 // A checkpoint of a run without feedback, too; and one with it loads where there is none.

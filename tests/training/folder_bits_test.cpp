@@ -1,4 +1,5 @@
-// The same bits for Hugging Face folders: over stages, tiers, groups of ranks and, where reproducible, ranks.
+// The same bits for Hugging Face folders: over stages, tiers, groups of ranks and, where
+// reproducible, ranks.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,11 +14,12 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The recorded batch of leaf `leaf` of step `step`: its ids moved on, so that no two leaves are equal.
+// The recorded batch of leaf `leaf` of step `step`: its ids moved on, so that no two leaves are
+// equal.
 class LeafBatch {
  public:
-  LeafBatch(const HfGolden& golden, const HfModel& model, int64_t step, int64_t first, int64_t leaves,
-            int64_t stride) {
+  LeafBatch(const HfGolden& golden, const HfModel& model, int64_t step, int64_t first,
+            int64_t leaves, int64_t stride) {
     for (ValueId id : model.graph.inputs) {
       const std::string& name = model.graph.values[id].name;
       Tensor recorded = golden.input(model, name);
@@ -54,7 +56,8 @@ std::string train_folder(const std::string& folder, const Point& p) {
     Engine engine(config_of(p), model.graph, comm, options);
     engine.checkpoints().load_weights(path);
     for (int s = 0; s < kSteps; ++s)
-      engine.train_batch(LeafBatch(golden, model, s, comm.rank(), p.leaves / p.world, p.world).views);
+      engine.train_batch(
+          LeafBatch(golden, model, s, comm.rank(), p.leaves / p.world, p.world).views);
     hashes[static_cast<size_t>(comm.rank())] = state_hash(engine.store());
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]) << p.name();

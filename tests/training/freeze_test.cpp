@@ -78,8 +78,8 @@ std::vector<Point> layouts(DType compute) {
   return points;
 }
 
-// Without states from the beginning, or with states that are not touched: the same bits, on every layout. In
-// f32, because bf16 keeps no master of what is frozen from the beginning.
+// Without states from the beginning, or with states that are not touched: the same bits, on every
+// layout. In f32, because bf16 keeps no master of what is frozen from the beginning.
 TEST(Freeze, FromTheBeginningOrByCall) {
   std::vector<Point> points = layouts(DS_DTYPE_F32);
   std::string expected = train(points[0], {.freeze_at = 0}, 4);
@@ -94,7 +94,8 @@ TEST(Freeze, TrainedLater) {
   std::string expected = train(layouts(DS_DTYPE_F32)[0], {.freeze_at = 0, .thaw_at = 2}, 5);
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     std::set<std::string> hashes;
-    for (const Point& p : layouts(compute)) hashes.insert(train(p, {.from_config = true, .thaw_at = 2}, 5));
+    for (const Point& p : layouts(compute))
+      hashes.insert(train(p, {.from_config = true, .thaw_at = 2}, 5));
     EXPECT_EQ(hashes.size(), 1u) << dtype_name(compute);
     EXPECT_EQ(hashes.contains(expected), compute == DS_DTYPE_F32);
   }
@@ -104,10 +105,12 @@ TEST(Freeze, ForAWhile) {
   std::vector<Point> points = layouts(DS_DTYPE_BF16);
   std::string expected = train(points[0], {.freeze_at = 1, .thaw_at = 3}, 5);
   EXPECT_NE(expected, train(points[0], {.freeze_at = 0, .thaw_at = 3}, 5));
-  for (const Point& p : points) EXPECT_EQ(train(p, {.freeze_at = 1, .thaw_at = 3}, 5), expected) << p.name();
+  for (const Point& p : points)
+    EXPECT_EQ(train(p, {.freeze_at = 1, .thaw_at = 3}, 5), expected) << p.name();
   Point shard{.stage = 3, .tier = Tier::host, .world = 4, .mics = 2, .leaves = 8};
   Point plain{.world = 4, .leaves = 8};
-  EXPECT_EQ(train(shard, {.freeze_at = 1, .thaw_at = 3}, 5), train(plain, {.freeze_at = 1, .thaw_at = 3}, 5));
+  EXPECT_EQ(train(shard, {.freeze_at = 1, .thaw_at = 3}, 5),
+            train(plain, {.freeze_at = 1, .thaw_at = 3}, 5));
 }
 
 // Frozen values stay to the bit, all others move; what was never trained has no states.
@@ -162,16 +165,17 @@ TEST(Freeze, ACheckpointIsOfEveryParameter) {
     EXPECT_EQ(again.store().read_tensor(ParamId(0), "master"),
               some.store().read_tensor(ParamId(0), "master"));
     int32_t fixed = frozen_params(some)[0];
-    EXPECT_EQ(again.store().read_tensor(ParamId(fixed), "exp_avg"),
-              std::vector<float>(again.store().read_tensor(ParamId(fixed), "exp_avg").size(), 0.0f));
+    EXPECT_EQ(
+        again.store().read_tensor(ParamId(fixed), "exp_avg"),
+        std::vector<float>(again.store().read_tensor(ParamId(fixed), "exp_avg").size(), 0.0f));
     all.checkpoints().load(later);
     EXPECT_EQ(all.store().read_tensor(ParamId(fixed), "param"),
               some.store().read_tensor(ParamId(fixed), "param"));
   });
 }
 
-// A run that goes on from its checkpoint is the unbroken one, whatever calls had frozen and thawed; another
-// setting than the checkpoint's stands.
+// A run that goes on from its checkpoint is the unbroken one, whatever calls had frozen and thawed;
+// another setting than the checkpoint's stands.
 TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
   for (bool from_config : {false, true}) {
     for (int stage : {0, 3}) {
@@ -228,8 +232,8 @@ struct OwnAdamW {
   }
 };
 
-// Three parts of the model: frozen from the beginning and trained late, frozen for a while, always trained.
-// Proves {engine.freeze.states}.
+// Three parts of the model: frozen from the beginning and trained late, frozen for a while, always
+// trained. Proves {engine.freeze.states}.
 TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   for (const Point& from : layouts(DS_DTYPE_F32)) {
     if (from.stage == 1 || (from.stage == 3) != (from.tier == Tier::nvme)) continue;
@@ -262,14 +266,16 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
       double off = 0;
       for (size_t i = 0; i < want.size(); ++i) {
         std::vector<float> got = engine.store().read_tensor(ParamId(i), "master");
-        for (size_t e = 0; e < got.size(); ++e) off = std::max(off, std::abs(got[e] - want[i].p[e]));
+        for (size_t e = 0; e < got.size(); ++e)
+          off = std::max(off, std::abs(got[e] - want[i].p[e]));
       }
       EXPECT_LT(off, 1e-3 * c.optimizer.lr) << p.name();
     });
   }
 }
 
-// Own updates go with a checkpoint, to another layout too; without them every parameter has the run's.
+// Own updates go with a checkpoint, to another layout too; without them every parameter has the
+// run's.
 TEST(Freeze, ACheckpointHasOwnUpdates) {
   TempFolder folder;
   Point p{.compute = DS_DTYPE_F32}, other{.stage = 3, .tier = Tier::host, .compute = DS_DTYPE_F32};
@@ -311,8 +317,9 @@ TEST(Freeze, ACheckpointHasOwnUpdates) {
   });
 }
 
-// What is kept of a parameter depends on what became of it, not on what lies beside it in its bucket: its
-// states when it is frozen again, and how many bits a written master has that was never trained.
+// What is kept of a parameter depends on what became of it, not on what lies beside it in its
+// bucket: its states when it is frozen again, and how many bits a written master has that was never
+// trained.
 TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     TempFolder folder;
@@ -331,13 +338,14 @@ TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
           for (int s = 0; s < 2; ++s) train_step(p, run, s);
           run.trained().freeze(std::vector<int32_t>{params[0]}, true);
           std::vector<float> values = run.store().read_tensor(written, "master");
-          for (size_t i = 0; i < values.size(); ++i) values[i] = 0.1f + 1e-4f * static_cast<float>(i);
+          for (size_t i = 0; i < values.size(); ++i)
+            values[i] = 0.1f + 1e-4f * static_cast<float>(i);
           run.store().write_tensor(written, "master", values);
           EXPECT_EQ(run.store().read_tensor(written, "master") == values, compute == DS_DTYPE_F32)
               << p.name();
-          expect_names(
-              message_of([&] { run.store().write_tensor(written, "exp_avg", values); }, DS_ERROR_STATE),
-              {"was never trained: it has no exp_avg"});
+          expect_names(message_of([&] { run.store().write_tensor(written, "exp_avg", values); },
+                                  DS_ERROR_STATE),
+                       {"was never trained: it has no exp_avg"});
           if (path.empty()) {
             const std::string saved = run.checkpoints().save(folder.path());
             comm.barrier("saved");
@@ -397,7 +405,8 @@ TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
     std::string path = run.checkpoints().save(folder.path());
     comm.barrier("saved");
     if (comm.rank() == 0) {
-      std::fstream file(path + "/exp_avg.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+      std::fstream file(path + "/exp_avg.safetensors",
+                        std::ios::in | std::ios::out | std::ios::binary);
       file.seekp(-1, std::ios::end);
       file.put('x');
     }
@@ -453,7 +462,8 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
   EXPECT_EQ(state_hash(one.store()), state_hash(all.store()));
 }
 
-// Found by a random host: nothing is left whose squares could be added, and those of the step before were.
+// Found by a random host: nothing is left whose squares could be added, and those of the step
+// before were.
 TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
   auto comm = create_communicator("self", {});
   Config c = make_config(1, 1, 1);
@@ -496,7 +506,8 @@ TEST(Freeze, WhatCannotBeIsRefused) {
                {"frozen", engine.store().param_names()[3]});
 }
 
-// What one rank asks wrongly, or otherwise than the others, is refused on all before anything changes.
+// What one rank asks wrongly, or otherwise than the others, is refused on all before anything
+// changes.
 TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
   for (int stage : {0, 3}) {
     Point p{.stage = stage};
@@ -506,11 +517,13 @@ TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       train_step(p, engine, 0);
       int32_t own[] = {comm.rank() + 3}, wrong[] = {comm.rank() == 0 ? 3 : 99};
-      expect_names(message_of([&] { engine.trained().freeze(own, true); }, DS_ERROR_INVALID_ARGUMENT),
-                   {"ds_engine_freeze", "'" + engine.store().param_names()[3] + "'", "frozen on rank 0",
-                    "trained on rank 1"});
-      expect_names(message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT),
-                   {"rank 1: param must be 0 to", "got 99"});
+      expect_names(
+          message_of([&] { engine.trained().freeze(own, true); }, DS_ERROR_INVALID_ARGUMENT),
+          {"ds_engine_freeze", "'" + engine.store().param_names()[3] + "'", "frozen on rank 0",
+           "trained on rank 1"});
+      expect_names(
+          message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT),
+          {"rank 1: param must be 0 to", "got 99"});
       expect_names(message_of(
                        [&] {
                          engine.trained().freeze({own, 1}, comm.rank() == 1 ? 2 : 1);
@@ -565,7 +578,8 @@ TEST(Freeze, Delegate) {
           engine.gather(one);
           engine.release(one);
         }
-        for (int32_t p : trained) engine.grad_ready(ParamId(p), {ones.data(), DS_DTYPE_F32, kNumel});
+        for (int32_t p : trained)
+          engine.grad_ready(ParamId(p), {ones.data(), DS_DTYPE_F32, kNumel});
         engine.end_micro_step();
         engine.step();
       };
@@ -574,7 +588,11 @@ TEST(Freeze, Delegate) {
       EXPECT_EQ(engine.store().read_tensor(ParamId(1), "master"), ones);
       EXPECT_NE(engine.store().read_tensor(ParamId(0), "master"), ones);
       engine.gather(std::vector{ParamId(1)});
-      message_of([&] { engine.grad_ready(ParamId(1), {ones.data(), DS_DTYPE_F32, kNumel}); }, DS_ERROR_STATE);
+      message_of(
+          [&] {
+            engine.grad_ready(ParamId(1), {ones.data(), DS_DTYPE_F32, kNumel});
+          },
+          DS_ERROR_STATE);
       engine.release(std::vector{ParamId(1)});
       for (int32_t p : {0, 2}) engine.grad_ready(ParamId(p), {ones.data(), DS_DTYPE_F32, kNumel});
       engine.end_micro_step();

@@ -1,5 +1,5 @@
-// Compressed gradients: exact against a reference on the host, what their bits depend on, bytes, checkpoints
-// and refusals.
+// Compressed gradients: exact against a reference on the host, what their bits depend on, bytes,
+// checkpoints and refusals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,8 +96,10 @@ struct Reference {
   Floats mean(const std::vector<Floats>& shares) {
     std::vector<Floats> parts;
     for (size_t r = 0; r < shares.size(); ++r)
-      parts.push_back(type == "int8" ? through_codes(shares[r], errors[r]) : largest(shares[r], errors[r]));
-    // Codes are added as a reduction adds, neighbours first; largest elements one rank after the other.
+      parts.push_back(type == "int8" ? through_codes(shares[r], errors[r])
+                                     : largest(shares[r], errors[r]));
+    // Codes are added as a reduction adds, neighbours first; largest elements one rank after the
+    // other.
     if (type == "int8") return through_codes(sum_of_neighbours(parts), answer_error);
     Floats sum(shares[0].size());
     for (const Floats& part : parts) {
@@ -116,7 +118,8 @@ Graph graph() {
   for (size_t i = 0; i < 3; ++i) {
     TensorType type{DS_DTYPE_F32, {kNumels[i]}};
     const std::string n = std::to_string(i);
-    ValueId one = g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
+    ValueId one =
+        g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
     loss = i == 0 ? one : g.add("add", {loss, one});
   }
   g.add_output("loss", loss);
@@ -147,7 +150,8 @@ Config descent(int world, int stage, const std::string& type) {
   return c;
 }
 
-// Every step: from the ranks' own gradients follow the mean that was applied and all errors, to the bit.
+// Every step: from the ranks' own gradients follow the mean that was applied and all errors, to the
+// bit.
 TEST(GradientCompression, TheMeanIsThatOfTheReference) {
   for (const char* type : {"int8", "top_k"}) {
     for (int world : {2, 3, 4}) {
@@ -159,7 +163,8 @@ TEST(GradientCompression, TheMeanIsThatOfTheReference) {
             references.emplace_back(type, static_cast<size_t>(world), static_cast<size_t>(numel));
           for (int s = 0; s < 6; ++s) {
             std::vector<Floats> before;
-            for (size_t i = 0; i < 3; ++i) before.push_back(engine.store().read_tensor(ParamId(i), "master"));
+            for (size_t i = 0; i < 3; ++i)
+              before.push_back(engine.store().read_tensor(ParamId(i), "master"));
             step_of(engine, s);
             for (size_t i = 0; i < 3; ++i) {
               const Floats own = engine.store().read_tensor(ParamId(i), "grad");
@@ -175,8 +180,8 @@ TEST(GradientCompression, TheMeanIsThatOfTheReference) {
                            after = engine.store().read_tensor(ParamId(i), "master");
               for (size_t e = 0; e < mean.size(); ++e) {
                 ASSERT_EQ(after[e], before[i][e] - mean[e])
-                    << type << " " << world << " ranks, stage " << stage << ", step " << s << ", tensor " << i
-                    << " element " << e;
+                    << type << " " << world << " ranks, stage " << stage << ", step " << s
+                    << ", tensor " << i << " element " << e;
               }
             }
           }
@@ -285,7 +290,8 @@ TEST(GradientCompression, TheLedgerHasItsBytes) {
         const int64_t codes = padded / 256 * 260;
         const int64_t sent =
             type == std::string("int8") ? 2 * (world - 1) * codes / world : (world - 1) * 8 * top;
-        EXPECT_EQ(bytes_received(engine) - before, sent + (world - 1) * (4 + 8)) << type << " " << world;
+        EXPECT_EQ(bytes_received(engine) - before, sent + (world - 1) * (4 + 8))
+            << type << " " << world;
       });
     }
   }
@@ -333,8 +339,10 @@ TEST(GradientCompression, ConfigurationsThatMakeNoSense) {
     const char *config, *says;
   } cases[] = {
       {R"({"gradient_compression": {"type": "int7"}})", "gradient_compression.type"},
-      {R"({"gradient_compression": {"type": "top_k", "ratio": 0}})", "ratio: must be above 0, got 0"},
-      {R"({"gradient_compression": {"type": "top_k", "ratio": 1.5}})", "gradient_compression.ratio"},
+      {R"({"gradient_compression": {"type": "top_k", "ratio": 0}})",
+       "ratio: must be above 0, got 0"},
+      {R"({"gradient_compression": {"type": "top_k", "ratio": 1.5}})",
+       "gradient_compression.ratio"},
       {R"({"gradient_compression": {"type": "int8", "ratio": 0.5}})",
        "needs gradient_compression.type \"top_k\""},
       {R"({"gradient_compression": {"type": "int8", "rate": 0.5}})", "gradient_compression.rate"},
@@ -357,9 +365,9 @@ TEST(GradientCompression, ConfigurationsThatMakeNoSense) {
     EXPECT_NE(message.find(c.says), std::string::npos) << c.config << ": " << message;
   }
   auto comm = create_communicator("self", {});
-  expect_names(
-      message_of([&] { DelegateEngine(config_with(plain(1), "int8"), *comm, {}); }, DS_ERROR_UNSUPPORTED),
-      {"gradient_compression.type", "needs a graph"});
+  expect_names(message_of([&] { DelegateEngine(config_with(plain(1), "int8"), *comm, {}); },
+                          DS_ERROR_UNSUPPORTED),
+               {"gradient_compression.type", "needs a graph"});
 }
 
 }  // namespace

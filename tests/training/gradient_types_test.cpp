@@ -1,5 +1,5 @@
-// Gradients that travel or are summed in another type: what exactly is rounded, and the same bits over
-// layouts.
+// Gradients that travel or are summed in another type: what exactly is rounded, and the same bits
+// over layouts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -119,8 +119,11 @@ TEST(GradientTypes, HaveTheSameBitsOverStagesTiersAndDevices) {
 }
 
 TEST(GradientTypes, WhatTravelsDoesNotDependOnRanksOrOnRows) {
-  Point p{
-      .world = 1, .reproducible = true, .leaves = 4, .compute = DS_DTYPE_F32, .communication = DS_DTYPE_BF16};
+  Point p{.world = 1,
+          .reproducible = true,
+          .leaves = 4,
+          .compute = DS_DTYPE_F32,
+          .communication = DS_DTYPE_BF16};
   const std::string want = train_threads(p, 5).bits();
   for (int world : {2, 4}) {
     for (bool sparse : {false, true}) {
@@ -144,7 +147,9 @@ TEST(GradientTypes, WhatTravelsDoesNotDependOnRanksOrOnRows) {
 
 // Half the bytes on the wire, half of them in the sums.
 TEST(GradientTypes, ShowInLedgerAndMemory) {
-  auto bytes = [](const Point& p, const char* op) { return train_threads(p, 2).ledgers[0].steps[op].bytes; };
+  auto bytes = [](const Point& p, const char* op) {
+    return train_threads(p, 2).ledgers[0].steps[op].bytes;
+  };
   Point p{.stage = 2, .compute = DS_DTYPE_F32};
   const int64_t wide = bytes(p, "reduce_scatter");
   const int64_t sums = train_threads(p, 1).ledgers[0].state[{Tier::device, "grad"}];
@@ -154,7 +159,8 @@ TEST(GradientTypes, ShowInLedgerAndMemory) {
   EXPECT_EQ((train_threads(p, 1).ledgers[0].state[{Tier::device, "grad"}] * 2), sums);
 }
 
-// Masters and gradients are f32, products f16: the scale searches, and a resumed run goes on with it.
+// Masters and gradients are f32, products f16: the scale searches, and a resumed run goes on with
+// it.
 TEST(GradientTypes, Float16AutocastHasTorchsScale) {
   Point p{.stage = 1, .compute = DS_DTYPE_F32, .autocast = "f16"};
   const Config parsed = parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1,

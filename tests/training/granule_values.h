@@ -19,7 +19,8 @@ inline std::vector<float> random_values(uint64_t seed, double spread) {
   std::vector<float> out;
   RandomStream stream{seed, 0, 0, 0};
   for (uint64_t e = 0; e < kRows * kColumns; ++e)  // each granule has its own size
-    out.push_back(static_cast<float>(spread * normal_element(stream, e) * std::pow(2.0, (e >> 8) % 5)));
+    out.push_back(
+        static_cast<float>(spread * normal_element(stream, e) * std::pow(2.0, (e >> 8) % 5)));
   return out;
 }
 
@@ -30,7 +31,8 @@ inline std::vector<double> granule_tops(const std::vector<double>& x) {
     size_t end = std::min(x.size(), g + kGranule);
     double most = 0;
     for (size_t e = g; e < end; ++e) most = std::max(most, std::abs(x[e]));
-    std::fill(top.begin() + static_cast<ptrdiff_t>(g), top.begin() + static_cast<ptrdiff_t>(end), most);
+    std::fill(top.begin() + static_cast<ptrdiff_t>(g), top.begin() + static_cast<ptrdiff_t>(end),
+              most);
   }
   return top;
 }

@@ -28,9 +28,11 @@ struct Batch {
 
 class HfWeights : public testing::TestWithParam<std::string> {
  protected:
-  // Loads into an engine of this stage, compares parameters and loss, saves back and compares the file.
+  // Loads into an engine of this stage, compares parameters and loss, saves back and compares the
+  // file.
   void round_trip(int world, int stage) {
-    std::string path = golden_path(GetParam()), saved = folder_ / fmt::format("w{}s{}", world, stage);
+    std::string path = golden_path(GetParam()),
+                saved = folder_ / fmt::format("w{}s{}", world, stage);
     HfGolden golden(path);
     double loss = golden.numbers.at("loss").at("value").number();
     double tolerance = golden.numbers.at("tolerance").at("loss").at("abs").number();

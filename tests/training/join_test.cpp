@@ -34,7 +34,8 @@ Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
     int64_t steps = engine.join();
     EXPECT_EQ(mine + steps, *std::max_element(lengths.begin(), lengths.end()));
     EXPECT_EQ(engine.control().steps(), mine + steps);
-    for (int s = 0; s < 2; ++s) losses.push_back(train_step(p, engine, 10 + s).loss);  // a new epoch
+    for (int s = 0; s < 2; ++s)
+      losses.push_back(train_step(p, engine, 10 + s).loss);             // a new epoch
     const bool own = engine.runtime().config().optimizer.compressed();  // gradients are each rank's
     std::string hash = own ? hash_of_states(engine) : state_hash(engine.store());
     if (comm.rank() == 0) out = {hash, losses};
@@ -105,12 +106,13 @@ TEST(Join, AStepOfNoLeafChangesNothing) {
   }
 }
 
-// With error feedback: what ranks without data have not sent waits, on every layout of the same levels; a
-// step of no leaf changes no error.
+// With error feedback: what ranks without data have not sent waits, on every layout of the same
+// levels; a step of no leaf changes no error.
 TEST(Join, ErrorsOfQuantization) {
   const std::vector<int> lengths = {4, 1, 3, 0};
   for (int64_t nodes : {1, 2}) {
-    Point p{.stage = 2, .world = 4, .nodes = nodes, .gradient_bits = 4, .err_beta = 0.8, .leaves = 8};
+    Point p{
+        .stage = 2, .world = 4, .nodes = nodes, .gradient_bits = 4, .err_beta = 0.8, .leaves = 8};
     std::string expected = train_uneven(p, lengths).hash;
     Point other = p;
     other.stage = 3;
@@ -135,8 +137,8 @@ TEST(Join, ErrorsOfQuantization) {
   }
 }
 
-// The first step behind a freeze begins with a gather of what all ranks have updated in parts: a rank without
-// data is one of them.
+// The first step behind a freeze begins with a gather of what all ranks have updated in parts: a
+// rank without data is one of them.
 TEST(Join, InTheStepThatChangesItsProgram) {
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
     for (const std::vector<int>& lengths : {std::vector<int>{6, 3}, std::vector<int>{3, 4}}) {
@@ -166,7 +168,8 @@ TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
           StepResult r = train_step_in_pieces(p, engine, 0, [&] {
             before = engine.store().read_local(ParamId(0), "grad");
             for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
-              for (float g : engine.store().read_local(ParamId(i), "grad")) norm += double(g) * double(g);
+              for (float g : engine.store().read_local(ParamId(i), "grad"))
+                norm += double(g) * double(g);
             }
           });
           EXPECT_EQ(engine.store().read_local(ParamId(0), "grad"), before);
@@ -201,8 +204,9 @@ TEST(Join, MeansAreOfTheLeavesThatAreThere) {
   EXPECT_EQ(joined.grad_norm, alone.grad_norm);
 }
 
-// Proves {engine.join.set}: a program that sets a rate for each step updates every part of every copy with
-// it, whoever has data. Rank r has data for lengths[r] steps and then sets the rate of the next step, or not.
+// Proves {engine.join.set}: a program that sets a rate for each step updates every part of every
+// copy with it, whoever has data. Rank r has data for lengths[r] steps and then sets the rate of
+// the next step, or not.
 std::vector<float> train_with_rates(const Point& p, const std::vector<int>& lengths) {
   std::vector<std::vector<float>> of_ranks(lengths.size());
   run_ranks(p.world, [&](Communicator& comm) {

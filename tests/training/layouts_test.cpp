@@ -80,7 +80,8 @@ TEST(Layouts, AnEditReachesEveryCopy) {
         EXPECT_EQ(engine.store().read_tensor(ParamId(param), "master"), values)
             << engine.store().param_names()[i] << " of " << p.name();
         std::vector<float> compute = engine.store().read_tensor(ParamId(param), "param");
-        for (size_t k = 0; k < values.size(); ++k) ASSERT_NEAR(compute[k], values[k], 0.6) << p.name();
+        for (size_t k = 0; k < values.size(); ++k)
+          ASSERT_NEAR(compute[k], values[k], 0.6) << p.name();
         values[0] = -3;
         engine.store().write_tensor(ParamId(param), "exp_avg", values);
         EXPECT_EQ(engine.store().read_tensor(ParamId(param), "exp_avg"), values)
@@ -120,14 +121,16 @@ TEST(Layouts, LocalPartsAreTheWhole) {
       }
       // Until then some ranks would see their own part changed, and none those of the others.
       for (const auto& call : std::vector<std::function<void()>>{
-               [&] { engine.store().read_tensor(ParamId(0), "param"); }, [&] { train_step(p, engine, 1); },
+               [&] { engine.store().read_tensor(ParamId(0), "param"); },
+               [&] { train_step(p, engine, 1); },
                [&] { train_step_in_pieces(p, engine, 1, [] {}); }, [&] { engine.join(); }}) {
         expect_names(message_of(call, DS_ERROR_STATE), {"ds_engine_refresh must be called"});
       }
       engine.store().refresh_params();
       for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
         std::vector<float> now = engine.store().read_tensor(ParamId(i), "param");
-        for (size_t k = 0; k < now.size(); ++k) ASSERT_EQ(now[k], static_cast<float>(k % 128)) << p.name();
+        for (size_t k = 0; k < now.size(); ++k)
+          ASSERT_EQ(now[k], static_cast<float>(k % 128)) << p.name();
       }
     });
   }
@@ -151,7 +154,8 @@ TEST(Layouts, AnEditedGradientIsUsed) {
             e.store().write_tensor(ParamId(param), "grad", grad);
           } else {
             auto [first, count] = e.store().local_range(ParamId(param));
-            e.store().write_local(ParamId(param), "grad", {grad.data() + first, static_cast<size_t>(count)});
+            e.store().write_local(ParamId(param), "grad",
+                                  {grad.data() + first, static_cast<size_t>(count)});
           }
           EXPECT_EQ(e.store().read_tensor(ParamId(param), "grad"), grad) << p.name();
         }
@@ -174,7 +178,8 @@ TEST(Layouts, AnEditedGradientIsUsed) {
       EXPECT_NE(*std::max_element(moved.begin(), moved.end()), 0);
       EXPECT_EQ(*std::max_element(still.begin(), still.end()), 0) << p.name();
       std::vector<float> grad = engine.store().read_tensor(ParamId(0), "grad");
-      EXPECT_THROW(engine.store().write_tensor(ParamId(0), "grad", grad), Error) << "after the update";
+      EXPECT_THROW(engine.store().write_tensor(ParamId(0), "grad", grad), Error)
+          << "after the update";
     });
   }
 }

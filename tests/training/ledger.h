@@ -1,5 +1,5 @@
-// Closed form of the ledger: the bytes of state and the traffic that one optimizer step must have, computed
-// from the written rules (DESIGN 1.1, docs/concepts/design.md) and nothing of src.
+// Closed form of the ledger: the bytes of state and the traffic that one optimizer step must have,
+// computed from the written rules (DESIGN 1.1, docs/concepts/design.md) and nothing of src.
 #pragma once
 #include <algorithm>
 #include <cctype>
@@ -21,7 +21,8 @@ struct LedgerCase {
   struct Parameter {
     std::string name;
     int64_t numel = 0;
-    // Of a table that is read by ids: most rows that a micro-step names, elements of a row; 0: none.
+    // Of a table that is read by ids: most rows that a micro-step names, elements of a row; 0:
+    // none.
     int64_t named = 0, width = 0;
   };
   std::vector<Parameter> parameters;  // in the order in which forward first uses them
@@ -30,24 +31,29 @@ struct LedgerCase {
   int64_t world = 1, rank = 0;
   // Sizes of nested blocks of neighbours in units of the block before; their product is world.
   std::vector<int64_t> levels;
-  size_t state_levels = 1, parameter_levels = 1;  // over how many of them is cut what the stage cuts
+  size_t state_levels = 1,
+         parameter_levels = 1;  // over how many of them is cut what the stage cuts
   int stage = 0;
   std::string tier = "device";  // of states and accumulators; in stage 3 also of parameter shards
   bool emulate = false;         // device and host are separate memories
   bool overlap = true;
   bool tree = false;  // binary counter over micro-steps, else one accumulator
-  // Of several micro-steps: each rank adds up its own leaves, and their sums are reduced once a step.
+  // Of several micro-steps: each rank adds up its own leaves, and their sums are reduced once a
+  // step.
   bool boundary = false;
   int64_t accumulation = 1;
   int64_t wire = 4;                // bytes of a parameter and of a gradient before its reduction
   bool quantized_weights = false;  // gathered as 8-bit codes
-  int64_t gradient_bits = 0;       // gradients and their sums are exchanged as codes; 0: added up as they are
-  bool feedback = false;           // what each rank loses by that, at each level, is kept in f32
-  int64_t bucket_size = 0;         // a bucket is cut before it exceeds this
+  int64_t gradient_bits =
+      0;  // gradients and their sums are exchanged as codes; 0: added up as they are
+  bool feedback = false;              // what each rank loses by that, at each level, is kept in f32
+  int64_t bucket_size = 0;            // a bucket is cut before it exceeds this
   int64_t persistence_threshold = 0;  // parameters up to this size are small: never partitioned
-  int64_t max_reuse_distance = 0;     // a gathered bucket is kept when at most this much passes in between
-  int64_t sub_group_size = 0;         // of one update instruction
-  int64_t resident_accumulators = 0;  // bytes of accumulators of the file tier that stay in host memory
+  int64_t max_reuse_distance =
+      0;                       // a gathered bucket is kept when at most this much passes in between
+  int64_t sub_group_size = 0;  // of one update instruction
+  int64_t resident_accumulators =
+      0;  // bytes of accumulators of the file tier that stay in host memory
 };
 
 class ClosedForm {
@@ -58,7 +64,8 @@ class ClosedForm {
   std::map<std::pair<std::string, std::string>, int64_t> state() const {
     std::map<std::pair<std::string, std::string>, int64_t> out;
     for (const Bucket& b : buckets_) {
-      out[{partitioned(b) ? c_.tier : "device", "param"}] += (partitioned(b) ? shard(b) : b.numel) * c_.wire;
+      out[{partitioned(b) ? c_.tier : "device", "param"}] +=
+          (partitioned(b) ? shard(b) : b.numel) * c_.wire;
       if (!own_master()) out[{c_.tier, "master"}] += part(b) * 4;
       out[{c_.tier, "exp_avg"}] += part(b) * 4;
       out[{c_.tier, "exp_avg_sq"}] += part(b) * 4;
@@ -80,8 +87,8 @@ class ClosedForm {
     return sum;
   }
 
-  // Traffic of one step: collectives (bytes received from other ranks), fetch and store (bytes copied), load
-  // and save (file bytes, calls not counted).
+  // Traffic of one step: collectives (bytes received from other ranks), fetch and store (bytes
+  // copied), load and save (file bytes, calls not counted).
   std::map<std::string, Traffic> step() {
     out_.clear();
     reduce_gradients();
@@ -89,7 +96,8 @@ class ClosedForm {
     exchange_scalars();
     update();
     if (c_.tier == "nvme") gradient_files();
-    std::erase_if(out_, [](const auto& entry) { return entry.second.calls + entry.second.bytes == 0; });
+    std::erase_if(out_,
+                  [](const auto& entry) { return entry.second.calls + entry.second.bytes == 0; });
     return out_;
   }
 
@@ -133,7 +141,8 @@ class ClosedForm {
         continue;
       }
       size_t& at = open[small];
-      if (at == none || buckets_[at].scope != scope || buckets_[at].numel + padded > c_.bucket_size) {
+      if (at == none || buckets_[at].scope != scope ||
+          buckets_[at].numel + padded > c_.bucket_size) {
         at = buckets_.size();
         buckets_.push_back({scope, small, false, {}, 0});
       }
@@ -153,12 +162,16 @@ class ClosedForm {
   size_t state_cut() const { return c_.stage >= 1 ? c_.state_levels : 0; }
   size_t gradient_cut() const { return c_.stage >= 2 ? c_.state_levels : 0; }
   int64_t shard(const Bucket& b) const { return b.numel / block(c_.parameter_levels); }
-  int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }            // updated here
-  int64_t accumulator(const Bucket& b) const { return b.numel / block(gradient_cut()); }  // summed here
+  int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }  // updated here
+  int64_t accumulator(const Bucket& b) const {
+    return b.numel / block(gradient_cut());
+  }  // summed here
   bool own_master() const { return c_.wire == 4 && c_.tier == "device"; }
   bool exchanges_codes() const { return c_.gradient_bits > 0 && c_.world > 1; }
   // A scale for every granule.
-  static int64_t codes(int64_t numel, int64_t bits) { return numel / kGranule * (4 + kGranule * bits / 8); }
+  static int64_t codes(int64_t numel, int64_t bits) {
+    return numel / kGranule * (4 + kGranule * bits / 8);
+  }
   // Accumulators of a bucket: one, or one per bit of the number of micro-steps.
   int64_t levels() const {
     int64_t count = 1;
@@ -182,7 +195,9 @@ class ClosedForm {
   // An operation among the ranks of a level.
   void on_level(const std::string& what, size_t level, int64_t bytes) {
     int64_t ranks = c_.levels[level];
-    count(ranks == c_.world ? what : what + " " + std::to_string(ranks) + "x" + std::to_string(block(level)),
+    count(ranks == c_.world
+              ? what
+              : what + " " + std::to_string(ranks) + "x" + std::to_string(block(level)),
           bytes);
   }
   // From a cut over `from` levels to one over `to`, the outermost first.
@@ -191,8 +206,8 @@ class ClosedForm {
       on_level("all_gather", l, b.numel / block(l + 1) * width * (c_.levels[l] - 1));
   }
 
-  // Every bucket in every micro-step; sums are f32 and leave the device with the states. One rank has nothing
-  // to add up: its leaves leave the device as they are.
+  // Every bucket in every micro-step; sums are f32 and leave the device with the states. One rank
+  // has nothing to add up: its leaves leave the device as they are.
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
@@ -208,8 +223,8 @@ class ClosedForm {
   // One rank rounds its sum, as several do, where what travels is narrower.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // What travels of this rank's sums comes to the device, of a table the sums that rows are taken from; what
-  // ranks make of it goes back in f32, and what one rank has rounded as it is.
+  // What travels of this rank's sums comes to the device, of a table the sums that rows are taken
+  // from; what ranks make of it goes back in f32, and what one rank has rounded as it is.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
     copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
@@ -234,7 +249,8 @@ class ClosedForm {
 
   // Rows that the ids of one reduction name at most.
   int64_t named_of(const LedgerCase::Parameter& table) const {
-    return at_boundary() ? std::min(table.numel / table.width, c_.accumulation * table.named) : table.named;
+    return at_boundary() ? std::min(table.numel / table.width, c_.accumulation * table.named)
+                         : table.named;
   }
 
   // Everyone gets everyone's rows and their numbers, from the outermost level inwards.
@@ -265,7 +281,8 @@ class ClosedForm {
   // At each level every rank sends each other one its part; sums that ranks share are gathered.
   void exchange(const Bucket& b) {
     for (size_t l = 0; l < c_.levels.size(); ++l)
-      on_level("all_to_all", l, codes(b.numel / block(l + 1), c_.gradient_bits) * (c_.levels[l] - 1));
+      on_level("all_to_all", l,
+               codes(b.numel / block(l + 1), c_.gradient_bits) * (c_.levels[l] - 1));
     gather_levels(b, c_.levels.size(), gradient_cut(), 4);
   }
 
@@ -295,7 +312,8 @@ class ClosedForm {
     }
   }
 
-  // Per bucket: runs of its uses between which more than the reuse distance of other buckets comes into use.
+  // Per bucket: runs of its uses between which more than the reuse distance of other buckets comes
+  // into use.
   std::vector<int64_t> gather_ranges() const {
     std::vector<size_t> visits;
     for (int64_t m = 0; m < c_.accumulation; ++m) {
@@ -314,8 +332,9 @@ class ClosedForm {
     return ranges;
   }
 
-  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules. What decides
-  // the step works where the states are; there it has the step's scalars and gives them back.
+  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules. What
+  // decides the step works where the states are; there it has the step's scalars and gives them
+  // back.
   void exchange_scalars() {
     all_gather(c_.accumulation * 4);
     int64_t norms = 0;
@@ -331,7 +350,8 @@ class ClosedForm {
     }
   }
 
-  // Master and moments are read and written once; parameters on the device get what was updated elsewhere.
+  // Master and moments are read and written once; parameters on the device get what was updated
+  // elsewhere.
   void update() {
     for (const Bucket& b : buckets_) {
       for (int64_t first = 0; first < part(b); first += group()) {
@@ -346,8 +366,8 @@ class ClosedForm {
     }
   }
 
-  // --- accumulators on files: a read is a load and a write a save; a resident one is saved once, never
-  // loaded ---
+  // --- accumulators on files: a read is a load and a write a save; a resident one is saved once,
+  // never loaded ---
 
   void gradient_files() {
     resident_.clear();
@@ -363,7 +383,8 @@ class ClosedForm {
     }
   }
 
-  // A bucket is complete with its first parameter, because backward goes from the last to the first.
+  // A bucket is complete with its first parameter, because backward goes from the last to the
+  // first.
   std::vector<size_t> completion_order() const {
     std::vector<size_t> order(buckets_.size());
     for (size_t b = 0; b < order.size(); ++b) order[b] = b;
@@ -379,7 +400,8 @@ class ClosedForm {
       write(b, 0);  // by what the instruction before has left
   }
 
-  // Binary counter: micro-step m carries through the low set bits of m; at the end the levels are added up.
+  // Binary counter: micro-step m carries through the low set bits of m; at the end the levels are
+  // added up.
   void count_up(size_t b, int64_t micro) {
     int64_t level = 0;
     for (; micro >> level & 1; ++level) read(b, level);

@@ -46,8 +46,9 @@ LedgerCase ledger_case(const Point& p, int rank) {
   for (const char* h : {"h.0.", "h.1."}) {
     for (const char* name : layer) c.reads.push_back(fmt::format("{}{}.weight", h, name));
   }
-  std::vector<std::string> back(c.reads.rbegin(), c.reads.rend() - 1);  // the embedding reads no weights back
-  c.reads.push_back(head);                                              // forward and backward
+  std::vector<std::string> back(c.reads.rbegin(),
+                                c.reads.rend() - 1);  // the embedding reads no weights back
+  c.reads.push_back(head);                            // forward and backward
   c.reads.insert(c.reads.end(), back.begin(), back.end());
 
   c.world = p.world;
@@ -84,8 +85,8 @@ std::string lines(const Counts& counts, int steps) {
 
 void expect_ledger(const LedgerCase& given, const std::string& point, const RankLedger& counted) {
   ClosedForm form(given);
-  std::string where = fmt::format("rank {} of {}, bucket {}, reuse {}", given.rank, point, given.bucket_size,
-                                  given.max_reuse_distance);
+  std::string where = fmt::format("rank {} of {}, bucket {}, reuse {}", given.rank, point,
+                                  given.bucket_size, given.max_reuse_distance);
   EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kLedgerSteps)) << where;
   std::map<std::pair<std::string, std::string>, int64_t> state;
   for (const auto& [key, bytes] : counted.state) state[{tier_name(key.first), key.second}] = bytes;
@@ -217,8 +218,10 @@ struct Nested {
 
 TEST(Ledger, ShardGroupsAndNodes) {
   std::vector<Nested> cases;
-  for (int stage = 0; stage <= 3; ++stage) cases.push_back({{.stage = stage, .nodes = 2}, {4, 2}, 2, 2});
-  for (int stage : {0, 1}) cases.push_back({{.stage = stage, .boundary = true, .nodes = 2}, {4, 2}, 2, 2});
+  for (int stage = 0; stage <= 3; ++stage)
+    cases.push_back({{.stage = stage, .nodes = 2}, {4, 2}, 2, 2});
+  for (int stage : {0, 1})
+    cases.push_back({{.stage = stage, .boundary = true, .nodes = 2}, {4, 2}, 2, 2});
   cases.push_back({{.stage = 3, .nodes = 4, .hpz = 2}, {2, 4}, 2, 1});
   cases.push_back({{.stage = 3, .nodes = 2, .hpz = 2}, {2, 2, 2}, 3, 1});
   cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});

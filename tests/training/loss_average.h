@@ -82,15 +82,16 @@ inline std::vector<float> all_of(StateStore& store, const char* kind) {
 }
 
 // Leaf l of a step, micro_step * ranks + rank, has the sequences from l * micro on.
-inline Steps train(const Config& config, const Cut& cut, const Graph& graph, const std::vector<Text>& texts,
-                   const EngineOptions& options = {}) {
+inline Steps train(const Config& config, const Cut& cut, const Graph& graph,
+                   const std::vector<Text>& texts, const EngineOptions& options = {}) {
   Steps out;
   run_ranks(cut.ranks, [&](Communicator& comm) {
     Engine engine(config, graph, comm, options);
     Steps mine;
     for (const Text& text : texts) {
       for (int64_t m = 0; m < cut.accumulation; ++m) {
-        engine.forward(text.views((m * cut.ranks + comm.rank()) * cut.micro, cut.micro, graph.inputs.size()));
+        engine.forward(
+            text.views((m * cut.ranks + comm.rank()) * cut.micro, cut.micro, graph.inputs.size()));
         engine.backward();
       }
       const bool whole = !config.optimizer.compressed() && !config.gradient_compression.on();

@@ -1,4 +1,5 @@
-// Losses by tokens: a step is the mean over all targets of its micro-steps and ranks, whatever their shape.
+// Losses by tokens: a step is the mean over all targets of its micro-steps and ranks, whatever
+// their shape.
 //
 // DS_SEEDS=17 runs seed 17 of the random steps alone, DS_SEEDS=1000:5000 those from 1000 to 4999.
 #include "training/loss_average.h"
@@ -32,7 +33,8 @@ TEST(LossAverage, EveryCutOfAStepHasOneMean) {
   const std::vector<int64_t> counts = {1, 2, 4, 8, 0, 3, 8, 1};
   const std::vector<Text> texts = texts_of(counts, 2);
   const Steps want = train_as_one(8, texts);
-  for (const Cut& cut : {Cut{8, 1, 1}, {1, 8, 1}, {2, 4, 1}, {4, 1, 2}, {1, 2, 4}, {2, 1, 4}, {1, 1, 8}}) {
+  for (const Cut& cut :
+       {Cut{8, 1, 1}, {1, 8, 1}, {2, 4, 1}, {4, 1, 2}, {1, 2, 4}, {2, 1, 4}, {1, 1, 8}}) {
     const std::string name = fmt::format("{} x {} x {}", cut.micro, cut.accumulation, cut.ranks);
     for (int stage : {0, 3}) {
       Config config = plain_config(cut, true);
@@ -47,21 +49,24 @@ TEST(LossAverage, EveryCutOfAStepHasOneMean) {
     }
     if (cut.micro == 8) continue;
     const Steps other = train(plain_config(cut, false), cut, graph_of(cut.micro), texts);
-    EXPECT_GT(std::abs(other.norms[0] - want.norms[0]), 0.02 * want.norms[0]) << name << " by micro-batches";
+    EXPECT_GT(std::abs(other.norms[0] - want.norms[0]), 0.02 * want.norms[0])
+        << name << " by micro-batches";
   }
 }
 
-// Every family: causal ones, and one whose targets are masked tokens. The routers' loss of Mixtral is a
-// number of a micro-batch, so it is left out here.
+// Every family: causal ones, and one whose targets are masked tokens. The routers' loss of Mixtral
+// is a number of a micro-batch, so it is left out here.
 TEST(LossAverage, EveryFamilyHasOneMean) {
   const std::vector<Text> texts = texts_of({1, 8, 0, 3}, 1);
-  for (const char* family : {"bert", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "opt",
-                             "phi3", "qwen2", "qwen3"}) {
-    const std::string path = fmt::format("{}/tests/data/models/{}/config.json", DS_SOURCE_DIR, family);
+  for (const char* family : {"bert", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "mixtral",
+                             "opt", "phi3", "qwen2", "qwen3"}) {
+    const std::string path =
+        fmt::format("{}/tests/data/models/{}/config.json", DS_SOURCE_DIR, family);
     Json model = Json::parse(read_file(path), path);
     if (std::string(family) == "mixtral") model.set("output_router_logits", false);
     const Cut one{4, 1, 1}, cut{1, 2, 2};
-    const Steps want = train(plain_config(one, false), one, hf_model(model, 4 * kSeq, kSeq).graph, texts);
+    const Steps want =
+        train(plain_config(one, false), one, hf_model(model, 4 * kSeq, kSeq).graph, texts);
     Config config = plain_config(cut, true);
     config.zero.stage = 3;
     const Steps got = train(config, cut, hf_model(model, kSeq, kSeq).graph, texts);
@@ -80,7 +85,8 @@ std::string run_random_step(uint64_t seed) {
   cut.micro = 1 + dice.below(3);
   const int64_t sequences = cut.micro * cut.accumulation * cut.ranks;
   std::vector<int64_t> counts;
-  for (int64_t s = 0; s < sequences; ++s) counts.push_back(dice.one_in(4) ? 0 : 1 + dice.below(kSeq));
+  for (int64_t s = 0; s < sequences; ++s)
+    counts.push_back(dice.one_in(4) ? 0 : 1 + dice.below(kSeq));
   counts[static_cast<size_t>(dice.below(sequences))] = kSeq;
   Config c = plain_config(cut, true);
   c.zero.stage = static_cast<int>(dice.below(4));
@@ -120,9 +126,10 @@ std::string run_random_step(uint64_t seed) {
                norm = std::abs(got.norms[0] / want.norms[0] - 1),
                gradient = distance(got.gradient, want.gradient);
   if (loss <= eps && norm <= eps && gradient <= eps) return "";
-  return fmt::format("seed {}: {} x {} x {}, stage {}, {}: loss off by {}, norm by {}, gradient by {}", seed,
-                     cut.micro, cut.accumulation, cut.ranks, c.zero.stage, dtype_name(c.compute), loss, norm,
-                     gradient);
+  return fmt::format(
+      "seed {}: {} x {} x {}, stage {}, {}: loss off by {}, norm by {}, gradient by {}", seed,
+      cut.micro, cut.accumulation, cut.ranks, c.zero.stage, dtype_name(c.compute), loss, norm,
+      gradient);
 }
 
 TEST(LossAverage, RandomSteps) {
@@ -166,8 +173,8 @@ TEST(LossAverage, ReproducibleOverRanks) {
   EXPECT_EQ(bits.size(), 1u);
 }
 
-// Each rank's own gradients, of which it has a share of the targets: one-bit optimizers and compressed
-// gradients begin with the mean over ranks that others have.
+// Each rank's own gradients, of which it has a share of the targets: one-bit optimizers and
+// compressed gradients begin with the mean over ranks that others have.
 TEST(LossAverage, GradientsThatStayOnTheirRank) {
   const std::vector<int64_t> counts = {1, 8, 2, 0, 5, 3, 8, 8};
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
@@ -181,7 +188,8 @@ TEST(LossAverage, GradientsThatStayOnTheirRank) {
       losses.push_back(train(c, cut, graph_of(cut.micro), texts).losses);
     }
     for (const std::vector<double>& l : losses) {
-      for (size_t s = 0; s < l.size(); ++s) EXPECT_NEAR(l[s], losses[0][s], 2e-5 * l[s]) << optimizer;
+      for (size_t s = 0; s < l.size(); ++s)
+        EXPECT_NEAR(l[s], losses[0][s], 2e-5 * l[s]) << optimizer;
     }
   }
   // int8 codes of each rank's own share: their mean is the gradient but for rounding.
@@ -200,8 +208,8 @@ TEST(LossAverage, GradientsThatStayOnTheirRank) {
   EXPECT_LT(std::sqrt(off / moved), 0.05);
 }
 
-// A micro-batch without targets counts for nothing; a step without any is skipped, changes nothing and says
-// why, and the loss scale does not move.
+// A micro-batch without targets counts for nothing; a step without any is skipped, changes nothing
+// and says why, and the loss scale does not move.
 TEST(LossAverage, AStepWithoutTargetsIsSkipped) {
   const Cut cut{1, 2, 2};
   for (bool checked : {true, false}) {
@@ -349,11 +357,13 @@ TEST(LossAverage, OtherTermsAreWeighedWithTheirMicroBatch) {
 TEST(LossAverage, WhatIsNoMeanOverTargetsIsRefusedByName) {
   auto comm = create_communicator("self", {});
   auto refused = [&](const Graph& g, const std::vector<std::string>& parts) {
-    expect_names(message_of([&] { Engine(plain_config({}, true), g, *comm, {}); }, DS_ERROR_CONFIG), [&] {
-      std::vector<std::string> all{"loss_average: \"tokens\" needs a loss that is the mean of cross_entropy"};
-      all.insert(all.end(), parts.begin(), parts.end());
-      return all;
-    }());
+    expect_names(message_of([&] { Engine(plain_config({}, true), g, *comm, {}); }, DS_ERROR_CONFIG),
+                 [&] {
+                   std::vector<std::string> all{
+                       "loss_average: \"tokens\" needs a loss that is the mean of cross_entropy"};
+                   all.insert(all.end(), parts.begin(), parts.end());
+                   return all;
+                 }());
   };
   refused(make_mlp(1, 4, 4), {"output 0 'loss' of graph 'mlp' is made by mse"});
   refused(with_term("sum"), {"graph 'terms'", "cross_entropy"});

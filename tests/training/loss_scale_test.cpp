@@ -1,4 +1,5 @@
-// fp16 with its loss scale: the same bits over layouts, skipped steps included, and a scale that goes on.
+// fp16 with its loss scale: the same bits over layouts, skipped steps included, and a scale that
+// goes on.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +39,8 @@ struct Course {
   bool operator==(const Course&) const = default;
 };
 
-// A scale that begins too high and grows every third step: steps are skipped at the beginning and later on.
+// A scale that begins too high and grows every third step: steps are skipped at the beginning and
+// later on.
 Config searching(const Point& p) {
   Config config = config_of(p);
   config.loss_scale = {.initial_scale_power = 22, .window = 3, .hysteresis = 2};
@@ -136,7 +138,8 @@ TEST(LossScale, AResumedRunHasTheBitsOfTheUnbroken) {
   });
 }
 
-// The scale reaches neither loss, norm, gradients nor updates: only what f16 keeps of small gradients.
+// The scale reaches neither loss, norm, gradients nor updates: only what f16 keeps of small
+// gradients.
 TEST(LossScale, IsDividedOutOfAllThatIsShown) {
   auto numbers = [](double scale, DType compute) {
     std::vector<std::vector<float>> out;
@@ -190,7 +193,8 @@ TEST(LossScale, AutoCastRoundsInputs) {
       std::vector<float> wide{0.1f, 0.2f, 0.3f, 0.4f, -0.1f, 0.7f, 1.3f, -2.6f};
       std::vector<std::byte> narrowed(wide.size() * 2);
       narrow(DS_DTYPE_F16, wide.data(), 8, narrowed.data());
-      const void* data = given == DS_DTYPE_F32 ? static_cast<const void*>(wide.data()) : narrowed.data();
+      const void* data =
+          given == DS_DTYPE_F32 ? static_cast<const void*>(wide.data()) : narrowed.data();
       InputView inputs[] = {{data, given, 8}, {data, given, 8}};
       loss = engine.train_batch(inputs).loss;
       EXPECT_FALSE(engine.control().last().skipped);

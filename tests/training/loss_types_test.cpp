@@ -43,7 +43,8 @@ Numbers run(const Graph& graph, int world) {
   run_ranks(world, [&](Communicator& comm) {
     Engine engine(make_config(world - 1, 1, world), graph, comm, {});
     auto count = static_cast<int64_t>(x.size());
-    std::vector<InputView> inputs{{x.data(), DS_DTYPE_F32, count}, {target.data(), DS_DTYPE_F32, count}};
+    std::vector<InputView> inputs{{x.data(), DS_DTYPE_F32, count},
+                                  {target.data(), DS_DTYPE_F32, count}};
     Numbers mine;
     mine.evaluated = engine.eval_batch(inputs);
     mine.inferred = engine.infer(inputs);
@@ -69,7 +70,8 @@ TEST(LossTypes, AreReadAsWhatTheyAre) {
       EXPECT_NEAR(got.forward, want.forward, eps * want.forward) << inner << " " << outer;
       EXPECT_EQ(got.inferred, want.inferred) << inner << " " << outer;
       ASSERT_EQ(got.weight.size(), want.weight.size());
-      for (size_t i = 0; i < got.weight.size(); ++i) EXPECT_NEAR(got.weight[i], want.weight[i], 1e-4);
+      for (size_t i = 0; i < got.weight.size(); ++i)
+        EXPECT_NEAR(got.weight[i], want.weight[i], 1e-4);
     }
   }
 }
@@ -81,8 +83,9 @@ TEST(LossTypes, WholeNumbersAreRefused) {
   g.add_param("weight", {DS_DTYPE_F32, Shape{kWidth, kWidth}}, {});
   g.add_output("loss", g.add_input("i", {DS_DTYPE_I32, Shape{}}));
   auto comm = create_communicator("self", {});
-  expect_names(message_of([&] { Engine(make_config(0, 1, 1), g, *comm, {}); }, DS_ERROR_INVALID_ARGUMENT),
-               {"output 0 of graph 'whole' must be a scalar loss", "i32"});
+  expect_names(
+      message_of([&] { Engine(make_config(0, 1, 1), g, *comm, {}); }, DS_ERROR_INVALID_ARGUMENT),
+      {"output 0 of graph 'whole' must be a scalar loss", "i32"});
 }
 
 }  // namespace

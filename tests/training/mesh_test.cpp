@@ -1,4 +1,5 @@
-// What a new axis of the mesh, and another granule, ask of zero/ and exec/: nothing. Both are made here.
+// What a new axis of the mesh, and another granule, ask of zero/ and exec/: nothing. Both are made
+// here.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
@@ -29,8 +30,9 @@ Point point(int stage, Tier tier, int world) {
 
 void expect_replicas(Point p, const char* what) {
   Outcome want = train_threads(p, kSteps);
-  for (Mesh mesh : {Mesh({{kData, p.world}, {"replica", 2}}), Mesh({{"replica", 2}, {kData, p.world}}),
-                    Mesh({{"replica", 3}, {kData, p.world}, {"pipe", 1}})}) {
+  for (Mesh mesh :
+       {Mesh({{kData, p.world}, {"replica", 2}}), Mesh({{"replica", 2}, {kData, p.world}}),
+        Mesh({{"replica", 3}, {kData, p.world}, {"pipe", 1}})}) {
     if (mesh.ranks() > 8) continue;
     p.mesh = mesh;
     Outcome got = train_threads(p, kSteps);
@@ -49,7 +51,8 @@ void expect_replicas(Point p, const char* what) {
   }
 }
 
-// An axis `replica`: ranks that differ in it alone train the same batch. ZeRO cuts over `data` only.
+// An axis `replica`: ranks that differ in it alone train the same batch. ZeRO cuts over `data`
+// only.
 TEST(MeshTraining, EqualCopiesTrainAsOne) {
   for (int stage = 0; stage <= 3; ++stage) {
     Tier tier = stage == 1 ? Tier::host : stage == 2 ? Tier::nvme : Tier::device;
@@ -75,7 +78,8 @@ TEST(MeshTraining, EqualCopiesTrainAsOne) {
 // Of equal copies one is saved; a run without copies, and one with others, go on from it.
 TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
   TempFolder folder;
-  auto run = [&](Point p, const std::string& from, int64_t first, int64_t steps, const std::string& to) {
+  auto run = [&](Point p, const std::string& from, int64_t first, int64_t steps,
+                 const std::string& to) {
     std::string hash;
     run_ranks(p.mesh ? p.mesh->ranks() : p.world, [&](Communicator& comm) {
       EngineOptions options;
@@ -91,7 +95,8 @@ TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
     return hash;
   };
   for (int stage : {0, 1, 3}) {
-    Point plain = point(stage, stage == 3 ? Tier::nvme : Tier::device, 2), copies = plain, three = plain;
+    Point plain = point(stage, stage == 3 ? Tier::nvme : Tier::device, 2), copies = plain,
+          three = plain;
     copies.mesh = Mesh({{"replica", 2}, {kData, 2}});
     three.mesh = Mesh({{kData, 2}, {"replica", 3}});
     std::string straight = run(plain, "", 0, 4, ""), made = folder / std::to_string(stage);
@@ -105,8 +110,8 @@ TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
   }
 }
 
-// A host that computes by itself, too: gradients are means over the leaves of `data`, in one copy or in
-// several.
+// A host that computes by itself, too: gradients are means over the leaves of `data`, in one copy
+// or in several.
 TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
   auto train = [](int stage, std::optional<Mesh> mesh) {
     std::vector<float> out;
@@ -122,7 +127,9 @@ TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
         for (int micro = 0; micro < 2; ++micro) {
           engine.gather({&p, 1});
           for (size_t i = 0; i < grad.size(); ++i)
-            grad[i] = static_cast<float>((static_cast<int>(i) * 7 + step + 3 * micro + 5 * data) % 11) / 16;
+            grad[i] =
+                static_cast<float>((static_cast<int>(i) * 7 + step + 3 * micro + 5 * data) % 11) /
+                16;
           engine.release({&p, 1});
           engine.grad_ready(p, {grad.data(), DS_DTYPE_F32, 700});
           engine.end_micro_step();
@@ -144,8 +151,8 @@ TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
   }
 }
 
-// A granule that is a row: no rank's part ends within a row, and without clipping nothing of the training
-// changes.
+// A granule that is a row: no rank's part ends within a row, and without clipping nothing of the
+// training changes.
 TEST(GranuleTraining, WholeRowsAreGranules) {
   for (int world : {1, 2, 3}) {
     Point plain = point(0, Tier::device, world);
@@ -160,7 +167,8 @@ TEST(GranuleTraining, WholeRowsAreGranules) {
         EXPECT_EQ(got.hash, want.hash) << p.name();
         EXPECT_EQ(got.loss_hash, want.loss_hash) << p.name();
         for (int s = 0; s < kSteps; ++s)  // added up in another order
-          EXPECT_NEAR(got.grad_norms[static_cast<size_t>(s)], want.grad_norms[static_cast<size_t>(s)],
+          EXPECT_NEAR(got.grad_norms[static_cast<size_t>(s)],
+                      want.grad_norms[static_cast<size_t>(s)],
                       1e-12 * want.grad_norms[static_cast<size_t>(s)]);
       }
     }

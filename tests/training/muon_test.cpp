@@ -1,6 +1,7 @@
-// Muon on engines whose host gives them gradients: against its formulas in plain f64 loops, whichever way it
-// multiplies; which parameters have matrices, what a stack of them is, what is gathered and what is refused.
-// Recorded trajectories: optimizer_semantics_test.cpp; the same bits everywhere: optimizers_test.cpp.
+// Muon on engines whose host gives them gradients: against its formulas in plain f64 loops,
+// whichever way it multiplies; which parameters have matrices, what a stack of them is, what is
+// gathered and what is refused. Recorded trajectories: optimizer_semantics_test.cpp; the same bits
+// everywhere: optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +67,8 @@ Values train(const Config& config, int world, const std::vector<Param>& params, 
     engine.start();
     for (int s = 0; s < steps; ++s) {
       for (size_t p = 0; p < params.size(); ++p) {
-        std::vector<float> grad = drawn(params[p].numel(), 1000 + 50 * static_cast<uint64_t>(s) + p);
+        std::vector<float> grad =
+            drawn(params[p].numel(), 1000 + 50 * static_cast<uint64_t>(s) + p);
         engine.grad_ready(ParamId(p), {grad.data(), DS_DTYPE_F32, params[p].numel()});
       }
       engine.end_micro_step();
@@ -116,7 +118,8 @@ Matrix orthogonal(Matrix x, int64_t rows, int64_t cols) {
     for (size_t e = 0; e < x.size(); ++e) x[e] = 3.4445 * x[e] + bx[e];
   }
   if (tall) x = transposed(x, s, l);
-  for (double& v : x) v *= std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)));
+  for (double& v : x)
+    v *= std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)));
   return x;
 }
 
@@ -202,7 +205,8 @@ TEST(Muon, AStackIsMatricesSideBySide) {
       std::vector<float> master = engine.store().read_tensor(ParamId(0), "master");
       if (comm.rank() == 0) got = master;
     });
-    for (size_t e = 0; e < got.size(); ++e) ASSERT_EQ(got[e], stack[0][126 * k + e]) << k << " " << e;
+    for (size_t e = 0; e < got.size(); ++e)
+      ASSERT_EQ(got[e], stack[0][126 * k + e]) << k << " " << e;
   }
 }
 
@@ -229,8 +233,9 @@ TEST(Muon, MatricesHaveOneState) {
     EXPECT_EQ((bytes[{Tier::device, "exp_avg_sq"}]), 4 * 512);
     EXPECT_EQ(engine.store().read_tensor(ParamId(0), "exp_avg_sq"), std::vector<float>(256));
     expect_names(
-        message_of([&] { engine.store().write_tensor(ParamId(0), "exp_avg_sq", std::vector<float>(256)); },
-                   DS_ERROR_STATE),
+        message_of(
+            [&] { engine.store().write_tensor(ParamId(0), "exp_avg_sq", std::vector<float>(256)); },
+            DS_ERROR_STATE),
         {"'w'", "exp_avg_sq"});
   });
 }
@@ -311,7 +316,8 @@ TEST(Muon, RefusesWhatHasNoMatrix) {
   }
   expect_names(message_of(
                    [&] {
-                     compile_plan(graph, config_of(p), 0, Mesh({{"tensor", 2}, {kData, p.world}}), Machine{});
+                     compile_plan(graph, config_of(p), 0, Mesh({{"tensor", 2}, {kData, p.world}}),
+                                  Machine{});
                    },
                    DS_ERROR_UNSUPPORTED),
                {"optimizer.type", "matrices of Muon", "mesh cuts"});
@@ -320,7 +326,8 @@ TEST(Muon, RefusesWhatHasNoMatrix) {
   p.states = DS_DTYPE_U8;
   expect_names(message_of(
                    [&] {
-                     compile_plan(graph, config_of(p), 0, Mesh({{"tensor", 2}, {kData, p.world}}), Machine{});
+                     compile_plan(graph, config_of(p), 0, Mesh({{"tensor", 2}, {kData, p.world}}),
+                                  Machine{});
                    },
                    DS_ERROR_UNSUPPORTED),
                {"optimizer.states", "8-bit states", "mesh cuts"});

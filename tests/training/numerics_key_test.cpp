@@ -42,10 +42,11 @@ std::vector<std::string> lines_of_load(Engine& engine, const std::string& folder
 
 TEST(NumericsKey, NamesTheMachineAndTheVersions) {
   with_engine([](Engine& engine) {
-    expect_names(engine.checkpoints().numerics_key(),
-                 {"ranks 1", "dtype bf16", std::string(" libds ") + library_version(), " device cpu",
-                  std::string(" isa ") + isa_name(effective_isa()),
-                  " kernels " + families("gemm,onednn,cpu,ref"), " highway ", " onednn ", " libc "});
+    expect_names(
+        engine.checkpoints().numerics_key(),
+        {"ranks 1", "dtype bf16", std::string(" libds ") + library_version(), " device cpu",
+         std::string(" isa ") + isa_name(effective_isa()),
+         " kernels " + families("gemm,onednn,cpu,ref"), " highway ", " onednn ", " libc "});
   });
 }
 
@@ -104,9 +105,9 @@ TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {
   with_engine([&](Engine& engine) {
     std::vector<std::string> lines = lines_of_load(engine, folder.path());
     ASSERT_EQ(lines.size(), 1u);
-    expect_names(lines[0],
-                 {"checkpoint '" + folder.path(), "has another numerics key: ",
-                  "kernels " + families("ref") + " there, " + families("gemm,onednn,cpu,ref") + " here"});
+    expect_names(lines[0], {"checkpoint '" + folder.path(), "has another numerics key: ",
+                            "kernels " + families("ref") + " there, " +
+                                families("gemm,onednn,cpu,ref") + " here"});
     std::string isa = isa_name(effective_isa());
     if (isa != "sse4") expect_names(lines[0], {"isa sse4 there, " + isa + " here"});
     for (const char* same : {"model", "libds", "device", "libc"})

@@ -1,5 +1,5 @@
-// 1-bit LAMB: what its bits depend on, what it keeps of each parameter, checkpoints and refusals. The
-// recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 1-bit LAMB: what its bits depend on, what it keeps of each parameter, checkpoints and refusals.
+// The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -141,7 +141,8 @@ TEST(OneBitLamb, ASkippedStepChangesNothing) {
   for (int64_t i = 0; i < 2; ++i) {
     TensorType type{DS_DTYPE_F32, {1500 + i}};
     const std::string n = std::to_string(i);
-    ValueId one = g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
+    ValueId one =
+        g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
     loss = i == 0 ? one : g.add("add", {loss, one});
   }
   g.add_output("loss", loss);
@@ -178,7 +179,8 @@ TEST(OneBitLamb, ASkippedStepChangesNothing) {
 
 // --- checkpoints ---
 
-std::string resumed(const Point& p, const Point& q, int64_t freeze_step, const std::string& folder) {
+std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
+                    const std::string& folder) {
   run_engines(p, config_with(p, freeze_step), [&](Engine& engine) {
     for (int s = 0; s < 10; ++s) train_step(p, engine, s);
     engine.checkpoints().save(folder, {}, {}, "");
@@ -235,9 +237,10 @@ TEST(OneBitLamb, CoefficientsGoToAnyNumberOfRanks) {
 TEST(OneBitLamb, ConfigurationsThatMakeNoSense) {
   auto refusal = [](const std::string& params, const std::string& more) -> std::string {
     try {
-      parse_config(Json::parse(R"({"train_batch_size": 2, "optimizer": {"type": "OneBitLamb", "params": )" +
-                               params + "}" + more + "}"),
-                   2);
+      parse_config(
+          Json::parse(R"({"train_batch_size": 2, "optimizer": {"type": "OneBitLamb", "params": )" +
+                      params + "}" + more + "}"),
+          2);
     } catch (const Error& error) {
       return error.what();
     }
@@ -246,7 +249,8 @@ TEST(OneBitLamb, ConfigurationsThatMakeNoSense) {
   const struct {
     const char *params, *more, *says;
   } cases[] = {
-      {"{}", R"(, "zero_optimization": {"stage": 2})", "needs zero_optimization.stage 0 or 1, got 2"},
+      {"{}", R"(, "zero_optimization": {"stage": 2})",
+       "needs zero_optimization.stage 0 or 1, got 2"},
       {R"({"freeze_step": 0})", "", "freeze_step"},
       {R"({"coeff_beta": 1})", "", "coeff_beta"},
       {R"({"factor_max": -1})", "", "factor_max"},

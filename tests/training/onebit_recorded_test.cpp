@@ -1,4 +1,5 @@
-// 1-bit optimizers against numbers that DeepSpeed 0.19.6 recorded (onebit.json), on every rank of several.
+// 1-bit optimizers against numbers that DeepSpeed 0.19.6 recorded (onebit.json), on every rank of
+// several.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,11 +22,12 @@ namespace {
 
 // signs_test.cpp reads the first one.
 Recording recorded() {
-  return {semantics_path("onebit.json"), {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
+  return {semantics_path("onebit.json"),
+          {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
 }
 
-// Tensor i of a case has its gradients of every step given: the loss is the sum of mse(p, target), whose
-// gradient is 2 (p - target) / numel.
+// Tensor i of a case has its gradients of every step given: the loss is the sum of mse(p, target),
+// whose gradient is 2 (p - target) / numel.
 struct Replay {
   const Record& json;
   Tolerance tolerance;
@@ -49,9 +51,9 @@ struct Replay {
   // Of one step and worker.
   std::vector<float> slice(const std::vector<float>& all, size_t i, size_t step, int worker) const {
     auto numel = static_cast<size_t>(numels[i]);
-    auto first =
-        all.begin() +
-        static_cast<int64_t>((step * static_cast<size_t>(workers) + static_cast<size_t>(worker)) * numel);
+    auto first = all.begin() +
+                 static_cast<int64_t>(
+                     (step * static_cast<size_t>(workers) + static_cast<size_t>(worker)) * numel);
     return {first, first + numels[i]};
   }
 
@@ -62,7 +64,8 @@ struct Replay {
     for (size_t i = 0; i < numels.size(); ++i) {
       std::string n = std::to_string(i);
       TensorType type{DS_DTYPE_F32, {numels[i]}};
-      ValueId one = g.add("mse", {g.add_param("p" + n, type, {"zeros", 0}), g.add_input("t" + n, type)});
+      ValueId one =
+          g.add("mse", {g.add_param("p" + n, type, {"zeros", 0}), g.add_input("t" + n, type)});
       loss = i == 0 ? one : g.add("add", {loss, one});
     }
     g.add_output("loss", loss);
@@ -70,8 +73,8 @@ struct Replay {
   }
 };
 
-// Counts elements that are farther from the recorded ones than the tolerance, of the value and of what it has
-// moved so far: each step is rounded relative to itself.
+// Counts elements that are farther from the recorded ones than the tolerance, of the value and of
+// what it has moved so far: each step is rounded relative to itself.
 int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
                   const std::vector<double>& moved, const Tolerance& tolerance) {
   EXPECT_EQ(got.size(), want.size());
@@ -114,7 +117,8 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
       for (size_t i = 0; i < r.numels.size(); ++i) {
         std::vector<float> p = engine.store().read_tensor(ParamId(i), "param");
         std::vector<float> g = r.slice(grads[i], i, s, comm.rank());
-        for (size_t e = 0; e < p.size(); ++e) g[e] = p[e] - static_cast<float>(r.numels[i]) / 2 * g[e];
+        for (size_t e = 0; e < p.size(); ++e)
+          g[e] = p[e] - static_cast<float>(r.numels[i]) / 2 * g[e];
         targets.push_back(std::move(g));
       }
       for (const std::vector<float>& t : targets)
@@ -126,9 +130,11 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
         for (size_t e = 0; e < want.size(); ++e)
           moved[i][e] += std::abs(static_cast<double>(want[e]) - static_cast<double>(before[i][e]));
         before[i] = want;
-        off += differing(engine.store().read_tensor(ParamId(i), "param"), want, moved[i], tolerance);
+        off +=
+            differing(engine.store().read_tensor(ParamId(i), "param"), want, moved[i], tolerance);
       }
-      ASSERT_EQ(off, 0) << r.name << " stage " << stage << " step " << s + 1 << " rank " << comm.rank();
+      ASSERT_EQ(off, 0) << r.name << " stage " << stage << " step " << s + 1 << " rank "
+                        << comm.rank();
       if (after && comm.rank() == 0) {
         const StepForm form =
             optimizer_of(config.optimizer).form(config.optimizer, static_cast<int64_t>(s) - 1);
@@ -151,7 +157,8 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
 Json params_of(const Record& c) {
   Json params{Json::Object()};
   for (const auto& [name, value] : c.all().object()) {
-    if (name == "name" || name == "workers" || name == "shapes" || name == "steps" || name == "trace")
+    if (name == "name" || name == "workers" || name == "shapes" || name == "steps" ||
+        name == "trace")
       continue;
     params.set(name, name == "freeze_step" ? Json(value.integer() - 1) : value);
   }
@@ -165,8 +172,9 @@ OptimizerConfig optimizer_config(const char* type, const Record& c) {
   return parse_config(document, 2).optimizer;
 }
 
-// DeepSpeed's own counters say which steps reduce gradients and which are behind the freeze. trace[k] is of
-// step k + 1; its first one is DeepSpeed's dry run. Returns the records, for what else they have.
+// DeepSpeed's own counters say which steps reduce gradients and which are behind the freeze.
+// trace[k] is of step k + 1; its first one is DeepSpeed's dry run. Returns the records, for what
+// else they have.
 std::vector<Record> follow_trace(const char* type, const Record& c) {
   const OptimizerConfig config = optimizer_config(type, c);
   std::vector<Record> trace = c.list("trace");
@@ -187,8 +195,8 @@ std::vector<Record> follow_trace(const char* type, const Record& c) {
   return trace;
 }
 
-void expect_recorded(const Recording& all, const Record& c, const char* type, const std::vector<int>& stages,
-                     const AfterStep& after = {}) {
+void expect_recorded(const Recording& all, const Record& c, const char* type,
+                     const std::vector<int>& stages, const AfterStep& after = {}) {
   const Json params = params_of(c);
   for (int stage : stages)
     replay(c, all.tolerance(), Json::Object{{"type", type}, {"params", params}}, stage, after);
@@ -202,8 +210,8 @@ TEST(OneBitRecorded, AdamFollowsDeepSpeed) {
   }
 }
 
-// The numbers that an engine of 1-bit LAMB keeps of every parameter: what its momentum is multiplied by on
-// its way, the mean of its ratios, and the last factor of this.
+// The numbers that an engine of 1-bit LAMB keeps of every parameter: what its momentum is
+// multiplied by on its way, the mean of its ratios, and the last factor of this.
 struct Coefficients {
   std::vector<float> scales, means, factors;
 };
@@ -223,8 +231,8 @@ Coefficients coefficients_of(StateStore& store) {
   return {};
 }
 
-// The trace has the numbers of the first parameter, and the ratios of all in this step. In the first steps a
-// ratio is what its mean has moved by: mean = beta * mean + (1 - beta) * ratio.
+// The trace has the numbers of the first parameter, and the ratios of all in this step. In the
+// first steps a ratio is what its mean has moved by: mean = beta * mean + (1 - beta) * ratio.
 TEST(OneBitRecorded, LambFollowsDeepSpeed) {
   const Recording all = recorded();
   for (const Record& c : all.list("onebit_lamb")) {
@@ -245,8 +253,8 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
         EXPECT_NEAR(value, wanted, given.of(wanted) + more * std::abs(wanted));
       };
       near(got.means[0], want.at("lamb_coeff_freeze").number(), 0);
-      // Factors begin with the freeze. There a gradient is made of two momenta, whose rounding grows by
-      // 1 / (1 - beta1).
+      // Factors begin with the freeze. There a gradient is made of two momenta, whose rounding
+      // grows by 1 / (1 - beta1).
       const double factor = want.at("last_factor").number();
       if (form == StepForm::reduced) {
         EXPECT_EQ(factor, 1);
@@ -264,7 +272,8 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
         } else if (ratio == 1) {
           EXPECT_EQ(mean, means[p]);
         } else {
-          near((mean - beta * means[p]) / (1 - beta), ratio, 0x1p-22 * (1 + mean / ratio) / (1 - beta));
+          near((mean - beta * means[p]) / (1 - beta), ratio,
+               0x1p-22 * (1 + mean / ratio) / (1 - beta));
         }
         means[p] = mean;
       }
@@ -313,7 +322,8 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
       if (k > 0) {
         const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
         const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's, of this step
-        // It asks for the variance before it counts the step, and for the synchronisation behind that.
+        // It asks for the variance before it counts the step, and for the synchronisation behind
+        // that.
         if (!trace[k - 1].at("frozen").boolean()) {
           EXPECT_EQ(form == StepForm::reduced, number % variance.interval == 0);
           if (form == StepForm::reduced) variance.count(config.var_update_scaler, INT64_MAX);

@@ -1,5 +1,5 @@
-// 1-bit Adam behind its freeze: what its bits depend on, what goes over the wire, what is kept, and refusals.
-// The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 1-bit Adam behind its freeze: what its bits depend on, what goes over the wire, what is kept, and
+// refusals. The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -120,7 +120,8 @@ TEST(OneBit, OneRankCompressesNothing) {
   EXPECT_GT(sizes.size(), moved.size() / 2) << "no signs";
 }
 
-// Behind the freeze the momentum of a tensor has one size for each rank's chunk, and the variance stands.
+// Behind the freeze the momentum of a tensor has one size for each rank's chunk, and the variance
+// stands.
 TEST(OneBit, MomentumIsSignsBehindTheFreeze) {
   Point p = onebit(2, 1);
   run_engines(p, config_with(p), [&](Engine& engine) {
@@ -147,7 +148,8 @@ Graph large_graph() {
   for (int64_t i = 0; i < 3; ++i) {
     TensorType type{DS_DTYPE_F32, {sizes[i]}};
     std::string n = std::to_string(i);
-    ValueId one = g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
+    ValueId one =
+        g.add("mse", {g.add_param("p" + n, type, {"normal", 0.1}), g.add_input("t" + n, type)});
     loss = i == 0 ? one : g.add("add", {loss, one});
   }
   g.add_output("loss", loss);
@@ -199,8 +201,8 @@ TEST(OneBit, TheWireHasABitAnElement) {
         step_of(engine, s);
         steps.push_back(bytes_received(engine) - before);
       }
-      // What any all-reduce of bf16 gradients receives at least: a rank's part of the others' and the others'
-      // parts of the sum.
+      // What any all-reduce of bf16 gradients receives at least: a rank's part of the others' and
+      // the others' parts of the sum.
       const double share = static_cast<double>(world - 1) / world;
       const double bf16 = 2 * share * 2 * (40000 + 999 + 60000);
       double all = 0;
@@ -249,8 +251,8 @@ TEST(OneBit, ASkippedStepBehindTheFreezeChangesNothing) {
   EXPECT_EQ(run(true), run(false));
 }
 
-// The norm behind the freeze is the root of the mean square of the norms of the ranks' own gradients, which
-// is what reads as "grad".
+// The norm behind the freeze is the root of the mean square of the norms of the ranks' own
+// gradients, which is what reads as "grad".
 TEST(OneBit, TheNormIsThatOfTheRanksOwnGradients) {
   for (int stage : {0, 1}) {
     run_ranks(3, [&](Communicator& comm) {
@@ -262,7 +264,8 @@ TEST(OneBit, TheNormIsThatOfTheRanksOwnGradients) {
       StepResult r = step_of(engine, 1);
       double own = 0, all[3] = {};
       for (size_t i = 0; i < 3; ++i) {
-        for (float g : engine.store().read_tensor(ParamId(i), "grad")) own += static_cast<double>(g) * g;
+        for (float g : engine.store().read_tensor(ParamId(i), "grad"))
+          own += static_cast<double>(g) * g;
       }
       comm.all_gather(&own, all, sizeof own, "squares");
       EXPECT_NE(all[0], all[1]);
@@ -296,7 +299,8 @@ double size_of_all(const std::vector<float>& values) {
   return sum;
 }
 
-// Of a reduced and a compressed step: the norm, and the size of the gradient and the momentum of each tensor.
+// Of a reduced and a compressed step: the norm, and the size of the gradient and the momentum of
+// each tensor.
 std::vector<double> sizes_of_two_steps(int world, DType compute, double scale) {
   std::vector<double> out;
   Point p = onebit(world, 1);
@@ -329,7 +333,8 @@ TEST(OneBit, TheLossScaleIsDividedOutOnBothSidesOfTheFreeze) {
       const std::vector<double> scaled = sizes_of_two_steps(world, DS_DTYPE_F16, scale);
       ASSERT_EQ(scaled.size(), plain.size());
       for (size_t i = 0; i < plain.size(); ++i) {
-        // Losses and norms are nearly equal. Of tensors whose gradients are nearly 0, f16 keeps little.
+        // Losses and norms are nearly equal. Of tensors whose gradients are nearly 0, f16 keeps
+        // little.
         const bool step = i % (plain.size() / 2) < 2;
         EXPECT_NEAR(scaled[i], plain[i], (step ? 0.02 : 0.5) * plain[i] + 1e-4)
             << world << " ranks, " << scale << ": " << i;
@@ -338,7 +343,8 @@ TEST(OneBit, TheLossScaleIsDividedOutOnBothSidesOfTheFreeze) {
   }
 }
 
-// A scale that begins too high and grows every second step: steps are skipped on both sides of the freeze.
+// A scale that begins too high and grows every second step: steps are skipped on both sides of the
+// freeze.
 Config searching(const Point& p) {
   Config c = config_with(p);
   c.loss_scale = {.initial_scale_power = 22, .window = 2, .hysteresis = 1};
@@ -404,7 +410,8 @@ TEST(OneBit, HalfPrecisionResumesExactlyBehindTheFreeze) {
 // --- checkpoints ---
 
 // 20 steps, or 10 and 10 more by another engine.
-std::string resumed(const Point& p, const Point& q, int64_t freeze_step, const std::string& folder) {
+std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
+                    const std::string& folder) {
   run_engines(p, config_with(p, freeze_step), [&](Engine& engine) {
     for (int s = 0; s < 10; ++s) train_step(p, engine, s);
     engine.checkpoints().save(folder, {}, {}, "");
@@ -468,7 +475,8 @@ TEST(OneBit, ConfigurationsThatMakeNoSense) {
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": -1}}})", "freeze_step"},
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 0}}})", "freeze_step"},
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 2.5}}})", "freeze_step"},
-      {R"({"optimizer": {"type": "OneBitAdam", "params": {"adam_w_mode": false}}})", "no parameter of"},
+      {R"({"optimizer": {"type": "OneBitAdam", "params": {"adam_w_mode": false}}})",
+       "no parameter of"},
       {R"({"optimizer": {"type": "AdamW", "params": {"freeze_step": 5}}})", "no parameter of"},
       {R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": 2}})",
        "needs zero_optimization.stage 0 or 1, got 2"},
@@ -485,11 +493,11 @@ TEST(OneBit, ConfigurationsThatMakeNoSense) {
 
 // As real files write it.
 TEST(OneBit, ConfigurationsAsTheyAreFound) {
-  Config c =
-      parse_config(Json::parse(R"({"train_batch_size": 96, "optimizer": {"type": "OnebitAdam", "params": {
+  Config c = parse_config(
+      Json::parse(R"({"train_batch_size": 96, "optimizer": {"type": "OnebitAdam", "params": {
       "lr": 3e-05, "freeze_step": 400, "weight_decay": 0.0, "bias_correction": false, "cuda_aware": true,
       "comm_backend_name": "mpi"}}})"),
-                   2);
+      2);
   EXPECT_EQ(c.optimizer.type, "OneBitAdam");
   EXPECT_EQ(c.optimizer.freeze_step, 400);
 }
@@ -503,9 +511,9 @@ TEST(OneBit, DelegatesAndWrittenGradientsAreRefused) {
   train_step(p, engine, 0);
   std::vector<float> values(static_cast<size_t>(engine.store().local_numel(ParamId(0))));
   train_step_in_pieces(p, engine, 1, [&] {
-    expect_names(
-        message_of([&] { engine.store().write_tensor(ParamId(0), "grad", values); }, DS_ERROR_UNSUPPORTED),
-        {"this rank's own"});
+    expect_names(message_of([&] { engine.store().write_tensor(ParamId(0), "grad", values); },
+                            DS_ERROR_UNSUPPORTED),
+                 {"this rank's own"});
   });
 }
 

@@ -1,5 +1,6 @@
-// Optimizers against what DeepSpeed 0.19.8 and torch 2.15 computed from the same parameters and gradients
-// (optimizers.json, whose notes have the formulas), by engines whose host gives them these gradients.
+// Optimizers against what DeepSpeed 0.19.8 and torch 2.15 computed from the same parameters and
+// gradients (optimizers.json, whose notes have the formulas), by engines whose host gives them
+// these gradients.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ struct Layout {
   const char* tier = "none";
 };
 
-// Of the recorded class: the value of optimizer.type, and names that differ from the configuration's.
+// Of the recorded class: the value of optimizer.type, and names that differ from the
+// configuration's.
 struct Counterpart {
   std::string type;
   std::map<std::string, Json> params;  // given beside the recorded ones
@@ -77,7 +79,8 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   for (const auto& [name, value] : ours.params) params.set(name, value);
   for (const auto& [name, value] : item.at("params").object()) {
     if (name == "lr_by_step" || name == "dtype") continue;  // the latter is said below
-    if (name == "compute") continue;  // of Newton-Schulz: f32 here, unless bf16.enabled says otherwise
+    if (name == "compute")
+      continue;  // of Newton-Schulz: f32 here, unless bf16.enabled says otherwise
     params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
   }
   Json optimizer = Json::Object();
@@ -133,8 +136,8 @@ std::vector<float> rounded(DType type, const std::vector<float>& values) {
   return out;
 }
 
-// The gradients are draws: `grad_scale` times a normal number each, of which the share `zeros` is 0. A count
-// and a mean of squares of n draws are within six deviations.
+// The gradients are draws: `grad_scale` times a normal number each, of which the share `zeros` is
+// 0. A count and a mean of squares of n draws are within six deviations.
 void expect_drawn(const Record& data, const std::vector<std::vector<float>>& grads) {
   const double scale = data.at("grad_scale").number(), share = data.at("zeros").number();
   double all = 0, zeros = 0, squares = 0;
@@ -146,11 +149,12 @@ void expect_drawn(const Record& data, const std::vector<std::vector<float>>& gra
     }
   }
   EXPECT_NEAR(zeros / all, share, share == 0 ? 0 : 6 * std::sqrt(share * (1 - share) / all));
-  EXPECT_NEAR(squares / (all - zeros), scale * scale, 6 * scale * scale * std::sqrt(2 / (all - zeros)));
+  EXPECT_NEAR(squares / (all - zeros), scale * scale,
+              6 * scale * scale * std::sqrt(2 / (all - zeros)));
 }
 
-// How far DeepSpeed's kernels of the CPU are from the formulas: they take betas as f32, and so 1 - beta,
-// relatively much where beta is near 1.
+// How far DeepSpeed's kernels of the CPU are from the formulas: they take betas as f32, and so 1 -
+// beta, relatively much where beta is near 1.
 double shift_of(double beta) {
   const auto narrow = static_cast<float>(beta);
   return std::abs(static_cast<double>(1.0f - narrow) / (1 - beta) - 1);
@@ -161,8 +165,8 @@ struct Betas {
   bool narrow = false, corrected = true;
 
   explicit Betas(const Record& item) {
-    static const std::set<std::string> narrow_classes{"DeepSpeedCPUAdam", "FusedAdam", "DeepSpeedCPULion",
-                                                      "FusedLion", "FusedLamb"};
+    static const std::set<std::string> narrow_classes{"DeepSpeedCPUAdam", "FusedAdam",
+                                                      "DeepSpeedCPULion", "FusedLion", "FusedLamb"};
     narrow = narrow_classes.contains(item.at("optimizer").string());
     if (!narrow) return;
     first = 0.9;
@@ -175,8 +179,8 @@ struct Betas {
     if (const Json* given = params.find("bias_correction")) corrected = given->boolean();
   }
   double shift() const { return narrow ? shift_of(first) + shift_of(second) : 0; }
-  // Of an update relative to it. Corrections have the factors of the means, too, but are themselves made of
-  // powers of betas in f32, whose distance to 1 is small at first.
+  // Of an update relative to it. Corrections have the factors of the means, too, but are themselves
+  // made of powers of betas in f32, whose distance to 1 is small at first.
   double of_updates() const {
     if (!narrow) return 0;
     constexpr double kRounding = 0x1p-24;
@@ -199,8 +203,10 @@ class Recorded {
         require(data.grads[p].size() == data.initial[p].size() * static_cast<size_t>(data.steps),
                 "{} gradients of parameter {} are recorded, and {} steps of {} elements",
                 data.grads[p].size(), p, data.steps, data.initial[p].size());
-        const bool zero = std::count(data.zeros.begin(), data.zeros.end(), static_cast<int64_t>(p)) > 0;
-        EXPECT_EQ(std::all_of(data.initial[p].begin(), data.initial[p].end(), [](float x) { return x == 0; }),
+        const bool zero =
+            std::count(data.zeros.begin(), data.zeros.end(), static_cast<int64_t>(p)) > 0;
+        EXPECT_EQ(std::all_of(data.initial[p].begin(), data.initial[p].end(),
+                              [](float x) { return x == 0; }),
                   zero);
       }
       expect_drawn(one, data.grads);
@@ -226,11 +232,13 @@ class Recorded {
         engine.add_param("p" + std::to_string(p), data.shapes[p]);
       engine.start();
       std::vector<Trajectory> params;
-      for (size_t p = 0; p < data.shapes.size(); ++p) params.push_back({data.initial[p], data.shapes[p]});
+      for (size_t p = 0; p < data.shapes.size(); ++p)
+        params.push_back({data.initial[p], data.shapes[p]});
       const Json* rates = item.at("params").find("lr_by_step");
       for (int64_t s = 0; s < data.steps; ++s) {
         if (rates) engine.set("lr", rates->array().at(static_cast<size_t>(s)).number());
-        const double rate = rates ? rates->array()[static_cast<size_t>(s)].number() : config.optimizer.lr;
+        const double rate =
+            rates ? rates->array()[static_cast<size_t>(s)].number() : config.optimizer.lr;
         for (size_t p = 0; p < data.shapes.size(); ++p) {
           auto numel = static_cast<int64_t>(data.initial[p].size());
           engine.grad_ready(ParamId(p), {data.grads[p].data() + s * numel, DS_DTYPE_F32, numel});
@@ -242,22 +250,26 @@ class Recorded {
           if (item.at("optimizer").string() == "FusedLamb")
             check_ratio(item, config.optimizer, engine.store(), p, s, params[p].now, now);
           params[p].move(now, signs_unsure(item, data, p, s), rate);
-          check(item, now, "master", fmt::format("{}.param.{}@{}", name, p, s + 1), s + 1, params[p]);
+          check(item, now, "master", fmt::format("{}.param.{}@{}", name, p, s + 1), s + 1,
+                params[p]);
         }
       }
       for (const Json& state : item.at("states").array()) {
-        const std::map<std::string, std::string>& names = counterpart(item.at("optimizer").string()).states;
+        const std::map<std::string, std::string>& names =
+            counterpart(item.at("optimizer").string()).states;
         auto other = names.find(state.string());
         for (size_t p = 0; p < data.shapes.size(); ++p) {
           const std::string kind = other == names.end() ? state.string() : other->second;
           check(item, engine.store().read_tensor(ParamId(p), kind), kind,
-                fmt::format("{}.state.{}.{}@{}", name, state.string(), p, data.steps), data.steps, params[p]);
+                fmt::format("{}.state.{}.{}@{}", name, state.string(), p, data.steps), data.steps,
+                params[p]);
         }
       }
     });
   }
 
-  // Every recorded tensor of a case that is compared was asked for, and at least one of each parameter.
+  // Every recorded tensor of a case that is compared was asked for, and at least one of each
+  // parameter.
   void expect_all_compared(const Record& item) const {
     const std::string name = item.at("name").string();
     for (const auto& tensor : tensors_.names()) {
@@ -267,12 +279,13 @@ class Recorded {
   }
 
  private:
-  // A parameter's way: where each element is, how far it has gone, and what a sign that rounding decides has
-  // moved it at most.
+  // A parameter's way: where each element is, how far it has gone, and what a sign that rounding
+  // decides has moved it at most.
   struct Trajectory {
     std::vector<float> now;
     std::vector<int64_t> shape;
-    std::vector<double> moved = std::vector<double>(now.size()), unsure = std::vector<double>(now.size());
+    std::vector<double> moved = std::vector<double>(now.size()),
+                        unsure = std::vector<double>(now.size());
 
     void move(const std::vector<float>& to, const std::vector<char>& signs, double rate) {
       for (size_t e = 0; e < now.size(); ++e) {
@@ -283,9 +296,11 @@ class Recorded {
     }
   };
 
-  // Lion goes by the sign of b1 m + (1 - b1) g: the elements where the betas of the kernels or rounding may
-  // choose the other one, and where FusedLion, unlike DeepSpeedCPULion and libds, takes 0 for negative.
-  static std::vector<char> signs_unsure(const Record& item, const Data& data, size_t p, int64_t step) {
+  // Lion goes by the sign of b1 m + (1 - b1) g: the elements where the betas of the kernels or
+  // rounding may choose the other one, and where FusedLion, unlike DeepSpeedCPULion and libds,
+  // takes 0 for negative.
+  static std::vector<char> signs_unsure(const Record& item, const Data& data, size_t p,
+                                        int64_t step) {
     const std::string& optimizer = item.at("optimizer").string();
     if (optimizer != "DeepSpeedCPULion" && optimizer != "FusedLion") return {};
     const Betas betas(item);
@@ -308,17 +323,19 @@ class Recorded {
     return out;
   }
 
-  // The ratio of LAMB as the step that was made tells it: by least squares, the step in units of the rate
-  // divided by the update before the ratio.
-  void check_ratio(const Record& item, const OptimizerConfig& o, StateStore& store, size_t p, int64_t step,
-                   const std::vector<float>& before, const std::vector<float>& after) const {
+  // The ratio of LAMB as the step that was made tells it: by least squares, the step in units of
+  // the rate divided by the update before the ratio.
+  void check_ratio(const Record& item, const OptimizerConfig& o, StateStore& store, size_t p,
+                   int64_t step, const std::vector<float>& before,
+                   const std::vector<float>& after) const {
     const Json::Array& all = item.at("lamb_coeff").array();
     const double want = all.at(static_cast<size_t>(step)).array().at(p).number();
     const std::vector<float> m = store.read_tensor(ParamId(p), "exp_avg"),
                              v = store.read_tensor(ParamId(p), "exp_avg_sq");
     const auto t = static_cast<double>(step + 1);
     const double rate =
-        o.lr * (o.bias_correction ? std::sqrt(1 - std::pow(o.beta2, t)) / (1 - std::pow(o.beta1, t)) : 1);
+        o.lr *
+        (o.bias_correction ? std::sqrt(1 - std::pow(o.beta2, t)) / (1 - std::pow(o.beta1, t)) : 1);
     double product = 0, square = 0, of_params = 0;
     for (size_t e = 0; e < m.size(); ++e) {
       const double x = before[e], second = v[e];
@@ -331,7 +348,8 @@ class Recorded {
     const double got = square == 0 ? 1 : product / (rate * square);
     const Tolerance given = recording_.tolerance("FusedLamb");
     const Betas betas(item);
-    // What rounding the parameters and the update's terms makes of it, and narrow betas of the update.
+    // What rounding the parameters and the update's terms makes of it, and narrow betas of the
+    // update.
     const double rounding = square == 0 ? 0 : 0x1p-22 * std::sqrt(of_params / square) / rate;
     EXPECT_NEAR(got, want, given.of(want) + rounding + betas.of_updates() * want)
         << item.at("name").string() << " tensor " << p << " step " << step;
@@ -351,7 +369,8 @@ class Recorded {
       const std::string& made_in = item.at("newton_schulz_dtype").string();
       const bool f32 = made_in == "float32";
       EXPECT_TRUE(f32 || made_in == "float16" || made_in == "bfloat16") << made_in;
-      // Without being asked for, too, where DeepSpeed takes the machine to have no narrower products.
+      // Without being asked for, too, where DeepSpeed takes the machine to have no narrower
+      // products.
       if (const Json* compute = params.find("compute")) {
         EXPECT_TRUE(f32);
         EXPECT_EQ(compute->string(), "fp32");
@@ -360,7 +379,8 @@ class Recorded {
       const std::string& text = all.at(f32 ? "muon _fp32" : "muon others").string();
       EXPECT_EQ(std::sscanf(text.c_str(), "atol %lf*lr*steps", &factor), 1) << text;
       // A matrix with more rows than columns takes longer steps.
-      const double longer = static_cast<double>(shape[shape.size() - 2]) / static_cast<double>(shape.back());
+      const double longer =
+          static_cast<double>(shape[shape.size() - 2]) / static_cast<double>(shape.back());
       const Json* rate = params.find("lr");
       out.atol = factor * (rate ? rate->number() : 0.02) * static_cast<double>(steps) *
                  std::sqrt(std::max(1.0, longer));
@@ -368,13 +388,15 @@ class Recorded {
     }
     const Betas betas(item);
     const bool lion = optimizer == "DeepSpeedCPULion" || optimizer == "FusedLion";
-    if (kind == "exp_avg" && betas.narrow) out.rtol += 2 * shift_of(lion ? betas.second : betas.first);
+    if (kind == "exp_avg" && betas.narrow)
+      out.rtol += 2 * shift_of(lion ? betas.second : betas.first);
     if (kind == "exp_avg_sq" && betas.narrow) out.rtol += 2 * shift_of(betas.second);
     return out;
   }
 
   // Beyond what the recording allows of an element at `want`: a share of its way.
-  static double of_way(const Record& item, const Trajectory& way, size_t e, double want, int64_t steps) {
+  static double of_way(const Record& item, const Trajectory& way, size_t e, double want,
+                       int64_t steps) {
     // Each term of an update is rounded a few times.
     double out = way.unsure[e] + (0x1p-20 + Betas(item).of_updates()) * way.moved[e];
     // DeepSpeed's parameter is rounded to the type in every step; of libds the master stays f32.
@@ -396,9 +418,9 @@ class Recorded {
     ASSERT_EQ(got.size(), want.size()) << recorded;
     // What decays into the gradient brings the parameter's own distance into the states.
     const bool master = kind == "master", coupled = !master && type_of(item) == DS_DTYPE_F16;
-    // Of states in bf16 a few elements are rounded the other way, which the steps behind it carry on: where
-    // the two results lie on both sides of the middle between two neighbours. In step t about 1/t of a state
-    // is new, which the betas of the kernels shift; a neighbour is 2^-8 away.
+    // Of states in bf16 a few elements are rounded the other way, which the steps behind it carry
+    // on: where the two results lie on both sides of the middle between two neighbours. In step t
+    // about 1/t of a state is new, which the betas of the kernels shift; a neighbour is 2^-8 away.
     const Json* states = item.at("params").find("fp32_optimizer_states");
     const bool lean = states && !states->boolean();
     double share = 0;
@@ -466,7 +488,8 @@ TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
       message = error.what();
     }
     const std::string reason =
-        "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer here "
+        "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no "
+        "optimizer here "
         "keeps "
         "the largest second moment";
     EXPECT_EQ(message.substr(0, reason.size()), reason);  // then the place in the reference

@@ -1,5 +1,5 @@
-// Every optimizer on every layout of states: the same bits over stages, tiers and ranks, with groups and with
-// frozen parameters, straight and resumed elsewhere. What its numbers must be say
+// Every optimizer on every layout of states: the same bits over stages, tiers and ranks, with
+// groups and with frozen parameters, straight and resumed elsewhere. What its numbers must be say
 // optimizer_semantics_test.cpp and tests/conformance.
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
 
-// "AdamW", or "AdamW_u8" with states in codes, "AdamW_bf16" with states, "AdamW_bf16_masters" with masters in
-// bf16, too, rounded by draws.
+// "AdamW", or "AdamW_u8" with states in codes, "AdamW_bf16" with states, "AdamW_bf16_masters" with
+// masters in bf16, too, rounded by draws.
 class Optimizers : public testing::TestWithParam<std::string> {
  protected:
   Point point() const {
@@ -96,7 +96,8 @@ std::string hash_of_states(StateStore& store) {
 }
 
 // Steps [begin, end), after loading what `from` holds, and saved in `to`.
-Part train_part(const Point& p, int begin, int end, const std::string& from, const std::string& to) {
+Part train_part(const Point& p, int begin, int end, const std::string& from,
+                const std::string& to) {
   Part out;
   run_ranks(p.world, [&](Communicator& comm) {
     EngineOptions options;
@@ -161,9 +162,10 @@ TEST(OptimizersRounded, BucketsDoNotMatter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Optimizers,
-                         testing::Values("Muon", "Muon_standard", "AdamW_u8", "AdamW_u8_masters", "AdamW",
-                                         "SGD", "Lion", "Adagrad", "Lamb", "AdamW_bf16", "AdamW_bf16_masters",
-                                         "Lion_bf16_masters", "SGD_bf16", "Adagrad_bf16"),
+                         testing::Values("Muon", "Muon_standard", "AdamW_u8", "AdamW_u8_masters",
+                                         "AdamW", "SGD", "Lion", "Adagrad", "Lamb", "AdamW_bf16",
+                                         "AdamW_bf16_masters", "Lion_bf16_masters", "SGD_bf16",
+                                         "Adagrad_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Parameters whose updates have values of their own. What these updates must be exactly, random delegate
-// hosts with groups say (support/random_host.h); here are layouts, calls, schedules, checkpoints and
-// refusals.
+// Parameters whose updates have values of their own. What these updates must be exactly, random
+// delegate hosts with groups say (support/random_host.h); here are layouts, calls, schedules,
+// checkpoints and refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -106,9 +106,9 @@ TEST(ParamGroups, ByCallAsByConfiguration) {
   auto add = [&](Engine& engine, int step) {
     if (step != 0) return;
     IdVector<ParamId, int32_t> groups = groups_by_name(configured, engine.store().param_names());
-    EXPECT_EQ(
-        engine.trained().add_group(numbers_of(groups, 1), Json::parse(R"({"weight_decay": 0, "lr": 0.002})")),
-        1);
+    EXPECT_EQ(engine.trained().add_group(numbers_of(groups, 1),
+                                         Json::parse(R"({"weight_decay": 0, "lr": 0.002})")),
+              1);
     const double beta2 = configured.optimizer.beta2;
     Json betas = Json::Object();
     betas.set("betas", Json(Json::Array{0.5, beta2}));
@@ -204,7 +204,8 @@ TEST(ParamGroups, WhatWasSetIsPartOfACheckpoint) {
         engine.set("lr", 0.004);
         engine.checkpoints().save(folder.path());
       } else {
-        engine.set("param_groups[1].eps", 1e-3);  // the checkpoint has no such value: it ends with the load
+        engine.set("param_groups[1].eps",
+                   1e-3);  // the checkpoint has no such value: it ends with the load
         engine.checkpoints().load(folder.path());
       }
       train_step(p, engine, 1);
@@ -224,7 +225,8 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
     c.optimizer.groups = std::move(groups);
     return message_of([&] { Engine(c, graph_of(p), *comm, {}); }, DS_ERROR_CONFIG);
   };
-  expect_names(refusal({{{"*.bais"}, {}}}), {"optimizer.param_groups[0].params", "'*.bais' means none of"});
+  expect_names(refusal({{{"*.bais"}, {}}}),
+               {"optimizer.param_groups[0].params", "'*.bais' means none of"});
   expect_names(refusal({{{"*.bias"}, {}}, {{"h.*"}, {}}}),
                {"optimizer.param_groups[1].params", "is in optimizer.param_groups[0], too"});
   Engine engine(config_of(p), graph_of(p), *comm, {});
@@ -232,12 +234,14 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
   auto refuse = [&](const std::vector<int32_t>& params, const char* options, ds_status status) {
     return message_of([&] { engine.trained().add_group(params, Json::parse(options)); }, status);
   };
-  expect_names(refuse(none, "{}", DS_ERROR_INVALID_ARGUMENT), {"params must name a parameter at least"});
+  expect_names(refuse(none, "{}", DS_ERROR_INVALID_ARGUMENT),
+               {"params must name a parameter at least"});
   expect_names(refuse(beyond, "{}", DS_ERROR_INVALID_ARGUMENT), {"param must be 0 to", "99"});
   expect_names(refuse(one, R"({"lt": 1})", DS_ERROR_CONFIG), {"options.lt", "did you mean 'lr'?"});
   expect_names(refuse(one, R"({"params": ["*"]})", DS_ERROR_CONFIG), {"options.params"});
   expect_names(refuse(one, R"({"momentum": 0.9})", DS_ERROR_CONFIG), {"options.momentum", "AdamW"});
-  expect_names(refuse(one, R"({"betas": [0.9]})", DS_ERROR_CONFIG), {"options.betas", "two numbers"});
+  expect_names(refuse(one, R"({"betas": [0.9]})", DS_ERROR_CONFIG),
+               {"options.betas", "two numbers"});
   expect_names(refuse(one, R"({"betas": [0.9, 1]})", DS_ERROR_CONFIG), {"options.betas[1]", "1"});
   expect_names(refuse(one, R"({"lr": -1})", DS_ERROR_CONFIG), {"options.lr", "-1"});
   expect_names(refuse(one, "[]", DS_ERROR_CONFIG), {"options: expected an object"});
@@ -253,7 +257,8 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
   EXPECT_EQ(engine.control().get("param_groups"), 1);
 }
 
-// Proves {engine.group_add.rate}: calls refuse what the configuration refuses of a group and of a number.
+// Proves {engine.group_add.rate}: calls refuse what the configuration refuses of a group and of a
+// number.
 TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
   struct Rule {
     const char *optimizer, *schedule, *number;
@@ -280,18 +285,20 @@ TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
     if (absolute == "decay") c.scheduler = make_schedule("WarmupDecayLR", {{"total_num_steps", 9}});
     if (absolute == "cycle_min_lr")
       c.scheduler = make_schedule("OneCycle", {{absolute, 0.25}, {"cycle_max_lr", 1}});
-    if (absolute == "lr_range_test_min_lr") c.scheduler = make_schedule("LRRangeTest", {{absolute, 0.25}});
+    if (absolute == "lr_range_test_min_lr")
+      c.scheduler = make_schedule("LRRangeTest", {{absolute, 0.25}});
     c.optimizer.nesterov = rule.value == 0;
     run_engines(p, c, [&](Engine& engine) {
       const double before = *engine.control().get(rule.number);
       Json options;
       options.set(rule.number, rule.value);
-      expect_names(
-          message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, options); }, DS_ERROR_CONFIG),
-          rule.words);
+      expect_names(message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, options); },
+                              DS_ERROR_CONFIG),
+                   rule.words);
       if (absolute.empty())
-        expect_names(message_of([&] { engine.set(rule.number, rule.value); }, DS_ERROR_INVALID_ARGUMENT),
-                     rule.words);
+        expect_names(
+            message_of([&] { engine.set(rule.number, rule.value); }, DS_ERROR_INVALID_ARGUMENT),
+            rule.words);
       EXPECT_EQ(engine.control().get(rule.number), before);
       EXPECT_EQ(engine.control().get("param_groups"), 1);
     });
@@ -305,12 +312,14 @@ TEST(ParamGroups, RanksThatDifferAreNamed) {
     p.leaves = 3;
     Engine engine(config_of(p), graph_of(p), comm, {});
     const std::vector<int32_t> mine{comm.rank() == 2 ? 1 : 0};
-    expect_names(message_of([&] { engine.trained().add_group(mine, Json(Json::Object())); }, DS_ERROR_CONFIG),
+    expect_names(message_of([&] { engine.trained().add_group(mine, Json(Json::Object())); },
+                            DS_ERROR_CONFIG),
                  {"ds_engine_group_add", "rank 2"});
     const char* options = comm.rank() == 1 ? R"({"lr": 0.5})" : R"({"lr": 0.25})";
     expect_names(
-        message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, Json::parse(options)); },
-                   DS_ERROR_CONFIG),
+        message_of(
+            [&] { engine.trained().add_group(std::vector<int32_t>{0}, Json::parse(options)); },
+            DS_ERROR_CONFIG),
         {"ds_engine_group_add", "rank 1"});
     train_step(p, engine, 0);
   });

@@ -18,7 +18,8 @@ TEST(Processes, FourRanksReproduceOne) {
   four.world = 4;
   four.stage = 3;
   std::string hash = train_threads(one, kSteps).bits();
-  for (const RankReport& r : train_processes(four, kSteps)) EXPECT_TRUE(r.ok && r.text == hash) << r.text;
+  for (const RankReport& r : train_processes(four, kSteps))
+    EXPECT_TRUE(r.ok && r.text == hash) << r.text;
 }
 
 TEST(Processes, ADeadRankEndsTheOthersByName) {
@@ -28,7 +29,8 @@ TEST(Processes, ADeadRankEndsTheOthersByName) {
   EXPECT_FALSE(reports[0].ok);
   EXPECT_LT(reports[0].seconds, 5.0) << "the death must be noticed within 5 s";
   std::regex names(
-      "rank 0, step instruction [0-9]+ \\((all_gather|reduce_scatter|all_reduce) [^ ]+\\): .*rank 1 is dead");
+      "rank 0, step instruction [0-9]+ \\((all_gather|reduce_scatter|all_reduce) [^ ]+\\): .*rank "
+      "1 is dead");
   EXPECT_TRUE(std::regex_search(reports[0].text, names)) << reports[0].text;
 }
 

@@ -1,5 +1,5 @@
-// ZeRO++: gradients reduced as codes. How far sums are off, that they have the right scale, and that nothing
-// else changes their bits.
+// ZeRO++: gradients reduced as codes. How far sums are off, that they have the right scale, and
+// that nothing else changes their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,8 @@
 namespace ds::test {
 namespace {
 
-// Mean gradient after one step of `micros` micro-steps, in each of which every rank gives `leaf(rank)`.
+// Mean gradient after one step of `micros` micro-steps, in each of which every rank gives
+// `leaf(rank)`.
 std::vector<float> reduce(Config c, int world, const std::function<std::vector<float>(int)>& leaf,
                           int64_t steps = 1) {
   std::vector<float> out;
@@ -29,7 +30,8 @@ std::vector<float> reduce(Config c, int world, const std::function<std::vector<f
       for (int64_t m = 0; m < c.accumulation; ++m) {
         engine.gather({&p, 1});
         engine.release({&p, 1});
-        engine.grad_ready(ParamId(p), {mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size())});
+        engine.grad_ready(ParamId(p),
+                          {mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size())});
         engine.end_micro_step();
       }
       engine.step();
@@ -49,8 +51,8 @@ struct Ways {
 const Ways kWays[] = {
     {2, 1, -1, {2}}, {3, 1, -1, {3}}, {4, 2, -1, {2, 2}}, {8, 2, -1, {4, 2}}, {4, 1, 2, {2, 2}}};
 
-// A constant is a code of its scale: if a level summed where it should average, or the other way round, this
-// would be off by the size of a level.
+// A constant is a code of its scale: if a level summed where it should average, or the other way
+// round, this would be off by the size of a level.
 TEST(QuantizedGradients, HaveTheRightScale) {
   for (const Ways& w : kWays) {
     for (int bits : {4, 8}) {
@@ -65,7 +67,8 @@ TEST(QuantizedGradients, HaveTheRightScale) {
           c.reproducible = tree;
           std::vector<float> mean =
               reduce(c, w.world, [](int) { return std::vector<float>(kRows * kColumns, 0.37f); });
-          for (float g : mean) ASSERT_NEAR(static_cast<double>(g), 0.37, 1e-6) << w.world << " ranks";
+          for (float g : mean)
+            ASSERT_NEAR(static_cast<double>(g), 0.37, 1e-6) << w.world << " ranks";
         }
       }
     }
@@ -73,10 +76,12 @@ TEST(QuantizedGradients, HaveTheRightScale) {
 }
 
 // The sum of the errors that each level may make, from the scales of what it quantizes.
-std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector<float>>& leaves, int bits) {
+std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector<float>>& leaves,
+                                    int bits) {
   double codes = bits == 8 ? 127 : 7;
   size_t numel = leaves[0].size();
-  std::vector<std::vector<double>> have(leaves.size()), off(leaves.size(), std::vector<double>(numel));
+  std::vector<std::vector<double>> have(leaves.size()),
+      off(leaves.size(), std::vector<double>(numel));
   for (size_t r = 0; r < leaves.size(); ++r) have[r] = {leaves[r].begin(), leaves[r].end()};
   for (int ranks : w.levels) {  // groups of neighbours become one
     std::vector<std::vector<double>> sums, errors;
@@ -103,7 +108,8 @@ TEST(QuantizedGradients, AreWithinTheErrorsOfTheirScales) {
   for (const Ways& w : kWays) {
     for (int bits : {4, 8}) {
       std::vector<std::vector<float>> leaves;
-      for (int r = 0; r < w.world; ++r) leaves.push_back(random_values(10 + static_cast<uint64_t>(r), 1e-3));
+      for (int r = 0; r < w.world; ++r)
+        leaves.push_back(random_values(10 + static_cast<uint64_t>(r), 1e-3));
       Config c = delegate_config(3, w.world, w.nodes);
       c.zero.mics_shard_size = w.mics;
       auto leaf = [&](int rank) { return leaves[static_cast<size_t>(rank)]; };
@@ -114,8 +120,10 @@ TEST(QuantizedGradients, AreWithinTheErrorsOfTheirScales) {
       std::vector<double> bound = reduction_bound(w, leaves, bits);
       double most = 0;
       for (size_t e = 0; e < exact.size(); ++e) {
-        double off = w.world * std::abs(static_cast<double>(got[e]) - static_cast<double>(exact[e]));
-        ASSERT_LE(off, bound[e] * kRounding) << w.world << " ranks, " << bits << " bits, element " << e;
+        double off =
+            w.world * std::abs(static_cast<double>(got[e]) - static_cast<double>(exact[e]));
+        ASSERT_LE(off, bound[e] * kRounding)
+            << w.world << " ranks, " << bits << " bits, element " << e;
         most = std::max(most, off / bound[e]);
       }
       EXPECT_GT(most, 0.2) << "nothing is quantized";
@@ -123,7 +131,8 @@ TEST(QuantizedGradients, AreWithinTheErrorsOfTheirScales) {
   }
 }
 
-// The same gradient again and again: without feedback the same is lost every time, with it no more than once.
+// The same gradient again and again: without feedback the same is lost every time, with it no more
+// than once.
 TEST(QuantizedGradients, FeedbackGivesBackWhatWasLost) {
   const int64_t steps = 24;
   for (const Ways& w : kWays) {
@@ -163,7 +172,8 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
       for (bool good : {true, false, true}) {
         std::vector<float> before = engine.store().read_tensor(ParamId(p), "master");
         const std::vector<float>& given = good ? grad : bad;
-        engine.grad_ready(ParamId(p), {given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size())});
+        engine.grad_ready(ParamId(p),
+                          {given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size())});
         engine.end_micro_step();
         StepResult result = engine.step();
         EXPECT_EQ(std::isfinite(result.grad_norm), good);

@@ -13,7 +13,8 @@
 namespace ds::test {
 namespace {
 
-// Every rank sees the same values, each at most half a scale from its master, which stays as it was.
+// Every rank sees the same values, each at most half a scale from its master, which stays as it
+// was.
 TEST(QuantizedWeights, GatheredWithinHalfAScale) {
   const std::vector<float> data = random_values(1, 0.02);
   for (auto [world, nodes] : {std::pair{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 4}}) {
@@ -27,9 +28,9 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
       engine.gather({&p, 1});
       TensorView v = engine.view(ParamId(p)).view;
       seen[static_cast<size_t>(comm.rank())].assign(v.as<float>(), v.as<float>() + v.numel());
-      EXPECT_EQ(
-          engine.runtime().ledger().count("all_gather") + engine.runtime().ledger().count("all_gather 2x2"),
-          1u + (nodes == 2));
+      EXPECT_EQ(engine.runtime().ledger().count("all_gather") +
+                    engine.runtime().ledger().count("all_gather 2x2"),
+                1u + (nodes == 2));
       engine.release({&p, 1});
       EXPECT_EQ(engine.store().read_tensor(ParamId(p), "master"), data);
     });
@@ -75,7 +76,8 @@ TEST(QuantizedWeights, ArePrefetched) {
         if (!in.bucket.exists()) continue;
         if (in.def->name == "all_gather" || in.def->name == "quantize") {
           // The first gather of a chain begins where its codes were made.
-          made[in.operands[1].buffer] = in.def->name == "quantize" ? i : made[in.operands[0].buffer];
+          made[in.operands[1].buffer] =
+              in.def->name == "quantize" ? i : made[in.operands[0].buffer];
         }
         if (in.def->name != "dequantize") continue;
         size_t start = made[in.operands[0].buffer];
@@ -114,10 +116,10 @@ TEST(QuantizedWeights, BitsDependOnNothingElse) {
   EXPECT_NE(train_threads(exact, 4).hash, want.hash);
 }
 
-// Mean distance of the losses of 20 steps from those of exact sums and weights, over seeds. In 20 steps SGD
-// takes the loss down by 0.06 on average. Measured, of 6 seeds: weights 0.0005 to 0.0008; gradients int8
-// 0.00001 to 0.00002, int4 0.0002 to 0.0005; with feedback 0.8 less than without for every seed, with
-// feedback 0 over two levels more.
+// Mean distance of the losses of 20 steps from those of exact sums and weights, over seeds. In 20
+// steps SGD takes the loss down by 0.06 on average. Measured, of 6 seeds: weights 0.0005 to 0.0008;
+// gradients int8 0.00001 to 0.00002, int4 0.0002 to 0.0005; with feedback 0.8 less than without for
+// every seed, with feedback 0 over two levels more.
 TEST(Quantization, LossesStayNear) {
   constexpr int kSteps = 20, kSeeds = 3;
   for (int world : {2, 4}) {
@@ -157,7 +159,12 @@ TEST(Quantization, LossesStayNear) {
 }
 
 TEST(Quantization, IsInTheNumericsKeyAndThePlan) {
-  Point p{.stage = 3, .world = 4, .reproducible = true, .nodes = 2, .quantized_weights = true, .leaves = 4};
+  Point p{.stage = 3,
+          .world = 4,
+          .reproducible = true,
+          .nodes = 2,
+          .quantized_weights = true,
+          .leaves = 4};
   auto key = [](const Point& point, const std::vector<std::string>& table) {
     std::string out;
     run_ranks(point.world, [&](Communicator& comm) {

@@ -1,6 +1,7 @@
-// Rates that are configured, scheduled, set and scaled, of every optimizer and of groups, drawn together.
-// What must come of them is computed twice from outside: the rates by the loops below, and the states by
-// engines of which each makes one step of a configuration that has these rates from the beginning.
+// Rates that are configured, scheduled, set and scaled, of every optimizer and of groups, drawn
+// together. What must come of them is computed twice from outside: the rates by the loops below,
+// and the states by engines of which each makes one step of a configuration that has these rates
+// from the beginning.
 //
 // DS_RATE_SEEDS=1000:3000 draws the seeds from 1000 to 2999 in place of the first few.
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ namespace {
 
 constexpr int kSteps = 6;
 
-// The rates of a group: of matrices with Muon and of all parameters without, and of Muon's other half.
+// The rates of a group: of matrices with Muon and of all parameters without, and of Muon's other
+// half.
 struct Rates {
   double first = 0, second = 0;
 };
@@ -31,7 +33,9 @@ struct Setting {
   std::optional<size_t> group;  // none: all
   std::string name;
   std::optional<double> value;  // none: back to configuration and schedule
-  std::string path() const { return group ? "param_groups[" + std::to_string(*group) + "]." + name : name; }
+  std::string path() const {
+    return group ? "param_groups[" + std::to_string(*group) + "]." + name : name;
+  }
 };
 
 // What happens before a step.
@@ -53,7 +57,8 @@ struct RateCase {
 double rate_of(Dice& dice) { return dice.pick({0x1p-9, 0x1p-8, 0x1p-7, 0x3p-9, 0x5p-10}); }
 
 std::vector<std::string> rate_names(const RateCase& c) {
-  return c.muon() ? std::vector<std::string>{"lr", "muon_lr", "adam_lr"} : std::vector<std::string>{"lr"};
+  return c.muon() ? std::vector<std::string>{"lr", "muon_lr", "adam_lr"}
+                  : std::vector<std::string>{"lr"};
 }
 
 std::string one_of(const std::vector<std::string>& names, Dice& dice) {
@@ -62,11 +67,14 @@ std::string one_of(const std::vector<std::string>& names, Dice& dice) {
 
 void draw_schedule(RateCase& c, Dice& dice) {
   c.schedule = dice.pick({"", "", "constant", "linear", "WarmupLR"});
-  if (c.schedule == "constant") c.config.scheduler = make_schedule("constant", {{"warmup_num_steps", 4}});
+  if (c.schedule == "constant")
+    c.config.scheduler = make_schedule("constant", {{"warmup_num_steps", 4}});
   if (c.schedule == "linear")
-    c.config.scheduler = make_schedule("linear", {{"warmup_num_steps", 2}, {"total_num_steps", 10}});
+    c.config.scheduler =
+        make_schedule("linear", {{"warmup_num_steps", 2}, {"total_num_steps", 10}});
   if (c.schedule != "WarmupLR") return;
-  c.config.scheduler = make_schedule("WarmupLR", {{"warmup_num_steps", 4}, {"warmup_min_lr", 0x1p-10}});
+  c.config.scheduler =
+      make_schedule("WarmupLR", {{"warmup_num_steps", 4}, {"warmup_min_lr", 0x1p-10}});
   c.config.scheduler.words["warmup_type"] = "linear";
 }
 
@@ -177,7 +185,8 @@ class Expected {
   std::vector<std::optional<double>> first_, second_;
 };
 
-void expect_rates(const RateCase& c, const StepControl& control, const Expected& expected, int update) {
+void expect_rates(const RateCase& c, const StepControl& control, const Expected& expected,
+                  int update) {
   for (size_t g = 0; g <= c.config.optimizer.groups.size(); ++g) {
     const Rates want = expected.at(g, update, 1);
     const std::string at = "param_groups[" + std::to_string(g) + "].";
@@ -188,7 +197,8 @@ void expect_rates(const RateCase& c, const StepControl& control, const Expected&
   }
 }
 
-// The engine under test, with another one behind each reload. Returns its states behind each step, saved.
+// The engine under test, with another one behind each reload. Returns its states behind each step,
+// saved.
 std::vector<std::string> run_case(const RateCase& c, const std::string& folder) {
   std::vector<std::string> saved;
   Expected expected(c);
@@ -244,7 +254,8 @@ std::vector<std::string> run_configured(const RateCase& c, const std::string& fo
 }
 
 std::string hash_of(const RateCase& c, const std::string& checkpoint) {
-  return run_engines(c.point, c.config, [&](Engine& engine) { engine.checkpoints().load(checkpoint); });
+  return run_engines(c.point, c.config,
+                     [&](Engine& engine) { engine.checkpoints().load(checkpoint); });
 }
 
 TEST(Rates, HoldForEveryGroupOfEveryOptimizer) {

@@ -55,13 +55,15 @@ TEST(Refuse, ADelegateTakesItsMemoryWhenItStarts) {
   EXPECT_GT(engine.runtime().mapped(Tier::device), 0);
 }
 
-// Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds out.
+// Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds
+// out.
 TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   run_ranks(2, [](Communicator& comm) {
     std::vector<float> data(1000, 1.0f);
     DelegateEngine engine(make_config(2, 1, 2), comm, with_values({data}));
-    expect_names(message_of([&] { engine.store().local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
-                 {"none yet", "got 0"});
+    expect_names(
+        message_of([&] { engine.store().local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
+        {"none yet", "got 0"});
     engine.add_param("w", {1000});
     if (comm.rank() == 0) {
       for (const auto& call : std::vector<std::function<void()>>{
@@ -79,8 +81,8 @@ TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   });
 }
 
-// What a host has is compared with what a step needs at once: states and parameters, not the places of leases
-// and gradients, which have pages only while the host program holds a bucket.
+// What a host has is compared with what a step needs at once: states and parameters, not the places
+// of leases and gradients, which have pages only while the host program holds a bucket.
 TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
   constexpr int64_t kHuge = int64_t{1} << 38;
   for (int stage : {0, 3}) {
@@ -214,8 +216,9 @@ TEST(Refuse, GradientsOfHalfAStep) {
     Inputs in;
     engine.forward(in.views());
     engine.backward();
-    expect_names(message_of([&] { engine.store().read_tensor(ParamId(0), "grad"); }, DS_ERROR_STATE),
-                 {"h.0.weight", "backward"});
+    expect_names(
+        message_of([&] { engine.store().read_tensor(ParamId(0), "grad"); }, DS_ERROR_STATE),
+        {"h.0.weight", "backward"});
     engine.forward(in.views());
     engine.backward();
     std::vector<float> before = engine.store().read_tensor(ParamId(0), "grad");
@@ -232,7 +235,8 @@ TEST(Refuse, TimeoutOfTheConfigurationIsTheGroups) {
     Config c = make_config(0, 1, 2);
     c.comm_timeout_ms = 50;
     Engine engine(c, make_mlp(2, kWidth, kRows), comm, {});
-    if (comm.rank() == 1) return ended.get_future().wait();  // stands still until the other has given up
+    if (comm.rank() == 1)
+      return ended.get_future().wait();  // stands still until the other has given up
     message = message_of([&] { engine.train_batch(Inputs().views()); });
     ended.set_value();
   });

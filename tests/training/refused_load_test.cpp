@@ -1,4 +1,5 @@
-// Checkpoints that cannot be read: a load that is refused changes nothing, or the engine says so ever after.
+// Checkpoints that cannot be read: a load that is refused changes nothing, or the engine says so
+// ever after.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -59,9 +60,9 @@ class RefusedLoad : public testing::Test {
   std::string first_, second_;
 };
 
-// Every read of the check in turn, then the first of the states themselves, by which time the frozen
-// parameters are already the checkpoint's: an engine whose frozen parameters change checks first.
-// Proves {checkpoint.load.refused}.
+// Every read of the check in turn, then the first of the states themselves, by which time the
+// frozen parameters are already the checkpoint's: an engine whose frozen parameters change checks
+// first. Proves {checkpoint.load.refused}.
 TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
   with_checkpoints([&](Communicator& comm) {
     Engine engine(config_of(point_), graph_of(point_), comm, {}),
@@ -85,8 +86,8 @@ TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
   });
 }
 
-// Ranks that load the first checkpoint, one rank's: an engine that has done nothing begins again where a load
-// ended, whatever had been read.
+// Ranks that load the first checkpoint, one rank's: an engine that has done nothing begins again
+// where a load ended, whatever had been read.
 class RefusedLoadOfRanks : public RefusedLoad {
  protected:
   void with_engines(const Point& point,
@@ -110,7 +111,8 @@ class RefusedLoadOfRanks : public RefusedLoad {
 
   // Of different layouts, tiers and optimizers' states.
   std::vector<Point> points() const {
-    std::vector<Point> out{{.stage = 0, .world = 1}, {.stage = 1, .world = 2}, {.stage = 3, .world = 4}};
+    std::vector<Point> out{
+        {.stage = 0, .world = 1}, {.stage = 1, .world = 2}, {.stage = 3, .world = 4}};
     out.push_back({.stage = 0, .world = 2});
     out.push_back({.stage = 3, .tier = Tier::nvme, .world = 2});
     out.push_back({.stage = 2, .world = 2, .states = DS_DTYPE_U8});
@@ -150,8 +152,8 @@ TEST_F(RefusedLoadOfRanks, EveryReadMayFailInAnEngineThatHasDoneNothing) {
   }
 }
 
-// One byte of every section of every file: the first and the last of each tensor, and of the header.
-// Proves {checkpoint.load.corrupt}.
+// One byte of every section of every file: the first and the last of each tensor, and of the
+// header. Proves {checkpoint.load.corrupt}.
 TEST_F(RefusedLoadOfRanks, AByteOfAnySectionIsRefusedByNameAndChangesNothing) {
   for (const Point& point : points()) {
     with_engines(point, [&](Communicator& comm, Engine& engine, Engine& twin) {
@@ -172,10 +174,12 @@ TEST_F(RefusedLoadOfRanks, AByteOfAnySectionIsRefusedByNameAndChangesNothing) {
           comm.barrier("before");
           if (comm.rank() == 0) flip_byte(file, offset);
           comm.barrier("flipped");
-          expect_names(message_of([&] { engine.checkpoints().load(first_); }, DS_ERROR_CORRUPT), {file});
+          expect_names(message_of([&] { engine.checkpoints().load(first_); }, DS_ERROR_CORRUPT),
+                       {file});
           comm.barrier("after");
           if (comm.rank() == 0) flip_byte(file, offset);
-          ASSERT_EQ(state_of(engine), before) << point.name() << " byte " << offset << " of " << file;
+          ASSERT_EQ(state_of(engine), before)
+              << point.name() << " byte " << offset << " of " << file;
         }
       };
       refuse_each();
@@ -202,8 +206,8 @@ TEST_F(RefusedLoadOfRanks, FilesAreReadOnceWhereStatesCanBeMadeAgain) {
   });
 }
 
-// By its folder, the one before is taken, unless a part of the newest has been read into the states.
-// Proves {checkpoint.load.damaged}.
+// By its folder, the one before is taken, unless a part of the newest has been read into the
+// states. Proves {checkpoint.load.damaged}.
 TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -211,7 +215,10 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
     int64_t reads = 0;
     {
       FailingReads none(second_ + "/", INT64_MAX);
-      EXPECT_EQ(Engine(config_of(point_), graph_of(point_), comm, {}).checkpoints().load(folder_.path()).path,
+      EXPECT_EQ(Engine(config_of(point_), graph_of(point_), comm, {})
+                    .checkpoints()
+                    .load(folder_.path())
+                    .path,
                 second_);
       reads = FailingReads::seen();
     }
@@ -229,7 +236,8 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
     }
     FailingReads bad(second_ + "/", reads - 1);
     Engine engine(config_of(point_), graph_of(point_), comm, {});
-    expect_names(message_of([&] { engine.checkpoints().load(folder_.path()); }, DS_ERROR_IO), {second_});
+    expect_names(message_of([&] { engine.checkpoints().load(folder_.path()); }, DS_ERROR_IO),
+                 {second_});
     EXPECT_TRUE(is_poisoned(engine));
     flush_log();
     EXPECT_EQ(lines, std::vector<std::string>{});

@@ -57,7 +57,8 @@ std::vector<Point> full_product(const Point& base = {}) {
   return points;
 }
 
-// Each stage x tier, and every pair of (stage or tier) with (overlap, threads, order) over the cover.
+// Each stage x tier, and every pair of (stage or tier) with (overlap, threads, order) over the
+// cover.
 std::vector<Point> cover() {
   std::vector<Point> points;
   int i = 0;
@@ -102,8 +103,8 @@ constexpr int kOddWorlds[] = {3, 5, 6, 7};
 
 Point odd_base(int world) { return {.world = world, .leaves = 2 * world}; }
 
-// Each stage with each tier at one number of ranks; the other axes change from point to point, and begin
-// elsewhere at another number.
+// Each stage with each tier at one number of ranks; the other axes change from point to point, and
+// begin elsewhere at another number.
 std::vector<Point> odd_cover(int world) {
   std::vector<Point> points;
   int i = world;
@@ -123,7 +124,8 @@ std::vector<Point> odd_cover(int world) {
   return points;
 }
 
-// For ranks that are processes: without `full` each stage once, with another tier at each number of ranks.
+// For ranks that are processes: without `full` each stage once, with another tier at each number of
+// ranks.
 std::vector<Point> odd_process_points(int world, const std::vector<int>& stages, bool full) {
   std::vector<Point> points;
   for (int stage : stages) {
@@ -145,9 +147,9 @@ bool want_full() {
   return full && std::string(full) == "full";
 }
 
-// Counts the points that were compared; the last line of the suite says how many and how long they took. With
-// DS_SAME_BITS_FILE each point also leaves a line there, its name and its hashes, so that the files of two
-// builds can be compared.
+// Counts the points that were compared; the last line of the suite says how many and how long they
+// took. With DS_SAME_BITS_FILE each point also leaves a line there, its name and its hashes, so
+// that the files of two builds can be compared.
 class SameBits : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -156,8 +158,8 @@ class SameBits : public testing::Test {
   }
   static void TearDownTestSuite() {
     lines_.close();
-    fmt::print("same bits: {} points with ranks as threads, {} with ranks as processes, {:.1f} s\n", threads_,
-               processes_, static_cast<double>(now_ns() - begin_) * 1e-9);
+    fmt::print("same bits: {} points with ranks as threads, {} with ranks as processes, {:.1f} s\n",
+               threads_, processes_, static_cast<double>(now_ns() - begin_) * 1e-9);
   }
   static Outcome outcome_of(const Point& p, int steps = kSteps) {
     ++threads_;
@@ -172,7 +174,9 @@ class SameBits : public testing::Test {
     if (bits.empty()) bits = train_threads(odd_base(world), kFewSteps).bits();
     return bits;
   }
-  static std::string bits_of(const Point& p, int steps = kSteps) { return outcome_of(p, steps).bits(); }
+  static std::string bits_of(const Point& p, int steps = kSteps) {
+    return outcome_of(p, steps).bits();
+  }
   static void expect_processes(const Point& p, const std::string& bits) {
     expect_reports("processes", p, bits, train_processes(p, kSteps));
   }
@@ -204,8 +208,8 @@ TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
   for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
 
-// When the number of ranks is no power of two, shards end inside a granule's padding and the tree of sums has
-// ranks without a neighbour.
+// When the number of ranks is no power of two, shards end inside a granule's padding and the tree
+// of sums has ranks without a neighbour.
 TEST_F(SameBits, OddNumbersOfRanks) {
   for (int world : kOddWorlds) {
     for (const Point& p : want_full() ? full_product(odd_base(world)) : odd_cover(world))
@@ -213,15 +217,16 @@ TEST_F(SameBits, OddNumbersOfRanks) {
   }
 }
 
-// One reduction a step: bits of its own, the same on both stages, every tier, bucket, order, device and
-// level.
+// One reduction a step: bits of its own, the same on both stages, every tier, bucket, order, device
+// and level.
 std::vector<Point> boundary_points(int world) {
   std::vector<Point> points;
   int i = world;
   for (int stage : {0, 1}) {
     for (Tier tier : kTiers) {
       for (int variant = 0; variant < (want_full() ? 6 : 1); ++variant, ++i) {
-        Point p{.stage = stage, .tier = tier, .world = world, .boundary = true, .leaves = 3 * world};
+        Point p{
+            .stage = stage, .tier = tier, .world = world, .boundary = true, .leaves = 3 * world};
         p.overlap = i % 2 == 0;
         p.threads = 1 + i / 2 % 2;
         p.emulate = i % 4 != 1;
@@ -243,15 +248,16 @@ TEST_F(SameBits, Boundary) {
     for (const Point& p : boundary_points(world))
       EXPECT_EQ(outcome_of(p, kFewSteps).bits(), expected.bits()) << p.name();
     plain.boundary = false;
-    EXPECT_NE(outcome_of(plain, kFewSteps).hash, expected.hash) << world << " ranks: sums are rounded";
+    EXPECT_NE(outcome_of(plain, kFewSteps).hash, expected.hash)
+        << world << " ranks: sums are rounded";
   }
   Point written{.stage = 1, .boundary = true, .leaves = 24}, repeated = written;
   repeated.written_out = 0;
   EXPECT_EQ(outcome_of(repeated, kFewSteps).bits(), outcome_of(written, kFewSteps).bits());
 }
 
-// Memory that host code cannot touch and a thread for each queue: each stage with each tier, at 1 to 3 ranks,
-// with and without jitter.
+// Memory that host code cannot touch and a thread for each queue: each stage with each tier, at 1
+// to 3 ranks, with and without jitter.
 TEST_F(SameBits, SeparateDevice) {
   int i = 0;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -274,8 +280,8 @@ TEST_F(SameBits, SeparateDevice) {
   }
 }
 
-// Ranks that are processes, over shared memory and over each transport. A program that mpirun has started is
-// one rank, and trains the points of mpirun's number of ranks.
+// Ranks that are processes, over shared memory and over each transport. A program that mpirun has
+// started is one rank, and trains the points of mpirun's number of ranks.
 class SameBitsOver : public SameBits, public testing::WithParamInterface<std::string> {
  protected:
   static void train_mpi() {
@@ -291,22 +297,24 @@ class SameBitsOver : public SameBits, public testing::WithParamInterface<std::st
 TEST_P(SameBitsOver, OddNumbersOfRanks) {
   const std::string& transport = GetParam();
   if (transport == "mpi") return train_mpi();
-  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
+  if (transport == "tcp" && !load_transport("tcp"))
+    GTEST_SKIP() << "the transport tcp is not built";
   TempFolder folder;
   bool tcp = transport == "tcp";
   for (int world : kOddWorlds) {
     for (const Point& p : odd_process_points(
              world, tcp ? std::vector<int>{0, 3} : std::vector<int>{0, 1, 2, 3}, want_full())) {
-      expect_reports(
-          transport.c_str(), p, expected_of(world),
-          tcp ? train_processes(p, kFewSteps, "tcp://" + folder / "meet") : train_processes(p, kFewSteps));
+      expect_reports(transport.c_str(), p, expected_of(world),
+                     tcp ? train_processes(p, kFewSteps, "tcp://" + folder / "meet")
+                         : train_processes(p, kFewSteps));
     }
   }
 }
 
 TEST_P(SameBitsOver, Boundary) {
   const std::string& transport = GetParam();
-  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
+  if (transport == "tcp" && !load_transport("tcp"))
+    GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   const int world = mpi ? mpi->size() : 3;
@@ -338,7 +346,8 @@ Point of_many(int world, int leaves, int stage) {
 TEST_F(SameBits, ManyThreads) {
   const int world = want_full() ? 512 : 128;
   for (int stage : {0, 3}) {
-    EXPECT_EQ(bits_of(of_many(world, world, stage), kManySteps), bits_of(of_many(4, world, 0), kManySteps))
+    EXPECT_EQ(bits_of(of_many(world, world, stage), kManySteps),
+              bits_of(of_many(4, world, 0), kManySteps))
         << stage;
   }
   const Point odd = of_many(96, 96, 3);
@@ -347,7 +356,8 @@ TEST_F(SameBits, ManyThreads) {
 
 TEST_P(SameBitsOver, ManyRanks) {
   const std::string& transport = GetParam();
-  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
+  if (transport == "tcp" && !load_transport("tcp"))
+    GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   const int most = want_full() ? 128 : 16;
@@ -358,7 +368,8 @@ TEST_P(SameBitsOver, ManyRanks) {
     const bool first = !mpi || mpi->rank() == 0;
     // Sums of leaves are one tree where the ranks are a power of two.
     const int few = world % 4 == 0 && std::has_single_bit(static_cast<unsigned>(world)) ? 4 : world;
-    const std::string expected = first ? train_threads(of_many(few, world, 0), kManySteps).bits() : "";
+    const std::string expected =
+        first ? train_threads(of_many(few, world, 0), kManySteps).bits() : "";
     if (mpi) {
       const std::string bits = train_rank(p, kManySteps, *mpi).bits();
       agree_equal(*mpi, "the bits", bits);
@@ -376,7 +387,8 @@ constexpr int kOneBitSteps = 11;
 
 TEST_P(SameBitsOver, OneBitOptimizers) {
   const std::string& transport = GetParam();
-  if (transport == "tcp" && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
+  if (transport == "tcp" && !load_transport("tcp"))
+    GTEST_SKIP() << "the transport tcp is not built";
   std::unique_ptr<Communicator> mpi;
   if (transport == "mpi") mpi = create_communicator("env", {.timeout_ms = 60000});
   TempFolder folder;
@@ -396,9 +408,11 @@ TEST_P(SameBitsOver, OneBitOptimizers) {
         if (first) expect_reports("mpi", p, expected, {{true, bits, 0}});
         continue;
       }
-      const std::string url = transport == "tcp" ? "tcp://" + folder / "meet" + std::to_string(number) : "";
-      expect_reports(transport.c_str(), p, expected,
-                     url.empty() ? train_processes(p, kOneBitSteps) : train_processes(p, kOneBitSteps, url));
+      const std::string url =
+          transport == "tcp" ? "tcp://" + folder / "meet" + std::to_string(number) : "";
+      expect_reports(
+          transport.c_str(), p, expected,
+          url.empty() ? train_processes(p, kOneBitSteps) : train_processes(p, kOneBitSteps, url));
     }
   }
 }
@@ -463,11 +477,12 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
     plain.world = world;
     plain.leaves = 2 * world;
     std::string expected = bits_of(plain);
-    for (const Point& p : group_points(world, want_full())) EXPECT_EQ(bits_of(p), expected) << p.name();
+    for (const Point& p : group_points(world, want_full()))
+      EXPECT_EQ(bits_of(p), expected) << p.name();
     if (world > 4 && !want_full()) continue;
-    for (Point p :
-         {Point{.stage = 2, .nodes = 2}, Point{.stage = 3, .tier = Tier::host, .nodes = 2, .hpz = 2},
-          Point{.stage = 3, .tier = Tier::nvme, .mics = 2}}) {
+    for (Point p : {Point{.stage = 2, .nodes = 2},
+                    Point{.stage = 3, .tier = Tier::host, .nodes = 2, .hpz = 2},
+                    Point{.stage = 3, .tier = Tier::nvme, .mics = 2}}) {
       p.world = world;
       p.leaves = 2 * world;
       expect_processes(p, expected);
@@ -475,14 +490,15 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
   }
 }
 
-// Where several ranks update copies of one part, each needs whatever was computed of it at the place of one.
+// Where several ranks update copies of one part, each needs whatever was computed of it at the
+// place of one.
 TEST_F(SameBits, OptimizersInShardGroups) {
   for (const char* optimizer : {"Lamb", "Muon", "Adagrad", "Lion", "SGD"}) {
     Point plain{.world = 4, .leaves = 4, .optimizer = optimizer};
     const std::string expected = outcome_of(plain, 3).bits();
-    for (Point p :
-         {Point{.stage = 3, .mics = 2}, Point{.stage = 3, .tier = Tier::host, .nodes = 2, .mics = 2},
-          Point{.stage = 3, .nodes = 2, .hpz = 2}, Point{.stage = 2, .nodes = 2}}) {
+    for (Point p : {Point{.stage = 3, .mics = 2},
+                    Point{.stage = 3, .tier = Tier::host, .nodes = 2, .mics = 2},
+                    Point{.stage = 3, .nodes = 2, .hpz = 2}, Point{.stage = 2, .nodes = 2}}) {
       p.world = p.leaves = 4;
       p.optimizer = optimizer;
       p.bucket_size = 3000;

@@ -38,7 +38,8 @@ std::vector<std::vector<float>> numbers_of(Engine& engine) {
   return out;
 }
 
-// The gradients that the model computes are good: were they made again, the update would take place.
+// The gradients that the model computes are good: were they made again, the update would take
+// place.
 TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
@@ -56,7 +57,8 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
           std::vector<float> grad = engine.store().read_tensor(ParamId(2), "grad");
           grad[0] = kNan;
           if (local && mine)
-            engine.store().write_local(ParamId(2), "grad", {grad.data(), static_cast<size_t>(count)});
+            engine.store().write_local(ParamId(2), "grad",
+                                       {grad.data(), static_cast<size_t>(count)});
           if (!local) engine.store().write_tensor(ParamId(2), "grad", grad);
         });
         EXPECT_TRUE(result.skipped);
@@ -67,7 +69,8 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
         EXPECT_EQ(numbers_of(engine), before) << p.name();
       }
       StepResult two = train_step_in_pieces(p, engine, 1, [&] {
-        std::vector<float> grad = engine.store().read_tensor(ParamId(3), "grad"), bad(grad.size(), kNan);
+        std::vector<float> grad = engine.store().read_tensor(ParamId(3), "grad"),
+                           bad(grad.size(), kNan);
         engine.store().write_tensor(
             ParamId(2), "grad",
             std::vector<float>(engine.store().read_tensor(ParamId(2), "grad").size(), kNan));
@@ -75,11 +78,13 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
         engine.store().write_tensor(ParamId(3), "grad", grad);
       });
       expect_names(two.reason, {"gradient written to '" + name});
-      train_step_in_pieces(p, engine, 1, [&] {  // written again before the update, it is as good as never
-        std::vector<float> grad = engine.store().read_tensor(ParamId(2), "grad"), bad(grad.size(), kNan);
-        engine.store().write_tensor(ParamId(2), "grad", bad);
-        engine.store().write_tensor(ParamId(2), "grad", grad);
-      });
+      train_step_in_pieces(
+          p, engine, 1, [&] {  // written again before the update, it is as good as never
+            std::vector<float> grad = engine.store().read_tensor(ParamId(2), "grad"),
+                               bad(grad.size(), kNan);
+            engine.store().write_tensor(ParamId(2), "grad", bad);
+            engine.store().write_tensor(ParamId(2), "grad", grad);
+          });
       EXPECT_EQ(engine.control().updates(), 2);
       EXPECT_FALSE(engine.control().last().skipped);
       EXPECT_EQ(engine.control().last().reason, "");
@@ -88,8 +93,8 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
   }
 }
 
-// A model that computes NaN: its first tensor is named, in whatever order and from whatever tier the update
-// would have begun, and the step after it has the bits that it would have had.
+// A model that computes NaN: its first tensor is named, in whatever order and from whatever tier
+// the update would have begun, and the step after it has the bits that it would have had.
 TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
   for (Point p : layouts()) {
     for (Tier tier : {p.tier, Tier::nvme}) {
@@ -98,10 +103,12 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
       run_ranks(p.world, [&](Communicator& comm) {
         EngineOptions options;
         set_device(options, p);
-        Engine engine(config_of(p), graph_of(p), comm, options), plain(config_of(p), graph_of(p), comm, {});
+        Engine engine(config_of(p), graph_of(p), comm, options),
+            plain(config_of(p), graph_of(p), comm, {});
         train_step(p, engine, 0);
         train_step(p, plain, 0);
-        std::vector<float> good = engine.store().read_tensor(ParamId(2), "master"), bad(good.size(), kNan);
+        std::vector<float> good = engine.store().read_tensor(ParamId(2), "master"),
+                           bad(good.size(), kNan);
         engine.store().write_tensor(ParamId(2), "master", bad);
         expect_names(train_step(p, engine, 1).reason, {"step 2 is skipped", "in micro-step 0"});
         engine.store().write_tensor(ParamId(2), "master", good);
@@ -114,9 +121,9 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
   }
 }
 
-// Random runs in which some steps are skipped, saved and resumed on the way: parameters, states, learning
-// rate and bias corrections are those of a run that never saw the skipped batches. With dropout, whose random
-// numbers go on, the resumed run has the bits of the one that went through.
+// Random runs in which some steps are skipped, saved and resumed on the way: parameters, states,
+// learning rate and bias corrections are those of a run that never saw the skipped batches. With
+// dropout, whose random numbers go on, the resumed run has the bits of the one that went through.
 TEST(Skipped, ARunGoesOnAsIfTheStepHadNotBeen) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     RandomStream random{seed, 0, 0, 0};

@@ -1,6 +1,6 @@
-// Parameters that are slices of larger tensors: each coordinate of an axis `tensor` trains a model of its own
-// columns, and states, files and draws are those of the whole tensors. Nothing of the graphs meets across the
-// axis, so that every coordinate is a training by itself.
+// Parameters that are slices of larger tensors: each coordinate of an axis `tensor` trains a model
+// of its own columns, and states, files and draws are those of the whole tensors. Nothing of the
+// graphs meets across the axis, so that every coordinate is a training by itself.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace {
 
 constexpr int64_t kRows = 4, kWidth = 12, kColumns = 36, kLeaves = 6, kExperts = 6;
 
-// Runs of a dimension of kColumns, of which coordinate t of `ranks` has an equal share, in three stretches.
+// Runs of a dimension of kColumns, of which coordinate t of `ranks` has an equal share, in three
+// stretches.
 ParamSlice columns(const std::vector<int64_t>& shape, size_t dim, int t, int ranks) {
   ParamSlice slice{shape, dim, {}, {"tensor"}};
   int64_t third = shape[dim] / 3, count = third / ranks;
@@ -37,19 +38,22 @@ void cut(Graph& graph, ParamSlice slice) {
 Graph graph_of(int t, int ranks) {
   Graph g;
   g.bound = kRows;
-  auto rows = columns({kColumns, kWidth}, 0, t, ranks), back = columns({kWidth, kColumns}, 1, t, ranks);
-  ParamSlice experts{{kExperts, kWidth, kWidth}, 0, {{t * (kExperts / ranks), kExperts / ranks}}, {"tensor"}};
+  auto rows = columns({kColumns, kWidth}, 0, t, ranks),
+       back = columns({kWidth, kColumns}, 1, t, ranks);
+  ParamSlice experts{
+      {kExperts, kWidth, kWidth}, 0, {{t * (kExperts / ranks), kExperts / ranks}}, {"tensor"}};
   auto param = [&](const char* name, const ParamSlice& slice) {
     std::vector<int64_t> local = slice.local_shape();
-    ValueId value = g.add_param(name, {DS_DTYPE_F32, Shape(std::vector<Dim>(local.begin(), local.end()))},
-                                {"normal", 0.3});
+    ValueId value = g.add_param(
+        name, {DS_DTYPE_F32, Shape(std::vector<Dim>(local.begin(), local.end()))}, {"normal", 0.3});
     cut(g, slice);
     return value;
   };
   ValueId x = g.add_input("x", {DS_DTYPE_F32, {Dim::n(), kWidth}});
   ValueId target = g.add_input("target", {DS_DTYPE_F32, {Dim::n(), kWidth}});
   ValueId a = param("a", rows);
-  param("experts", experts);  // which no operation reads: drawn, kept and never changed but by weight decay
+  param("experts",
+        experts);  // which no operation reads: drawn, kept and never changed but by weight decay
   ValueId h = g.add("linear", {x, a});
   ValueId b = param("b", back);
   g.add_output("loss", g.add("mse", {g.add("linear", {g.add("mul", {h, h}), b}), target}));
@@ -93,7 +97,8 @@ void train(Engine& engine, const Where& w, int first, int steps) {
       target[i] = static_cast<float>((at + static_cast<size_t>(step)) * 5 % 19) / 19.0f;
     }
     auto count = static_cast<int64_t>(x.size());
-    std::vector<InputView> inputs{{x.data(), DS_DTYPE_F32, count}, {target.data(), DS_DTYPE_F32, count}};
+    std::vector<InputView> inputs{{x.data(), DS_DTYPE_F32, count},
+                                  {target.data(), DS_DTYPE_F32, count}};
     engine.train_batch(inputs);
   }
 }
@@ -116,8 +121,8 @@ States of_rank_0(Communicator& comm, States states) {
   return states;
 }
 
-// Loads `from` [may be ""], makes so many steps from `first` on, saves to `to` [may be ""]. What every rank
-// reads.
+// Loads `from` [may be ""], makes so many steps from `first` on, saves to `to` [may be ""]. What
+// every rank reads.
 States run(const Where& w, const std::string& from, int first, int steps, const std::string& to) {
   States out;
   TempFolder folder;
@@ -125,8 +130,8 @@ States run(const Where& w, const std::string& from, int first, int steps, const 
   run_ranks(mesh.ranks(), [&](Communicator& comm) {
     EngineOptions options;
     options.mesh = mesh;
-    Engine engine(config_of(w, folder.path()), graph_of(mesh.coordinate(comm.rank(), "tensor"), w.tensor),
-                  comm, options);
+    Engine engine(config_of(w, folder.path()),
+                  graph_of(mesh.coordinate(comm.rank(), "tensor"), w.tensor), comm, options);
     if (!from.empty()) engine.checkpoints().load(from);
     train(engine, w, first, steps);
     if (!to.empty()) engine.checkpoints().save(to);
@@ -142,22 +147,23 @@ TEST(SlicedParams, AreDrawnAsTheWholeTensor) {
   States want = run({}, "", 0, 0, "");
   for (bool first : {true, false}) {
     for (int stage : {0, 3}) {
-      for (Where w : {Where{2, 3, stage, Tier::device, first}, Where{3, 1, stage, Tier::host, first}})
+      for (Where w :
+           {Where{2, 3, stage, Tier::device, first}, Where{3, 1, stage, Tier::host, first}})
         EXPECT_EQ(run(w, "", 0, 0, ""), want) << w.name();
     }
   }
 }
 
-// Training goes on with the same bits at another stage, on another tier, with axes in another order, and on
-// half the data ranks.
-// Proves {checkpoint.load.any}.
+// Training goes on with the same bits at another stage, on another tier, with axes in another
+// order, and on half the data ranks. Proves {checkpoint.load.any}.
 TEST(SlicedParams, ResumeOnAnotherMeshStageAndTier) {
   TempFolder folder;
   for (auto [tensor, data] : {std::pair{2, 2}, {3, 2}, {2, 3}}) {
     std::string made = folder / (std::to_string(tensor) + "x" + std::to_string(data));
     States straight = run({tensor, data, 0, Tier::device, true}, "", 0, 5, "");
     EXPECT_NE(run({tensor, data, 3, Tier::nvme, true}, "", 0, 2, made), straight);
-    std::vector<Where> others = {{tensor, data, 1, Tier::host, false}, {tensor, data, 3, Tier::host, true}};
+    std::vector<Where> others = {{tensor, data, 1, Tier::host, false},
+                                 {tensor, data, 3, Tier::host, true}};
     if (data == 2) others.push_back({tensor, 1, 0, Tier::device, true});
     for (const Where& w : others) EXPECT_EQ(run(w, made, 2, 3, ""), straight) << w.name();
   }
@@ -168,8 +174,8 @@ TEST(SlicedParams, FilesHoldWholeTensors) {
   TempFolder folder;
   States want = run({2, 2, 1, Tier::host, false}, "", 0, 3, folder / "0");
   int next = 1;
-  for (Where w :
-       {Where{}, Where{3, 1, 3, Tier::nvme, true}, Where{1, 3, 2, Tier::host, true}, Where{2, 3, 0}}) {
+  for (Where w : {Where{}, Where{3, 1, 3, Tier::nvme, true}, Where{1, 3, 2, Tier::host, true},
+                  Where{2, 3, 0}}) {
     std::string from = folder / std::to_string(next - 1), to = folder / std::to_string(next);
     EXPECT_EQ(run(w, from, 3, 0, to), want) << w.name();
     ++next;
@@ -187,41 +193,44 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
   };
   EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->dim = 2; }, DS_ERROR_INVALID_ARGUMENT),
             "the slice of parameter 'a' must cut one of 2 dimensions, got 2");
-  EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->runs.pop_back(); }, DS_ERROR_INVALID_ARGUMENT),
-            "the slice of parameter 'a' has shape [12,12], the graph [18,12]");
+  EXPECT_EQ(
+      refusal([](Parameter& p, Config&) { p.slice->runs.pop_back(); }, DS_ERROR_INVALID_ARGUMENT),
+      "the slice of parameter 'a' has shape [12,12], the graph [18,12]");
   EXPECT_EQ(refusal(
                 [](Parameter& p, Config&) {
                   p.slice->shape = {INT64_MAX, 12};
                 },
                 DS_ERROR_INVALID_ARGUMENT),
             "parameter 'a' has an extent of 12, its size is no 64-bit number");
-  EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
-            "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
   EXPECT_EQ(
-      refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
-      "parameter 'a' is cut over 'tensor', whose ranks have norms of their own: gradient_clipping must be 0, "
-      "got 1");
+      refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
+      "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
+  EXPECT_EQ(refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
+            "parameter 'a' is cut over 'tensor', whose ranks have norms of their own: "
+            "gradient_clipping must be 0, "
+            "got 1");
   // Two ranks of three.
   run_ranks(2, [&](Communicator& comm) {
     EngineOptions options;
     options.mesh = w.mesh();
     Engine engine(config_of(w, ""), graph_of(comm.rank(), 3), comm, options);
-    EXPECT_EQ(
-        message_of([&] { engine.store().read_tensor(ParamId(0), "master"); }, DS_ERROR_INVALID_ARGUMENT),
-        "parameter 'a' has 432 elements, its slices have 288");
+    EXPECT_EQ(message_of([&] { engine.store().read_tensor(ParamId(0), "master"); },
+                         DS_ERROR_INVALID_ARGUMENT),
+              "parameter 'a' has 432 elements, its slices have 288");
   });
 }
 
 // What one rank writes of its own elements is what all read, and local_blocks() says where.
 TEST(SlicedParams, LocalElementsHavePlacesInTheWholeTensor) {
-  for (Where w : {Where{2, 2, 3, Tier::device, true}, Where{3, 2, 1, Tier::host, false}, Where{1, 3, 2}}) {
+  for (Where w :
+       {Where{2, 2, 3, Tier::device, true}, Where{3, 2, 1, Tier::host, false}, Where{1, 3, 2}}) {
     TempFolder folder;
     Mesh mesh = w.mesh();
     run_ranks(mesh.ranks(), [&](Communicator& comm) {
       EngineOptions options;
       options.mesh = mesh;
-      Engine engine(config_of(w, folder.path()), graph_of(mesh.coordinate(comm.rank(), "tensor"), w.tensor),
-                    comm, options);
+      Engine engine(config_of(w, folder.path()),
+                    graph_of(mesh.coordinate(comm.rank(), "tensor"), w.tensor), comm, options);
       StateStore& store = engine.store();
       for (ParamId p : store.param_names().ids()) {
         std::vector<float> mine(static_cast<size_t>(store.local_numel(p)), -1.0f), whole;

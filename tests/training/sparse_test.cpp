@@ -1,5 +1,5 @@
-// Gradients of embeddings that are reduced as rows: the bits of whole reductions, where rows are used and
-// where they are not, and what they are not used with.
+// Gradients of embeddings that are reduced as rows: the bits of whole reductions, where rows are
+// used and where they are not, and what they are not used with.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// An embedding of 160 rows, of which the 16 tokens of a micro-step name few, and several ranks' some; and a
-// head of its own.
+// An embedding of 160 rows, of which the 16 tokens of a micro-step name few, and several ranks'
+// some; and a head of its own.
 Point table_point() { return {.vocab = 160, .tied = false}; }
 
 std::string hash_of(const Point& p) {
@@ -101,7 +101,8 @@ TEST(SparseGradients, OfALlama) {
           tokens[static_cast<size_t>(t)] = (step * 311 + comm.rank() * 7 + t * t * 41) % 5000;
           targets[static_cast<size_t>(t)] = (tokens[static_cast<size_t>(t)] + 1) % 5000;
         }
-        InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16}, {targets.data(), DS_DTYPE_I32, 16}};
+        InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16},
+                              {targets.data(), DS_DTYPE_I32, 16}};
         engine.train_batch(inputs);
       }
       std::map<std::string, CommCount> ledger = engine.runtime().ledger();
@@ -217,28 +218,34 @@ TEST(SparseGradients, AreExactBesideQuantizedOnes) {
   EXPECT_NE(first_gradient(false, 4), first_gradient(false, 0));
 }
 
-std::string notes_of(const Graph& graph, int world, const std::function<void(Config&)>& change = {}) {
+std::string notes_of(const Graph& graph, int world,
+                     const std::function<void(Config&)>& change = {}) {
   Config c = make_config(2, 1, world);
   c.compute = DS_DTYPE_BF16;
   c.sparse_gradients = true;
   if (change) change(c);
   std::string text;
-  for (const std::string& note : compile_plan(graph, c, 0, world, Machine{}).notes) text += note + "\n";
+  for (const std::string& note : compile_plan(graph, c, 0, world, Machine{}).notes)
+    text += note + "\n";
   return text;
 }
 
 TEST(SparseGradients, NotesSayWhichTablesAndWhy) {
-  auto gpt = [](int64_t vocab, bool tied) { return make_tiny_gpt(1, 24, 2, vocab, 8, 16, 0, tied); };
+  auto gpt = [](int64_t vocab, bool tied) {
+    return make_tiny_gpt(1, 24, 2, vocab, 8, 16, 0, tied);
+  };
   // 16 rows of 24 bf16 and their numbers; a quarter of 1024 padded elements, each from 3 ranks.
-  EXPECT_EQ(
-      notes_of(gpt(29, false), 4),
-      "sparse_gradients: 'wte.weight' is reduced as a whole: 2496 bytes received in a micro-step as rows, "
-      "1536 as a whole\n");
+  EXPECT_EQ(notes_of(gpt(29, false), 4),
+            "sparse_gradients: 'wte.weight' is reduced as a whole: 2496 bytes received in a "
+            "micro-step as rows, "
+            "1536 as a whole\n");
   EXPECT_EQ(notes_of(gpt(400, false), 4),
-            "sparse_gradients: 'wte.weight' is reduced as rows: 2496 bytes received in a micro-step as rows, "
+            "sparse_gradients: 'wte.weight' is reduced as rows: 2496 bytes received in a "
+            "micro-step as rows, "
             "15360 as a whole\n");
-  EXPECT_EQ(notes_of(gpt(400, true), 4),
-            "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else\n");
+  EXPECT_EQ(
+      notes_of(gpt(400, true), 4),
+      "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else\n");
   EXPECT_EQ(notes_of(gpt(400, false), 1), "");
   EXPECT_EQ(notes_of(gpt(400, false), 4, [](Config& c) { c.sparse_gradients = false; }), "");
 }

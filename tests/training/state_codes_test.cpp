@@ -1,5 +1,5 @@
-// Engines whose states are 8-bit codes: what they take, what a host reads and writes of them, and what
-// becomes of a checkpoint with f32 states. The same bits everywhere: optimizers_test.cpp.
+// Engines whose states are 8-bit codes: what they take, what a host reads and writes of them, and
+// what becomes of a checkpoint with f32 states. The same bits everywhere: optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,8 @@ TEST(StateCodesEngine, TakeABytePerElement) {
   }
 }
 
-// After the first step from zeros: m = (1 - beta1) g and v = (1 - beta2) g^2, each as exact as a drawn code.
+// After the first step from zeros: m = (1 - beta1) g and v = (1 - beta2) g^2, each as exact as a
+// drawn code.
 TEST(StateCodesEngine, SayWhatTheyHold) {
   const Point p = coded(1, Tier::device, 2);
   run_ranks(2, [&](Communicator& comm) {
@@ -67,7 +68,8 @@ TEST(StateCodesEngine, SayWhatTheyHold) {
       for (float x : m) most = std::max(most, std::abs(x));
       for (size_t e = 0; e < m.size(); ++e) {
         if (std::abs(m[e]) < most / 256 || most == 0) continue;
-        const double g = static_cast<double>(m[e]) / b1, ratio = static_cast<double>(v[e]) / (b2 * g * g);
+        const double g = static_cast<double>(m[e]) / b1,
+                     ratio = static_cast<double>(v[e]) / (b2 * g * g);
         ASSERT_GT(ratio, 0.6) << n << " " << e;
         ASSERT_LT(ratio, 1.6) << n << " " << e;
         ++compared;
@@ -137,9 +139,10 @@ TEST(StateCodesEngine, WantGranulesOfWholeBlocks) {
   const Point p = coded(1, Tier::device, 2);
   PlanPrograms programs;
   programs.row_granules = true;
-  expect_names(message_of([&] { compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}, true, programs); },
-                          DS_ERROR_UNSUPPORTED),
-               {"optimizer.states", "blocks of 256 elements", "has 24"});
+  expect_names(
+      message_of([&] { compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}, true, programs); },
+                 DS_ERROR_UNSUPPORTED),
+      {"optimizer.states", "blocks of 256 elements", "has 24"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// 0/1 Adam: forms of its steps, what ranks have in common and what not, and what a checkpoint keeps between
-// two synchronisations. The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 0/1 Adam: forms of its steps, what ranks have in common and what not, and what a checkpoint keeps
+// between two synchronisations. The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,8 @@
 namespace ds::test::zero_one {
 namespace {
 
-// Updates behind which ranks agree, with the steps that config_of() gives 0/1 Adam; 1 to 7 are others.
+// Updates behind which ranks agree, with the steps that config_of() gives 0/1 Adam; 1 to 7 are
+// others.
 constexpr int kAgreed = 11;
 
 Point zero_one(int world) {
@@ -103,7 +104,8 @@ TEST(ZeroOne, MastersAreThoseOfAllRanksAndParametersAreNotBetweenSynchronisation
     for (int s = 0; s < kAgreed; ++s) {
       const StepForm form = optimizer_of(o).form(o, s);
       train_step(p, engine, s);
-      const std::vector<float> master = read_all(engine, "master"), param = read_all(engine, "param");
+      const std::vector<float> master = read_all(engine, "master"),
+                               param = read_all(engine, "param");
       EXPECT_TRUE(agrees(engine, master)) << s;
       EXPECT_EQ(agrees(engine, param), form != StepForm::local) << s;
       EXPECT_EQ(master == before, form == StepForm::local) << s;
@@ -129,12 +131,14 @@ TEST(ZeroOne, ALocalStepSendsLossesAndOneNumber) {
       EXPECT_EQ(bytes[StepForm::compressed], bytes[StepForm::gradients]);
       EXPECT_EQ(bytes[StepForm::compressed], bytes[StepForm::freezing]);
       EXPECT_LT(bytes[StepForm::local], bytes[StepForm::compressed]);
-      EXPECT_LT(3 * bytes[StepForm::compressed], bytes[StepForm::reduced]);  // small tensors, many scales
+      EXPECT_LT(3 * bytes[StepForm::compressed],
+                bytes[StepForm::reduced]);  // small tensors, many scales
     });
   }
 }
 
-// Steps that are skipped leave states, sums of steps and sums of rates as they are, whatever form they have.
+// Steps that are skipped leave states, sums of steps and sums of rates as they are, whatever form
+// they have.
 TEST(ZeroOne, ASkippedStepChangesNothing) {
   Graph g;
   g.bound = 1;
@@ -273,9 +277,10 @@ TEST(ZeroOne, AWrittenMasterStandsBesideTheLocalSteps) {
 
 std::string refusal(const std::string& params, const std::string& more = "") {
   try {
-    parse_config(Json::parse(R"({"train_batch_size": 2, "optimizer": {"type": "ZeroOneAdam", "params": )" +
-                             params + "}" + more + "}"),
-                 2);
+    parse_config(
+        Json::parse(R"({"train_batch_size": 2, "optimizer": {"type": "ZeroOneAdam", "params": )" +
+                    params + "}" + more + "}"),
+        2);
   } catch (const Error& error) {
     return error.what();
   }
@@ -286,8 +291,10 @@ TEST(ZeroOne, ConfigurationsThatMakeNoSense) {
   const struct {
     const char *params, *more, *says;
   } cases[] = {
-      {"{}", R"(, "zero_optimization": {"stage": 1})", "ZeroOneAdam needs zero_optimization.stage 0, got 1"},
-      {"{}", R"(, "zero_optimization": {"stage": 3})", "ZeroOneAdam needs zero_optimization.stage 0, got 3"},
+      {"{}", R"(, "zero_optimization": {"stage": 1})",
+       "ZeroOneAdam needs zero_optimization.stage 0, got 1"},
+      {"{}", R"(, "zero_optimization": {"stage": 3})",
+       "ZeroOneAdam needs zero_optimization.stage 0, got 3"},
       {R"({"var_freeze_step": 0})", "", "var_freeze_step"},
       {R"({"var_update_scaler": 0})", "", "var_update_scaler"},
       {R"({"local_step_scaler": -1})", "", "local_step_scaler"},

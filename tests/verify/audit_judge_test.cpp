@@ -63,22 +63,23 @@ struct Case {
   size_t in, out;
   Collective run;
 };
-const Case kCases[] = {{Op::all_gather, kCount, 4 * kCount,
-                        [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
-                          comm.all_gather(in.data(), out.data(), in.size() * 4, "test");
-                        }},
-                       {Op::reduce_scatter, 4 * kCount, kCount,
-                        [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
-                          comm.reduce_scatter(in.data(), out.data(), out.size(), DS_DTYPE_F32, "test");
-                        }},
-                       {Op::all_reduce, kCount, kCount,
-                        [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
-                          comm.all_reduce(in.data(), out.data(), out.size(), DS_DTYPE_F32, "test");
-                        }},
-                       {Op::all_to_all, 4 * kCount, 4 * kCount,
-                        [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
-                          comm.all_to_all(in.data(), out.data(), in.size(), "test");
-                        }}};
+const Case kCases[] = {
+    {Op::all_gather, kCount, 4 * kCount,
+     [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
+       comm.all_gather(in.data(), out.data(), in.size() * 4, "test");
+     }},
+    {Op::reduce_scatter, 4 * kCount, kCount,
+     [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
+       comm.reduce_scatter(in.data(), out.data(), out.size(), DS_DTYPE_F32, "test");
+     }},
+    {Op::all_reduce, kCount, kCount,
+     [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
+       comm.all_reduce(in.data(), out.data(), out.size(), DS_DTYPE_F32, "test");
+     }},
+    {Op::all_to_all, 4 * kCount, 4 * kCount,
+     [](Communicator& comm, const std::vector<float>& in, std::vector<float>& out) {
+       comm.all_to_all(in.data(), out.data(), in.size(), "test");
+     }}};
 
 TEST(JudgeCollective, PassesWhatCollectivesGive) {
   for (const Case& c : kCases) {
@@ -127,10 +128,12 @@ TEST(JudgeCollective, KnowsGroups) {
         std::vector<float> theirs = values_of(r, 64);
         out.insert(out.end(), theirs.begin(), theirs.end());
       }
-      Verdict good = judge_collective(Op::all_gather, group, view_of(in), view_of(out), comm, "test");
+      Verdict good =
+          judge_collective(Op::all_gather, group, view_of(in), view_of(out), comm, "test");
       EXPECT_TRUE(good.passed()) << good.where;
       std::swap(out[3], out[67]);
-      Verdict wrong = judge_collective(Op::all_gather, group, view_of(in), view_of(out), comm, "test");
+      Verdict wrong =
+          judge_collective(Op::all_gather, group, view_of(in), view_of(out), comm, "test");
       EXPECT_FALSE(wrong.passed());
     }
   });
@@ -192,10 +195,12 @@ TEST(JudgeKernel, ForgivesWhatOverflows) {
   EXPECT_TRUE(overflow.passed()) << overflow.where;
   EXPECT_FALSE(judged("linear", in, 1, [](std::vector<float>& y) { y[0] = 5; }).passed());
   std::vector<std::vector<float>> blown{{std::numeric_limits<float>::infinity(), 1}, {1, 1}};
-  EXPECT_TRUE(judged("linear", blown, 1, [](std::vector<float>& y) { y[0] = std::nanf(""); }).passed());
+  EXPECT_TRUE(
+      judged("linear", blown, 1, [](std::vector<float>& y) { y[0] = std::nanf(""); }).passed());
   EXPECT_FALSE(judged("linear", blown, 1, [](std::vector<float>& y) { y[0] = 5; }).passed());
   std::vector<std::vector<float>> small{{3, 3}, {4, -4}};
-  EXPECT_FALSE(judged("linear", small, 1, [](std::vector<float>& y) { y[0] = std::nanf(""); }).passed());
+  EXPECT_FALSE(
+      judged("linear", small, 1, [](std::vector<float>& y) { y[0] = std::nanf(""); }).passed());
 }
 
 }  // namespace

@@ -18,13 +18,15 @@
 namespace ds {
 namespace {
 
-constexpr const char* kGpt = R"({"family": "gpt", "layers": 2, "hidden": 32, "heads": 2, "dropout": 0.1})";
+constexpr const char* kGpt =
+    R"({"family": "gpt", "layers": 2, "hidden": 32, "heads": 2, "dropout": 0.1})";
 
 std::string folder(const std::string& name) {
   return R"({"folder": ")" DS_SOURCE_DIR R"(/tests/data/models/)" + name + R"("})";
 }
 
-Json config_of(const std::string& model, const std::string& zero, bool bf16 = false, int accumulation = 1) {
+Json config_of(const std::string& model, const std::string& zero, bool bf16 = false,
+               int accumulation = 1) {
   return Json::parse(fmt::format(
       R"({{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": {}, "gradient_clipping": 0.05,
           "optimizer": {{"type": "AdamW", "params": {{"lr": 0.005}}, "param_groups": [
@@ -102,8 +104,8 @@ TEST(Audit, PassesOnCodes) {
   }
 }
 
-// Kernels are plain functions, so what breaks one belongs to the process: the reference runs, and `spoil`
-// afterwards.
+// Kernels are plain functions, so what breaks one belongs to the process: the reference runs, and
+// `spoil` afterwards.
 struct Broken {
   KernelFn exact = nullptr;
   std::function<void(const KernelContext&)> spoil;
@@ -145,8 +147,9 @@ TEST(Audit, NamesABrokenKernel) {
     ASSERT_EQ(report.failed(), 1) << report.text(5);
     EXPECT_TRUE(report.rows[0].label.starts_with(op)) << report.text(5);
     EXPECT_EQ(report.rows[0].rank, 1);
-    std::string line = fmt::format("\nFAILED: 1 of {} instructions; the worst is {}, {}, on rank 1\n",
-                                   report.rows.size(), report.rows[0].instr, report.rows[0].label);
+    std::string line =
+        fmt::format("\nFAILED: 1 of {} instructions; the worst is {}, {}, on rank 1\n",
+                    report.rows.size(), report.rows[0].instr, report.rows[0].label);
     EXPECT_TRUE(report.text(1).ends_with(line)) << report.text(1);
   }
 }
@@ -171,11 +174,12 @@ TEST(Audit, SeesAnInputThatIsChanged) {
       *std::min_element(report.rows.begin(), report.rows.begin() + report.failed(),
                         [](const AuditRow& a, const AuditRow& b) { return a.instr < b.instr; });
   EXPECT_TRUE(first.label.starts_with("cross_entropy ")) << report.text(5);
-  EXPECT_NE(first.verdict.where.find("changes its input[7]"), std::string::npos) << first.verdict.where;
+  EXPECT_NE(first.verdict.where.find("changes its input[7]"), std::string::npos)
+      << first.verdict.where;
 }
 
-// The loss's kernel writes into what gelu has left for the backward part: its reader is named, and the
-// writer.
+// The loss's kernel writes into what gelu has left for the backward part: its reader is named, and
+// the writer.
 TEST(Audit, SeesMemoryThatSomethingElseWrites) {
   static float* victim;
   static KernelFn gelu;
@@ -229,7 +233,8 @@ TEST(Audit, SeesAFileThatIsChanged) {
   AuditReport report = audit_on(1, config_of(kGpt, zero_of(0, scratch.path())), hooks);
   ASSERT_EQ(report.failed(), 1) << report.text(5);
   EXPECT_TRUE(report.rows[0].label.starts_with("load ")) << report.text(1);
-  EXPECT_NE(report.rows[0].verdict.where.find("the file no longer holds what was saved"), std::string::npos);
+  EXPECT_NE(report.rows[0].verdict.where.find("the file no longer holds what was saved"),
+            std::string::npos);
 }
 
 // An instruction of a plugin has no reference.
@@ -264,8 +269,8 @@ TEST(Audit, NamesWhatItCannotAudit) {
 
 TEST(Audit, RefusesOptions) {
   auto refuse = [](const char* options, const char* text) {
-    test::expect_names(test::message_of([&] { audit_request(Json::parse(options)); }, DS_ERROR_CONFIG),
-                       {text});
+    test::expect_names(
+        test::message_of([&] { audit_request(Json::parse(options)); }, DS_ERROR_CONFIG), {text});
   };
   refuse(R"({"step": 1})", "did you mean steps?");
   refuse(R"({"steps": 0})", "steps");

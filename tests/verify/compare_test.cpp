@@ -63,8 +63,9 @@ TEST(Compare, LogitsOfHiddenTokensAreNotCompared) {
   f = compare_logits(batch, got, want, 0.6);
   EXPECT_EQ(f.beyond, std::vector<std::string>{"row 0 token 1 id 1"});
   EXPECT_TRUE(std::isinf(f.error));
-  expect_names(message_of([&] { compare_logits(batch, std::span(got).first(2), want, 1); }, DS_ERROR_CONFIG),
-               {"2", "4"});
+  expect_names(
+      message_of([&] { compare_logits(batch, std::span(got).first(2), want, 1); }, DS_ERROR_CONFIG),
+      {"2", "4"});
 }
 
 TEST(Compare, GradientsOfZeroTensorsHaveNoRelativeError) {
@@ -112,7 +113,8 @@ TEST(Compare, WhatIsRecordedAsZeroIsComparedAbsolutely) {
   Finding norm = compare_run(want, {{1, 1}, {0, 1e-6}, 0})[1];
   EXPECT_TRUE(norm.passed());
   EXPECT_EQ(norm.error, 1e-6);
-  EXPECT_EQ(compare_run(want, {{1, 1}, {0, 1e-4}, 0})[1].beyond, std::vector<std::string>{"step 2"});
+  EXPECT_EQ(compare_run(want, {{1, 1}, {0, 1e-4}, 0})[1].beyond,
+            std::vector<std::string>{"step 2"});
 
   Golden golden(models() + "/bert");
   golden.grad_abs = 1e-6;
@@ -133,7 +135,8 @@ TEST(Compare, WhatCannotBeComparedIsNamed) {
   EXPECT_EQ(report.refused(), 1);
   expect_names(report.text(),
                {"not compared: greedy prompt 0: no", "passed: 1 comparisons; not compared: 1"});
-  EXPECT_EQ(report.json().at("findings").array()[1].at("refused").array()[0].string(), "prompt 0: no");
+  EXPECT_EQ(report.json().at("findings").array()[1].at("refused").array()[0].string(),
+            "prompt 0: no");
 }
 
 TEST(Compare, ParamsBySumAndNorm) {
@@ -193,7 +196,8 @@ TEST(Options, AreCheckedByKey) {
 class GoldenFiles : public testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::copy(models() + "/opt", folder_.path(), std::filesystem::copy_options::recursive);
+    std::filesystem::copy(models() + "/opt", folder_.path(),
+                          std::filesystem::copy_options::recursive);
   }
   void edit(const std::string& from, const std::string& to) {
     std::string path = folder_ / "golden.json", text = read_file(path);
@@ -209,7 +213,8 @@ class GoldenFiles : public testing::Test {
 
 TEST_F(GoldenFiles, ErrorsNameFileAndKey) {
   edit("\"loss_abs\": ", "\"loss_abs\": \"x\", \"was\": ");
-  expect_names(refusal(), {"golden.json: tolerance.", ".loss_abs: must be a number, got string \"x\""});
+  expect_names(refusal(),
+               {"golden.json: tolerance.", ".loss_abs: must be a number, got string \"x\""});
 }
 
 TEST_F(GoldenFiles, LinksInACircleAreNoAbsentFiles) {

@@ -19,7 +19,9 @@ std::string folder_of(const std::string& family) {
   return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + family;
 }
 
-bool golden_has_bf16(const std::string& family) { return Golden(folder_of(family)).run("bf16") != nullptr; }
+bool golden_has_bf16(const std::string& family) {
+  return Golden(folder_of(family)).run("bf16") != nullptr;
+}
 
 struct Case {
   const char* family;
@@ -62,10 +64,10 @@ std::vector<Case> cases() {
     out.push_back({family, 1, 0, Tier::device});
     out.push_back({family, 2, 3, Tier::device});
   }
-  // Left padding with a router's loss, windows in spite of layer_types, yarn between pairs; left padding with
-  // norms without weights; holes, an odd number of columns of rope; windows by layer_types. Other
-  // activations.
-  // And texts that grow beyond the length where longrope and dynamic change the rotations.
+  // Left padding with a router's loss, windows in spite of layer_types, yarn between pairs; left
+  // padding with norms without weights; holes, an odd number of columns of rope; windows by
+  // layer_types. Other activations. And texts that grow beyond the length where longrope and
+  // dynamic change the rotations.
   for (const char* folder :
        {"mixtral_left", "opt_left", "phi3_odd", "ministral", "phi3_longrope", "llama_dynamic"}) {
     out.push_back({folder, 1, 0, Tier::device});
@@ -78,7 +80,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, Models, testing::ValuesIn(cases()));
 
-// Folders that tests/interop/models.py drew: keys that nothing reads, other names of tensors, hidden tokens.
+// Folders that tests/interop/models.py drew: keys that nothing reads, other names of tensors,
+// hidden tokens.
 class RandomFolders : public testing::TestWithParam<const char*> {};
 
 TEST_P(RandomFolders, AgreeWithTheRecordedNumbers) {
@@ -92,8 +95,8 @@ TEST_P(RandomFolders, AgreeWithTheRecordedNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomFolders,
-                         testing::Values("random_bert_gamma", "random_gpt2_bare", "random_llama_left",
-                                         "random_phi3_layer_types"));
+                         testing::Values("random_bert_gamma", "random_gpt2_bare",
+                                         "random_llama_left", "random_phi3_layer_types"));
 
 // A tolerance of more than 1 % of its number tells no wrong program from a right one
 // (docs/reference/verify.md).
@@ -127,7 +130,9 @@ TEST(Golden, NoRecordedToleranceIsWiderThanOnePercent) {
 struct Damaged {
   using Edit = std::function<void(const std::string& name, std::vector<float>& values)>;
   explicit Damaged(const std::string& family)
-      : folder(folder_of(family)), golden(folder), config(Json::parse(read_file(folder + "/config.json"))) {}
+      : folder(folder_of(family)),
+        golden(folder),
+        config(Json::parse(read_file(folder + "/config.json"))) {}
 
   // Comparisons beyond their tolerance with the edited weights.
   int failed(const Edit& edit, std::vector<std::string> kinds = {"logits", "loss", "grad"}) {
@@ -206,8 +211,8 @@ TEST_P(Sensitivity, ASkippedLayerShows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Sensitivity,
-                         testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt", "mistral",
-                                         "qwen3", "phi3", "gemma2", "gpt_neox"));
+                         testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt",
+                                         "mistral", "qwen3", "phi3", "gemma2", "gpt_neox"));
 
 // The record says one thing, the run does another: each run sees it.
 class Runs : public testing::Test {
@@ -272,7 +277,8 @@ TEST_F(Runs, ATextThatCannotBeContinuedLeavesTheRest) {
   EXPECT_EQ(report.refused(), 1) << report.text();
   EXPECT_EQ(report.findings.size(), 17u);
   expect_names(report.text(), {"greedy prompt 0", "later rows"});
-  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_UNSUPPORTED), {"later rows"});
+  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_UNSUPPORTED),
+               {"later rows"});
 }
 
 // Tensors of a file whose names begin with `from` begin with the shorter `to`.
@@ -294,7 +300,8 @@ TEST(VerifyNames, TheModelsAndTheFilesAreTheSame) {
   options.threads = 1;
   auto verified = [&] {
     VerifyReport report;
-    run_ranks(1, [&](Communicator& comm) { report = verify_folder(folder / "model", options, comm); });
+    run_ranks(1,
+              [&](Communicator& comm) { report = verify_folder(folder / "model", options, comm); });
     return report;
   };
   rename_tensors(folder / "model/model.safetensors", "transformer.", "");
@@ -309,7 +316,8 @@ TEST_F(Runs, NanFailsTheKind) {
   Damaged model("opt");
   int failed = model.failed(
       [](const std::string& name, std::vector<float>& values) {
-        if (name.find("fc1.weight") != std::string::npos) values[0] = std::numeric_limits<float>::quiet_NaN();
+        if (name.find("fc1.weight") != std::string::npos)
+          values[0] = std::numeric_limits<float>::quiet_NaN();
       },
       {"logits", "adamw"});
   EXPECT_EQ(failed, 2);

@@ -1,13 +1,15 @@
-// Problem. A loss tells no precision from another: one of bf16 agrees with one of f32 to three digits, and
-// two bf16 programs differ by as much. What layers compute tells them apart, when the distance to the
-// recorded numbers is judged from both sides: too far is wrong, and too near is another precision.
+// Problem. A loss tells no precision from another: one of bf16 agrees with one of f32 to three
+// digits, and two bf16 programs differ by as much. What layers compute tells them apart, when the
+// distance to the recorded numbers is judged from both sides: too far is wrong, and too near is
+// another precision.
 //
-// Evidence. Errors of many roundings add up like a random walk, so that the relative distance of logits and
-// of gradients (the root of the mean square) is proportional to the roundoff of the type: 2^-9 in bf16, 2^-12
-// in fp16, 2^-24 in f32. The factor depends on the model. kRecorded has the distances that torch 2.15 with
-// Transformers has from the same recorded numbers, in model.to(dtype) and under torch.autocast. libds was
-// within a factor of 1.25 of all of them when this was written; bands of a factor of 1.6 on both sides do not
-// meet, because neighbours are 8 apart.
+// Evidence. Errors of many roundings add up like a random walk, so that the relative distance of
+// logits and of gradients (the root of the mean square) is proportional to the roundoff of the
+// type: 2^-9 in bf16, 2^-12 in fp16, 2^-24 in f32. The factor depends on the model. kRecorded has
+// the distances that torch 2.15 with Transformers has from the same recorded numbers, in
+// model.to(dtype) and under torch.autocast. libds was within a factor of 1.25 of all of them when
+// this was written; bands of a factor of 1.6 on both sides do not meet, because neighbours are 8
+// apart.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,9 +35,10 @@ struct Recorded {
   const char* folder;
   Distances f16, bf16, autocast;
 };
-constexpr Recorded kRecorded[] = {{"gpt2", {1.49e-3, 3.04e-3}, {1.16e-2, 3.09e-2}, {9.27e-3, 1.63e-2}},
-                                  {"llama", {2.58e-3, 4.40e-3}, {2.13e-2, 3.85e-2}, {1.64e-2, 2.88e-2}},
-                                  {"qwen2", {2.78e-3, 5.09e-3}, {2.36e-2, 4.27e-2}, {1.78e-2, 3.93e-2}}};
+constexpr Recorded kRecorded[] = {
+    {"gpt2", {1.49e-3, 3.04e-3}, {1.16e-2, 3.09e-2}, {9.27e-3, 1.63e-2}},
+    {"llama", {2.58e-3, 4.40e-3}, {2.13e-2, 3.85e-2}, {1.64e-2, 2.88e-2}},
+    {"qwen2", {2.78e-3, 5.09e-3}, {2.36e-2, 4.27e-2}, {1.78e-2, 3.93e-2}}};
 constexpr double kFactor = 1.6, kMostOfF32 = 1e-5;
 
 bool near(double found, double recorded) {
@@ -66,8 +69,8 @@ struct Distance {
 Distances distances(const char* name, DType compute, bool autocast = false) {
   const std::string folder = std::string(DS_SOURCE_DIR) + "/tests/data/models/" + name;
   const Golden golden(folder);
-  const HfModel model = build_hf_model(folder, golden.batch.rows * golden.batch.tokens, golden.batch.tokens,
-                                       HfMode::evaluation);
+  const HfModel model = build_hf_model(folder, golden.batch.rows * golden.batch.tokens,
+                                       golden.batch.tokens, HfMode::evaluation);
   Distances out;
   test::run_ranks(1, [&](Communicator& comm) {
     Config config = test::make_config(0, 1, 1);
@@ -84,7 +87,8 @@ Distances distances(const char* name, DType compute, bool autocast = false) {
     logits.see(engine.infer(feed.views()), golden.logits());
     EXPECT_FALSE(engine.train_batch(feed.views()).skipped);
     for (ParamId p : engine.store().param_names().ids()) {
-      gradients.see(engine.store().read_tensor(p, "grad"), golden.grad(engine.store().param_names()[p]));
+      gradients.see(engine.store().read_tensor(p, "grad"),
+                    golden.grad(engine.store().param_names()[p]));
     }
     out = {logits.relative(), gradients.relative()};
   });
@@ -105,12 +109,13 @@ TEST(Precision, IsToldByWhatLayersCompute) {
   }
 }
 
-// torch_autocast rounds in the same places as torch.autocast: it is off by as much, which is less than in
-// bf16.
+// torch_autocast rounds in the same places as torch.autocast: it is off by as much, which is less
+// than in bf16.
 TEST(Precision, AutocastIsOffAsMuchAsTorchs) {
   for (const Recorded& recorded : kRecorded) {
     const Distances found = distances(recorded.folder, DS_DTYPE_F32, true);
-    EXPECT_TRUE(near(found.logits, recorded.autocast.logits)) << recorded.folder << " " << found.logits;
+    EXPECT_TRUE(near(found.logits, recorded.autocast.logits))
+        << recorded.folder << " " << found.logits;
     EXPECT_TRUE(near(found.gradients, recorded.autocast.gradients))
         << recorded.folder << " " << found.gradients;
     const Distances bf16 = distances(recorded.folder, DS_DTYPE_BF16);

@@ -13,7 +13,8 @@ TEST(ProfileRun, FitsTheMemoryOfARun) {
     "train_micro_batch_size_per_gpu": 1, "run": {"sequence": 16, "threads": 1},
     "model": {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 4096}})");
   Config config = parse_config(document, 1);
-  Plan plan = compile_plan(configured_model(config).graph, config, 0, 1, {}, true, {.infer = false});
+  Plan plan =
+      compile_plan(configured_model(config).graph, config, 0, 1, {}, true, {.infer = false});
   Json budget;
   budget.set("device", memory_plan(plan).total(Tier::device));
   document.set("memory_budget", std::move(budget));

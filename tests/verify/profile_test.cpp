@@ -18,12 +18,13 @@ Program program() {
            w = b.transient("w.dev", DS_DTYPE_BF16, 32, Tier::device),
            x = b.transient("x", DS_DTYPE_BF16, 80, Tier::device),
            y = b.transient("y", DS_DTYPE_BF16, 40, Tier::device);
-  b.emit(Op::fetch,
-         {flat(b.buffer(host), host, 0, 32, Access::read), flat(b.buffer(w), w, 0, 32, Access::write)});
+  b.emit(Op::fetch, {flat(b.buffer(host), host, 0, 32, Access::read),
+                     flat(b.buffer(w), w, 0, 32, Access::write)});
   for (int i = 0; i < 2; ++i) {
-    b.emit(make_instr(instruction("linear"), {{x, 0, {DS_DTYPE_BF16, Shape{Dim::n(), 8}}, Access::read},
-                                              {w, 0, {DS_DTYPE_BF16, Shape{4, 8}}, Access::read},
-                                              {y, 0, {DS_DTYPE_BF16, Shape{Dim::n(), 4}}, Access::write}}));
+    b.emit(make_instr(instruction("linear"),
+                      {{x, 0, {DS_DTYPE_BF16, Shape{Dim::n(), 8}}, Access::read},
+                       {w, 0, {DS_DTYPE_BF16, Shape{4, 8}}, Access::read},
+                       {y, 0, {DS_DTYPE_BF16, Shape{Dim::n(), 4}}, Access::write}}));
   }
   b.emit(Op::save, {flat(b.buffer(host), host, 0, 32, Access::read)});
   return b.take();

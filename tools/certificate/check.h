@@ -1,7 +1,7 @@
 // Checks the certificate of a plan (docs/concepts/certificate.md).
 //
-// The checker trusts nothing. It shares no code with the compiler, its passes or its verifier, and includes
-// only the standard library, so that a rule that was forgotten there is still a rule here.
+// The checker trusts nothing. It shares no code with the compiler, its passes or its verifier, and
+// includes only the standard library, so that a rule that was forgotten there is still a rule here.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -21,7 +21,8 @@ namespace certificate {
 using Int = int64_t;
 using Text = std::string;
 using View = std::string_view;
-constexpr Int kMost = Int{1} << 42;  // of every number of a certificate: products with kMostRanks fit
+constexpr Int kMost =
+    Int{1} << 42;  // of every number of a certificate: products with kMostRanks fit
 constexpr Int kMostRanks = 1 << 16, kMostRounds = 1 << 22, kMostStride = Int{1} << 38;
 constexpr Int kAfter = kMost + 1, kNone = -kAfter;  // a wait from kAfter on is for the round before
 constexpr Int kBlock = 4096;  // file transfers move whole blocks, to the end of the last
@@ -39,7 +40,8 @@ struct Buffer {
   Tier tier = dev;
   bool persistent = false, files = false;  // files: a file transfer of the program touches it
   Int bytes = 0, offset = -1;
-  Int first = -1, last = -1, ended = -1;  // instructions: the first and last that use it; the one marked last
+  Int first = -1, last = -1,
+      ended = -1;  // instructions: the first and last that use it; the one marked last
   bool kept() const { return !persistent && holds == "cache"; }
   Int align() const { return files || tier == nvme ? kBlock : kLine; }
 };
@@ -55,7 +57,8 @@ struct Instr {
   Int ranks = 0, stride = 0, order = -1;  // of a collective
   std::vector<Operand> operands;
   std::vector<Int> waits;
-  Int number = 0, copy = 0, times = 1;  // in the text, its copy, and how many rounds that stands for
+  Int number = 0, copy = 0,
+      times = 1;  // in the text, its copy, and how many rounds that stands for
 };
 struct Program {
   Text name;
@@ -87,16 +90,18 @@ using Malformed = std::invalid_argument;
   throw Malformed(cat("expected ", expected, ", got '", shown, "'"));
 }
 
-// Writes out the rounds 0, 1 and the last of what is repeated. All rounds have the same instructions, queues
-// and waits, and the same bytes or (by the stride) bytes of their own. So what is ordered and written between
-// two rounds is so between any two, and the last meets what follows.
+// Writes out the rounds 0, 1 and the last of what is repeated. All rounds have the same
+// instructions, queues and waits, and the same bytes or (by the stride) bytes of their own. So what
+// is ordered and written between two rounds is so between any two, and the last meets what follows.
 inline void write_out(Program& p) {
   Int count = std::ssize(p.instrs), length = p.end - p.begin;
   if (p.end > count || length < 0) malformed("repeated instructions", cat(p.begin, " to ", p.end));
   Int more = std::min<Int>(p.rounds, 3) - 1;
   std::array<Int, 3> rounds{0, 1, p.rounds - 1};
   auto inside = [&](Int i) { return i >= p.begin && i < p.end; };
-  auto place = [&](Int i, Int copy) { return i < p.begin ? i : i + (i < p.end ? copy : more) * length; };
+  auto place = [&](Int i, Int copy) {
+    return i < p.begin ? i : i + (i < p.end ? copy : more) * length;
+  };
   std::vector<Instr> out;
   auto add = [&](Int i, Int copy) {
     Instr& in = out.emplace_back(p.instrs[i]);
@@ -106,7 +111,8 @@ inline void write_out(Program& p) {
       bool before = wait < 0, after = wait >= kAfter;
       Int to = before ? wait + count : wait - (after ? kAfter : 0);
       bool both = inside(i) && inside(to), right = before ? to >= 0 : after ? both : to < i;
-      wait = place(to, both && !before ? copy - after : more) - (before ? count + more * length : 0);
+      wait =
+          place(to, both && !before ? copy - after : more) - (before ? count + more * length : 0);
       if (!right || (after && copy == 0)) wait = right ? kNone : kAfter;
     }
     std::erase(in.waits, kNone);
@@ -127,7 +133,8 @@ class Parser {
         if (end == text.npos || ended_) malformed("the end of a whole certificate", text);
         line_ = rest_ = text.substr(0, end);
         text.remove_prefix(end + 1);
-        bool plain = std::all_of(line_.begin(), line_.end(), [](char c) { return c >= ' ' && c <= '~'; });
+        bool plain =
+            std::all_of(line_.begin(), line_.end(), [](char c) { return c >= ' ' && c <= '~'; });
         plain ? parse_line(next()) : malformed("printable characters", line_);
         if (!rest_.empty()) malformed("the end of the line", rest_);
       } catch (const Malformed& error) {
@@ -197,24 +204,29 @@ class Parser {
     b.name = next(), b.tier = Tier(one_of(kTierNames));
     b.persistent = one_of<2>({"persistent", "transient"}) == 0;
     b.holds = next(), b.bytes = number(), b.offset = number(-1);
-    if (!names_.try_emplace(b.name, std::ssize(now().buffers)).second) malformed("a new name", b.name);
+    if (!names_.try_emplace(b.name, std::ssize(now().buffers)).second)
+      malformed("a new name", b.name);
     now().buffers.push_back(std::move(b));
   }
-  // instr 12 comm all_gather 2 1 6: of groups of 2 ranks, 1 apart, the seventh collective of the rank
+  // instr 12 comm all_gather 2 1 6: of groups of 2 ranks, 1 apart, the seventh collective of the
+  // rank
   void instr() {
     Instr in;
     number(std::ssize(now().instrs), std::ssize(now().instrs));
     in.queue = Queue(one_of(kQueueNames)), in.op = next();
     if (in.queue == comm) {
       in.ranks = number(1, out_.ranks), in.stride = number(1, out_.ranks), in.order = number(-1);
-      if (out_.ranks % (in.ranks * in.stride) != 0) malformed(cat("a group of ", out_.ranks), line_);
+      if (out_.ranks % (in.ranks * in.stride) != 0)
+        malformed(cat("a group of ", out_.ranks), line_);
     }
     now().instrs.push_back(std::move(in));
   }
-  // reads h.1.full 64 128 f32 +512 last: 128 bytes from byte 64 on, 512 further on in the next round
+  // reads h.1.full 64 128 f32 +512 last: 128 bytes from byte 64 on, 512 further on in the next
+  // round
   void operand(View kind) {
     Operand o;
-    o.reads = kind == "reads" || kind == "updates", o.writes = kind == "writes" || kind == "updates";
+    o.reads = kind == "reads" || kind == "updates",
+    o.writes = kind == "writes" || kind == "updates";
     if (!o.reads && !o.writes) malformed("reads, writes or updates", kind);
     auto it = names_.find(next());
     if (it == names_.end()) malformed("the name of a buffer", line_);
@@ -232,8 +244,9 @@ class Parser {
   bool ended_ = false;
 };
 
-// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who of each
-// queue was the last to read them since. Those before it on its queue have ended when it has.
+// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who
+// of each queue was the last to read them since. Those before it on its queue have ended when it
+// has.
 struct Piece {
   Int writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
   std::array<Int, kQueues> readers{-1, -1, -1, -1, -1, -1};
@@ -251,13 +264,14 @@ class ProgramCheck {
       : p_(p), findings_(findings), count_(std::ssize(p.instrs)) {}
 
   void run() {
-    for (at_ = 0; at_ < count_; ++at_) check_operands(p_.instrs[at_]), check_transfer(p_.instrs[at_]);
+    for (at_ = 0; at_ < count_; ++at_)
+      check_operands(p_.instrs[at_]), check_transfer(p_.instrs[at_]);
     at_ = -1;
     check_places();
     for (Int base : {Int{0}, count_}) {
       for (at_ = 0; at_ < count_; ++at_) enter(base, p_.instrs[at_]);
-      // The next run starts when all queues but `write` have ended this one. Of saves, only those have ended
-      // that another queue has waited for.
+      // The next run starts when all queues but `write` have ended this one. Of saves, only those
+      // have ended that another queue has waited for.
       for (Int q = 0; q < write; ++q) advance(run_began_, queue_clock_[q]);
     }
   }
@@ -269,7 +283,9 @@ class ProgramCheck {
     Text line = cat(title(p_), at_ < 0 ? "" : named(at_) + " ", parts...);
     if (reported_.insert(line).second) findings_.push_back(line);
   }
-  Text named(Int i) const { return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")"); }
+  Text named(Int i) const {
+    return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")");
+  }
   const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
   // Separate memories: compute and comm reach that of the device, host its own, copy both.
   bool reaches(Queue queue, const Operand& o, Tier tier) const {
@@ -280,8 +296,8 @@ class ProgramCheck {
     for (const Operand& o : in.operands) {
       Buffer& b = p_.buffers[o.buffer];
       if (!reaches(in.queue, o, b.tier))
-        find("on queue ", kQueueNames[in.queue], " does not reach operand ", &o - &in.operands[0], ", ",
-             b.name, ", in memory ", kTierNames[b.tier]);
+        find("on queue ", kQueueNames[in.queue], " does not reach operand ", &o - &in.operands[0],
+             ", ", b.name, ", in memory ", kTierNames[b.tier]);
       if (o.begin + o.bytes > b.bytes)
         find("uses ", o.bytes, " bytes at ", o.begin, " of ", b.name, ", which has ", b.bytes);
       if (o.ends && (b.persistent || (b.ended >= 0 && in.copy == 0)))
@@ -299,7 +315,8 @@ class ProgramCheck {
         find("the last use of ", b.name, " is ", b.last, ", not ", b.ended);
       if (b.offset < 0 || b.offset % b.align() != 0)
         find(b.name, " lies at ", b.offset, ", no multiple of ", b.align());
-      Int end = b.offset + round_up(b.bytes, b.align()), &size = p_.arena[b.tier][b.persistent ? 0 : 1];
+      Int end = b.offset + round_up(b.bytes, b.align()),
+          &size = p_.arena[b.tier][b.persistent ? 0 : 1];
       size = std::max(size, end);
       if (b.persistent) persistent[{b.tier, b.offset, b.name}] = end;
     }
@@ -348,7 +365,8 @@ class ProgramCheck {
     }
     for (bool writes : {false, true}) {
       for (const Operand& o : in.operands)
-        if (writes ? o.writes && !written_before(in, o) : o.reads) access(in, o, base + at_, writes);
+        if (writes ? o.writes && !written_before(in, o) : o.reads)
+          access(in, o, base + at_, writes);
     }
     for (const Operand& o : in.operands)  // nobody may read it from here on
       if (o.ends)
@@ -392,10 +410,11 @@ class ProgramCheck {
   }
   // `earlier` must have ended before the current instruction starts.
   void after(Int earlier, Int id, const Buffer& b, const char* does) {
-    if (earlier < 0 || earlier == id || clock_[place_[earlier].first] >= place_[earlier].second) return;
+    if (earlier < 0 || earlier == id || clock_[place_[earlier].first] >= place_[earlier].second)
+      return;
     const char* run = earlier < count_ && id >= count_ ? " of the run before" : "";
-    find("touches ", b.name, " without waiting for ", named(earlier % count_), run, ", which ", does,
-         " its bytes");
+    find("touches ", b.name, " without waiting for ", named(earlier % count_), run, ", which ",
+         does, " its bytes");
   }
   Program& p_;
   std::vector<Text>& findings_;
@@ -403,22 +422,25 @@ class ProgramCheck {
   Int count_, at_ = -1, last_order_ = -1;
   Clock clock_{}, run_began_{}, issued_{};
   std::array<Clock, kQueues> queue_clock_{};
-  std::vector<Clock> clocks_;                 // by instruction, those of the second run behind the first
+  std::vector<Clock> clocks_;  // by instruction, those of the second run behind the first
   std::vector<std::pair<Queue, Int>> place_;  // the same: its queue and number there, from 1
   Pieces pieces_[kTiers][2];
 };
 
-// Plays the lists of all ranks: a collective happens when every rank of its group has come to it. Returns
-// what goes wrong first, or nothing.
+// Plays the lists of all ranks: a collective happens when every rank of its group has come to it.
+// Returns what goes wrong first, or nothing.
 inline Text simulate(const std::vector<const Program*>& ranks) {
   std::vector<Int> next(ranks.size(), 0), arriving;
-  std::map<std::tuple<Int, Int, Int>, std::vector<Int>> waiting;  // by group: its first rank, ranks, stride
+  std::map<std::tuple<Int, Int, Int>, std::vector<Int>>
+      waiting;  // by group: its first rank, ranks, stride
   auto head = [&](Int rank) {
     const std::vector<Instr>& list = ranks[rank]->instrs;
     while (next[rank] < std::ssize(list) && list[next[rank]].queue != comm) ++next[rank];
     return next[rank] < std::ssize(list) ? &list[next[rank]] : nullptr;
   };
-  auto place = [&](Int rank) { return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " "); };
+  auto place = [&](Int rank) {
+    return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " ");
+  };
   auto kind = [&](Int rank) {
     const Instr& in = *head(rank);
     Text out = cat(in.op, " #", in.order, in.times > 1 ? cat(" times ", in.times) : "");
@@ -444,15 +466,16 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
   }
   for (const auto& [group, here] : waiting)
     if (!here.empty())
-      return cat(place(here[0]), "waits for ever: ", here.size(), " of ", std::get<1>(group), " ranks come");
+      return cat(place(here[0]), "waits for ever: ", here.size(), " of ", std::get<1>(group),
+                 " ranks come");
   return {};
 }
 
 // What a program must claim.
 inline void add_claims(const Program& p, std::set<Text>& claims) {
   for (Int t = 0; t < kTiers; ++t)
-    claims.insert(
-        cat(title(p), "arena ", kTierNames[t], " persistent=", p.arena[t][0], " transient=", p.arena[t][1]));
+    claims.insert(cat(title(p), "arena ", kTierNames[t], " persistent=", p.arena[t][0],
+                      " transient=", p.arena[t][1]));
   for (const Buffer& b : p.buffers)
     if (!b.persistent && b.first >= 0)
       claims.insert(cat(title(p), "life ", b.name, " ", b.first, " ", b.last));
@@ -465,7 +488,8 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
     if (in.op == "all_gather") bytes = from * (ranks - 1);
     if (in.op == "reduce_scatter" || in.op == "all_to_all") bytes = from / ranks * (ranks - 1);
     if (in.op == "all_reduce") bytes = (from + to) * (ranks - 1) / ranks;
-    Text key = in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
+    Text key =
+        in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
     moved[key].first += in.times, moved[key].second += bytes * in.times;
     if (in.queue == comm) claims.insert(cat(title(p), "order ", in.order, " ", key, " bytes=", to));
   }
@@ -480,7 +504,8 @@ inline void check_ranks(const Certificate& c, std::vector<Text>& findings, std::
   std::map<std::pair<Int, Text>, std::tuple<Tier, Int, Int>> places;
   std::map<Text, std::vector<const Program*>> by_name;
   for (const Program& p : c.programs) {
-    for (Int k = 0; k < 2 * kTiers; ++k) needs[p.rank][k] = std::max(needs[p.rank][k], p.arena[k / 2][k % 2]);
+    for (Int k = 0; k < 2 * kTiers; ++k)
+      needs[p.rank][k] = std::max(needs[p.rank][k], p.arena[k / 2][k % 2]);
     for (const Buffer& b : p.buffers) {
       std::tuple place{b.tier, b.offset, b.bytes};
       if (!b.persistent) continue;
@@ -495,8 +520,8 @@ inline void check_ranks(const Certificate& c, std::vector<Text>& findings, std::
     ranks.push_back(&p);
   }
   for (const auto& [rank, n] : needs)
-    claims.insert(
-        cat("memory rank=", rank, " dev=", n[0] + n[1], " host=", n[2] + n[3], " nvme=", n[4] + n[5]));
+    claims.insert(cat("memory rank=", rank, " dev=", n[0] + n[1], " host=", n[2] + n[3],
+                      " nvme=", n[4] + n[5]));
   for (const auto& [key, bytes] : held)
     claims.insert(cat("held rank=", std::get<0>(key), " ", kTierNames[std::get<1>(key)], " ",
                       std::get<2>(key), " bytes=", bytes));

@@ -1,5 +1,6 @@
 // The transport plugin libds_mpi.so: parts go as messages of a duplicate of MPI_COMM_WORLD. MPI is
-// process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is enough.
+// process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is
+// enough.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -44,7 +45,8 @@ std::string open_error;
 std::string text_of(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "MPI error " + std::to_string(code);
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+    return "MPI error " + std::to_string(code);
   return std::string(text, static_cast<size_t>(length));
 }
 
@@ -75,7 +77,8 @@ void note_all(ds_plugin_link* link, Tag tag, const std::string& text) {
 bool notes_done(ds_plugin_link* link) {
   int done = 1;
   if (!link->notes.empty()) {
-    MPI_Testall(static_cast<int>(link->notes.size()), link->notes.data(), &done, MPI_STATUSES_IGNORE);
+    MPI_Testall(static_cast<int>(link->notes.size()), link->notes.data(), &done,
+                MPI_STATUSES_IGNORE);
   }
   if (done) {
     link->notes.clear();
@@ -88,7 +91,8 @@ void take(ds_plugin_link* link, const MPI_Status& status) {
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   std::string text(static_cast<size_t>(bytes), '\0');
-  MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, link->comm, MPI_STATUS_IGNORE);
+  MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, link->comm,
+           MPI_STATUS_IGNORE);
   auto from = static_cast<size_t>(status.MPI_SOURCE);
   if (status.MPI_TAG == kBeat)
     std::memcpy(&link->signs[from], text.data(), std::min(text.size(), sizeof(uint64_t)));
@@ -120,15 +124,16 @@ bool all_have_left() {
   bool all = true;
   for (ds_plugin_link* link : links) {
     if (link->comm == MPI_COMM_NULL || listen(link) != 0) return false;
-    for (int r = 0; r < link->size; ++r) all &= r == link->rank || link->left[static_cast<size_t>(r)] != 0;
+    for (int r = 0; r < link->size; ++r)
+      all &= r == link->rank || link->left[static_cast<size_t>(r)] != 0;
     all &= notes_done(link);
   }
   return all;
 }
 
-// MPI_Finalize waits for every rank, also for one that stands still or cannot be reached. So a process whose
-// group has failed calls it only where all others come to it, too; else it ends without, upon which mpirun
-// and srun end the job.
+// MPI_Finalize waits for every rank, also for one that stands still or cannot be reached. So a
+// process whose group has failed calls it only where all others come to it, too; else it ends
+// without, upon which mpirun and srun end the job.
 void finalize() {
   constexpr std::chrono::milliseconds kPatience{2000}, kNap{5};
   if (getpid() != process) return;
@@ -183,11 +188,13 @@ bool initialise() {
 
 }  // namespace
 
-int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeout_ms, ds_plugin_link** out) {
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeout_ms,
+                  ds_plugin_link** out) {
   std::lock_guard lock(mutex);
   *out = nullptr;
   if (*address != '\0') {
-    open_error = "the job that mpirun or srun started has no address, got '" + std::string(address) + "'";
+    open_error =
+        "the job that mpirun or srun started has no address, got '" + std::string(address) + "'";
     return 1;
   }
   if (!initialise()) return 1;
@@ -196,7 +203,8 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeo
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   if (own != rank || world != size) {
     open_error = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                 " is asked for, MPI has rank " + std::to_string(own) + " of " + std::to_string(world);
+                 " is asked for, MPI has rank " + std::to_string(own) + " of " +
+                 std::to_string(world);
     return 1;
   }
   auto* link = new ds_plugin_link;
@@ -206,7 +214,8 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeo
   link->left.resize(static_cast<size_t>(size));
   link->receives.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
   link->sends.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
-  links.push_back(link);  // before the wait: a process that gives it up must not wait in MPI_Finalize
+  links.push_back(
+      link);  // before the wait: a process that gives it up must not wait in MPI_Finalize
   const std::string error = duplicate(link, timeout_ms);
   if (!error.empty()) {
     open_error = error;
@@ -222,15 +231,15 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   std::lock_guard lock(mutex);
   for (int r = 0; r < link->size; ++r) {
     if (r == link->rank || receives[r].size == 0) continue;
-    int code = MPI_Irecv(receives[r].data, static_cast<int>(receives[r].size), MPI_BYTE, r, kData, link->comm,
-                         &link->receives[static_cast<size_t>(r)]);
+    int code = MPI_Irecv(receives[r].data, static_cast<int>(receives[r].size), MPI_BYTE, r, kData,
+                         link->comm, &link->receives[static_cast<size_t>(r)]);
     if (code != MPI_SUCCESS) return fail(link, "MPI_Irecv", code);
   }
   for (int step = 1; step < link->size; ++step) {
     int r = (link->rank + step) % link->size;
     if (sends[r].size == 0) continue;
-    int code = MPI_Isend(sends[r].data, static_cast<int>(sends[r].size), MPI_BYTE, r, kData, link->comm,
-                         &link->sends[static_cast<size_t>(r)]);
+    int code = MPI_Isend(sends[r].data, static_cast<int>(sends[r].size), MPI_BYTE, r, kData,
+                         link->comm, &link->sends[static_cast<size_t>(r)]);
     if (code != MPI_SUCCESS) return fail(link, "MPI_Isend", code);
   }
   return 0;
@@ -255,7 +264,8 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
 
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(mutex);
-  if (notes_done(link)) note_all(link, kBeat, std::string(reinterpret_cast<const char*>(&sign), sizeof sign));
+  if (notes_done(link))
+    note_all(link, kBeat, std::string(reinterpret_cast<const char*>(&sign), sizeof sign));
 }
 
 void abort_group(ds_plugin_link* link, const char* reason) {
@@ -284,8 +294,8 @@ const char* message(ds_plugin_link* link) {
   return link->aborted_by >= 0 ? link->reason.c_str() : link->error.c_str();
 }
 
-// The duplicate stays until MPI_Finalize: giving it back would wait for the others. So does the link, which
-// requests may still point into.
+// The duplicate stays until MPI_Finalize: giving it back would wait for the others. So does the
+// link, which requests may still point into.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   std::lock_guard lock(mutex);

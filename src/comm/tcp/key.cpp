@@ -41,7 +41,8 @@ std::string wrong_with(int fd) {
     return std::string("others may open it: its mode is ") + mode + ", must be 0600";
   }
   if (status.st_size > static_cast<off_t>(kMostFile))
-    return "it has " + std::to_string(status.st_size) + " bytes, at most " + std::to_string(kMostFile);
+    return "it has " + std::to_string(status.st_size) + " bytes, at most " +
+           std::to_string(kMostFile);
   return "";
 }
 
@@ -86,7 +87,9 @@ Bytes32 derived(const Bytes32& key, std::string_view purpose, std::string_view d
   return out;
 }
 
-bool same(const Bytes32& a, const Bytes32& b) { return sodium_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool same(const Bytes32& a, const Bytes32& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 std::string hex_of(const Bytes32& bytes) {
   std::string text(2 * bytes.size() + 1, '\0');
@@ -98,7 +101,8 @@ std::string hex_of(const Bytes32& bytes) {
 Bytes32 key_of_text(std::string_view text) { return derived({}, "libds job key", text); }
 
 std::optional<std::string> read_private_file(const std::string& path, std::string& reason) {
-  int fd = above_standard(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  int fd =
+      above_standard(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (fd < 0) {
     reason = errno == ELOOP ? "it is a link" : errno == ENOENT ? kNoFile : system_text();
     return std::nullopt;

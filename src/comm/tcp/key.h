@@ -12,8 +12,8 @@ using Bytes32 = std::array<unsigned char, 32>;
 // 32 bytes of the kernel's random number generator.
 Bytes32 drawn();
 
-// HMAC-SHA-256 of purpose and data under the key. The purpose separates domains: it says what the result is
-// for, and no two uses share one. It ends at its first zero byte.
+// HMAC-SHA-256 of purpose and data under the key. The purpose separates domains: it says what the
+// result is for, and no two uses share one. It ends at its first zero byte.
 Bytes32 derived(const Bytes32& key, std::string_view purpose, std::string_view data);
 
 // Compares in a time that does not depend on where the two differ.
@@ -47,12 +47,13 @@ struct JobKey {
 constexpr size_t kLeastKeyText = 16;
 Bytes32 key_of_text(std::string_view text);
 
-// DS_JOB_KEY of the environment, else the file that DS_JOB_KEY_FILE names. Throws std::runtime_error without
-// the key's text: too short, or a file that others may read.
+// DS_JOB_KEY of the environment, else the file that DS_JOB_KEY_FILE names. Throws
+// std::runtime_error without the key's text: too short, or a file that others may read.
 JobKey job_key();
 
-// The content of a small regular file that belongs to this user and that nobody else may read or write.
-// Neither follows a link nor waits for a FIFO. Empty, with the reason in `reason`, for any other.
+// The content of a small regular file that belongs to this user and that nobody else may read or
+// write. Neither follows a link nor waits for a FIFO. Empty, with the reason in `reason`, for any
+// other.
 constexpr const char* kNoFile = "no such file yet";
 std::optional<std::string> read_private_file(const std::string& path, std::string& reason);
 

@@ -60,8 +60,8 @@ std::string loopback_of(const std::string& host) {
       "join who reaches the ports");
 }
 
-// The address by which other hosts know this one, as far as its name or its interface says. Debian lets a
-// host's own name mean 127.0.1.1 on that host.
+// The address by which other hosts know this one, as far as its name or its interface says. Debian
+// lets a host's own name mean 127.0.1.1 on that host.
 std::string outer_address(const std::string& host) {
   try {
     for (const std::string& address : addresses_of(host)) {
@@ -75,7 +75,8 @@ std::string outer_address(const std::string& host) {
 
 bool is_address(const std::string& host) {
   unsigned char address[sizeof(in6_addr)];
-  return inet_pton(AF_INET, host.c_str(), address) == 1 || inet_pton(AF_INET6, host.c_str(), address) == 1;
+  return inet_pton(AF_INET, host.c_str(), address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), address) == 1;
 }
 
 }  // namespace
@@ -96,7 +97,8 @@ MeetingPoint parse_meeting_point(const std::string& address) {
   if (slash != std::string::npos) point.job = address.substr(slash + 1);
   size_t colon = place.rfind(':');
   if (colon == std::string::npos || colon == 0)
-    throw std::runtime_error("the address must be HOST:PORT, HOST:PORT/JOB or /PATH, got '" + address + "'");
+    throw std::runtime_error("the address must be HOST:PORT, HOST:PORT/JOB or /PATH, got '" +
+                             address + "'");
   point.host = place.substr(0, colon);
   if (point.host.size() > 2 && point.host.front() == '[' && point.host.back() == ']')
     point.host = point.host.substr(1, point.host.size() - 2);
@@ -146,9 +148,10 @@ Publication::Publication(const MeetingPoint& point, const std::string& address, 
     : file_(point.file) {
   if (file_.empty()) return;
   std::string fresh = file_ + "." + hex_of(drawn()).substr(0, 16);
-  std::string text = (address == everywhere() ? own_host() : address) + " " + std::to_string(port) + " " +
-                     key_text.value_or(kNoKey) + "\n";
-  int fd = above_standard(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  std::string text = (address == everywhere() ? own_host() : address) + " " + std::to_string(port) +
+                     " " + key_text.value_or(kNoKey) + "\n";
+  int fd = above_standard(
+      open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   struct stat status {};
   bool written = fd >= 0 && fchmod(fd, 0600) == 0 && fstat(fd, &status) == 0 &&
                  write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -166,7 +169,8 @@ Publication::Publication(const MeetingPoint& point, const std::string& address, 
 
 Publication::~Publication() {
   struct stat now {};
-  if (!file_.empty() && lstat(file_.c_str(), &now) == 0 && now.st_dev == device_ && now.st_ino == inode_)
+  if (!file_.empty() && lstat(file_.c_str(), &now) == 0 && now.st_dev == device_ &&
+      now.st_ino == inode_)
     std::remove(file_.c_str());
 }
 

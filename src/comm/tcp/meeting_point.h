@@ -25,13 +25,13 @@ MeetingPoint parse_meeting_point(const std::string& address);
 // "HOST:PORT", or the path.
 std::string text_of(const MeetingPoint& point);
 
-// The address of this host at which rank 0 listens: the point's own; the loopback where the ranks have no
-// key, which throws std::runtime_error for a point of another host; all of this host's addresses
-// (everywhere()) only where its name does not say by which of them other hosts reach it.
+// The address of this host at which rank 0 listens: the point's own; the loopback where the ranks
+// have no key, which throws std::runtime_error for a point of another host; all of this host's
+// addresses (everywhere()) only where its name does not say by which of them other hosts reach it.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
-// "; rank 0 is on this host, and ..." where the point's name is that of another one, to end an error of rank
-// 0; or "".
+// "; rank 0 is on this host, and ..." where the point's name is that of another one, to end an
+// error of rank 0; or "".
 std::string elsewhere(const MeetingPoint& point);
 
 // GLOO_SOCKET_IFNAME, or "".
@@ -44,9 +44,9 @@ struct Reach {
   Trust trust;
 };
 
-// What rank 0 has written into a file for its life; removed with this object unless someone replaced it. The
-// file is private to this user. Without a key of the job (Kind::missing) it also carries a fresh one: who can
-// read it is this user.
+// What rank 0 has written into a file for its life; removed with this object unless someone
+// replaced it. The file is private to this user. Without a key of the job (Kind::missing) it also
+// carries a fresh one: who can read it is this user.
 class Publication {
  public:
   Publication(const MeetingPoint& point, const std::string& address, int port,
@@ -61,9 +61,9 @@ class Publication {
   ino_t inode_ = 0;
 };
 
-// How rank 0 is reached now; nothing, with the reason in `reason`, while its file is not there or is not one
-// that this user wrote. Throws std::runtime_error for a host that has no address, or is not this one when
-// there is no key.
+// How rank 0 is reached now; nothing, with the reason in `reason`, while its file is not there or
+// is not one that this user wrote. Throws std::runtime_error for a host that has no address, or is
+// not this one when there is no key.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason);
 
 }  // namespace ds

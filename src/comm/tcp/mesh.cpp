@@ -36,8 +36,8 @@ Place place_of(const std::string& entry) {
 
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-// Small parts go at once. What lies between hosts forgets connections on which nothing moves for minutes, as
-// in a long forward pass, so the kernel moves something.
+// Small parts go at once. What lies between hosts forgets connections on which nothing moves for
+// minutes, as in a long forward pass, so the kernel moves something.
 void set_options(const Socket& socket) {
   struct Option {
     int level, name, value;
@@ -79,7 +79,8 @@ Socket PeerMesh::called(int peer, const std::string& entry, const Trust& trust, 
   hello.size = size_;
   Failure failure;
   for (;; std::this_thread::sleep_for(kRetry)) {
-    std::optional<Channel> channel = call(place.address, place.port, trust, hello, deadline, failure);
+    std::optional<Channel> channel =
+        call(place.address, place.port, trust, hello, deadline, failure);
     if (channel) return channel->take();
     if (Clock::now() > deadline)
       throw std::runtime_error("no connection with " + name_of(peer) + ": " + failure.reason);
@@ -102,7 +103,8 @@ void PeerMesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Dead
                                (strangers_.empty() ? "" : "; ") + strangers_);
     for (Door::Arrival& arrival : door.serve(kLookMs)) {
       const Hello& hello = arrival.hello;
-      if (hello.purpose != Purpose::mesh || hello.from <= rank_ || hello.from >= size_ || hello.size != size_)
+      if (hello.purpose != Purpose::mesh || hello.from <= rank_ || hello.from >= size_ ||
+          hello.size != size_)
         continue;
       proved[static_cast<size_t>(hello.from)] = arrival.channel.take();
     }

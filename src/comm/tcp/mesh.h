@@ -18,9 +18,11 @@ class PeerMesh {
 
   // Where this rank listens; of one size everywhere.
   std::string entry() const;
-  // Connects to all other ranks by these entries: it calls the ranks below and waits for the calls of those
-  // above. Returns the connections by rank, with none for this rank. Throws std::runtime_error naming a rank.
-  std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline);
+  // Connects to all other ranks by these entries: it calls the ranks below and waits for the calls
+  // of those above. Returns the connections by rank, with none for this rank. Throws
+  // std::runtime_error naming a rank.
+  std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust,
+                              Deadline deadline);
 
   // "" or a clause about strangers who came to this rank's port.
   const std::string& strangers() const { return strangers_; }

@@ -19,7 +19,8 @@ constexpr uint32_t kMostSmall = 512;        // of a part that goes at once
 constexpr uint32_t kMostReason = 2032;
 // Small parts ahead of this rank: before the next ones, the peer waits for its answer.
 constexpr size_t kMostEarly = 8;
-// Signs for a peer that gives none: it may compute for hours, and its kernel keeps what it does not take.
+// Signs for a peer that gives none: it may compute for hours, and its kernel keeps what it does not
+// take.
 constexpr uint32_t kMostUnanswered = 64;
 
 // Returns the kernel's record of a connection, or zeros where it has none.
@@ -95,7 +96,8 @@ void Peer::give_up() {
 
 bool Peer::choose() {
   if (word_ && word_->rank >= 0) {
-    out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()), static_cast<uint64_t>(word_->rank)};
+    out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()),
+            static_cast<uint64_t>(word_->rank)};
     out_data_ = word_->reason.data();
     word_->rank = -1;  // it is the last frame
   } else if (word_) {
@@ -126,12 +128,14 @@ void Peer::send() {
   while (!ended_ && !mute_ && (sending_ || choose())) {
     sending_ = true;
     const size_t head = std::min(out_sent_, sizeof out_), data = out_sent_ - head;
-    iovec bytes[2] = {{reinterpret_cast<std::byte*>(&out_) + head, sizeof out_ - head},
-                      {static_cast<std::byte*>(const_cast<void*>(out_data_)) + data, out_.size - data}};
+    iovec bytes[2] = {
+        {reinterpret_cast<std::byte*>(&out_) + head, sizeof out_ - head},
+        {static_cast<std::byte*>(const_cast<void*>(out_data_)) + data, out_.size - data}};
     msghdr message{};
     message.msg_iov = bytes;
     message.msg_iovlen = out_.size != 0 ? 2 : 1;
-    const size_t sent = moved_by(sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT), mute_);
+    const size_t sent =
+        moved_by(sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT), mute_);
     blocked_ = sent == 0 && !mute_;
     if (sent == 0) return;
     out_sent_ += sent;
@@ -180,8 +184,9 @@ bool Peer::take() {
     if (!given_up_ && left > receive_.size) ended_ = true;
     if (ended_) return false;
     void* to = given_up_ ? nowhere : receive_.data;
-    got = moved_by(recv(socket_.fd(), to, given_up_ ? std::min(left, sizeof nowhere) : left, MSG_DONTWAIT),
-                   ended_);
+    got = moved_by(
+        recv(socket_.fd(), to, given_up_ ? std::min(left, sizeof nowhere) : left, MSG_DONTWAIT),
+        ended_);
     if (!given_up_) advance(receive_, got);
     part_bytes_ += got;
     in_had_ += got;
@@ -213,8 +218,8 @@ void Peer::took() {
   heard_ = {};
 }
 
-// An error of sending does not end the connection: bytes that the other end sent before it left may still
-// come.
+// An error of sending does not end the connection: bytes that the other end sent before it left may
+// still come.
 size_t Peer::moved_by(int64_t result, bool& over) {
   if (result > 0) return static_cast<size_t>(result);
   over = over || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
@@ -226,8 +231,8 @@ int Peer::undelivered() const {
   return unsent_bytes(socket_) + (sending_ ? 1 : 0);
 }
 
-// Signs of life are acknowledged by the host of a rank that stands still, so only what moves while a part
-// does counts. Where one packet of many was lost, the others still do.
+// Signs of life are acknowledged by the host of a rank that stands still, so only what moves while
+// a part does counts. Where one packet of many was lost, the others still do.
 uint64_t Peer::moved() {
   const tcp_info info = state_of(socket_);
   if (sent_ != 0 || (sending_ && out_.kind == Kind::part))
@@ -241,9 +246,11 @@ std::string Peer::stall() const {
   const tcp_info info = state_of(socket_);
   if (info.tcpi_retransmits == 0 || info.tcpi_last_ack_recv <= kWhileMs) return "";
   const std::string text = "of " + std::to_string(unsent_bytes(socket_)) + " bytes from " +
-                           both_ends(socket_) + " none arrive, though they are sent again and again: ";
+                           both_ends(socket_) +
+                           " none arrive, though they are sent again and again: ";
   const std::string large =
-      "something between has a smaller MTU than both ends, so that small messages pass and large ones do not "
+      "something between has a smaller MTU than both ends, so that small messages pass and large "
+      "ones do not "
       "(ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
   if (info.tcpi_last_data_recv <= kWhileMs) return text + large;
   return text + "the way between these addresses is cut" +

@@ -19,12 +19,12 @@ struct End {
   std::string reason;
 };
 
-// The connection to one other rank. What crosses it are frames: a header, then bytes. A large part goes as
-// many frames, and only when the other end has said that it is ready for it; a small one goes at once, and
-// the other end keeps it until it is asked for. So a sign of life or a word waits for one frame at most,
-// whatever the other rank is doing, and a part can be given up: the rest of it is not sent, and another frame
-// follows. Nothing here waits, and an idle connection keeps no memory beside this object. One thread at a
-// time.
+// The connection to one other rank. What crosses it are frames: a header, then bytes. A large part
+// goes as many frames, and only when the other end has said that it is ready for it; a small one
+// goes at once, and the other end keeps it until it is asked for. So a sign of life or a word waits
+// for one frame at most, whatever the other rank is doing, and a part can be given up: the rest of
+// it is not sent, and another frame follows. Nothing here waits, and an idle connection keeps no
+// memory beside this object. One thread at a time.
 class Peer {
  public:
   explicit Peer(Socket socket) : socket_(std::move(socket)) {}
@@ -33,7 +33,8 @@ class Peer {
   void start(const ds_plugin_part& send, const ds_plugin_part& receive);
   // Moves what can be moved now.
   void go_on();
-  // Whether both parts have been moved: what came is in its place, and what goes is with the kernel.
+  // Whether both parts have been moved: what came is in its place, and what goes is with the
+  // kernel.
   bool done() const { return receive_.size == 0 && send_.size == 0; }
   // Their memory is the caller's again, and no part moves any more.
   void give_up();
@@ -54,7 +55,8 @@ class Peer {
   // Bytes that the peer's host has not taken; one more for a frame that is on its way.
   int undelivered() const;
 
-  // Changes with the bytes of parts that this rank's host has taken from the other, and that one's from this.
+  // Changes with the bytes of parts that this rank's host has taken from the other, and that one's
+  // from this.
   uint64_t moved();
   // "" or a clause: what was sent does not arrive.
   std::string stall() const;

@@ -20,9 +20,12 @@ namespace {
 constexpr int kMostAtOnce = 64;  // accepted before those who are there are heard again
 constexpr std::chrono::milliseconds kGuestPatience{3000}, kCallPatience{5000};
 
-static_assert(sizeof(Hello) == sizeof kMagic + 4 * sizeof(int32_t) + kMostJob + 1 + sizeof(Bytes32));
+static_assert(sizeof(Hello) ==
+              sizeof kMagic + 4 * sizeof(int32_t) + kMostJob + 1 + sizeof(Bytes32));
 
-std::string text_of(const Hello& hello) { return {reinterpret_cast<const char*>(&hello), sizeof hello}; }
+std::string text_of(const Hello& hello) {
+  return {reinterpret_cast<const char*>(&hello), sizeof hello};
+}
 
 // What both sides have seen once the door has drawn.
 struct Session {
@@ -73,14 +76,16 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
     if (proved && trust.same_user && !is_of_this_user(socket)) ++step;
     if (proved && step == 3)
       return Channel(std::move(socket), session.key_to_door(), session.key_to_caller());
-  } catch (const std::runtime_error&) {  // of the connection; what it means depends on how far it came
+  } catch (
+      const std::runtime_error&) {  // of the connection; what it means depends on how far it came
   }
   constexpr const char* kReasons[] = {
       "does not answer as a rank of this version of libds does",
       "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
       "is another user's: ranks of several users need a DS_JOB_KEY"};
-  size_t code = trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
+  size_t code =
+      trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
   failure.add(step, "who listens at " + called + " " + kReasons[code - 1]);
   return std::nullopt;
 }
@@ -103,7 +108,8 @@ std::vector<Door::Arrival> Door::serve(int milliseconds) {
 
 void Door::admit() {
   for (int i = 0; i < kMostAtOnce; ++i) {
-    Socket socket(above_standard(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    Socket socket(
+        above_standard(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
     bool too_many = !socket.open() && (errno == EMFILE || errno == ENFILE);
     if (too_many || (socket.open() && guests_.size() >= most_guests_)) make_room();
     if (!socket.open()) return;
@@ -114,7 +120,8 @@ void Door::admit() {
 // Who has said a whole hello is evicted after those who have not: ranks speak at once.
 void Door::make_room() {
   if (guests_.empty()) return;
-  auto silent = std::find_if(guests_.begin(), guests_.end(), [](const Guest& g) { return !g.hello; });
+  auto silent =
+      std::find_if(guests_.begin(), guests_.end(), [](const Guest& g) { return !g.hello; });
   if (silent == guests_.end()) silent = guests_.begin();
   turn_away("was crowded out by others");
   drop(*silent);
@@ -139,20 +146,23 @@ Door::Answer Door::challenge(Guest& guest) {
     return turn_away("did not speak as a rank of this version of libds does");
   guest.hello = hello;
   guest.draw = drawn();
-  ssize_t put = send(guest.socket.fd(), guest.draw.data(), guest.draw.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return put == static_cast<ssize_t>(guest.draw.size()) ? Answer::waits : turn_away("left before it had");
+  ssize_t put =
+      send(guest.socket.fd(), guest.draw.data(), guest.draw.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return put == static_cast<ssize_t>(guest.draw.size()) ? Answer::waits
+                                                        : turn_away("left before it had");
 }
 
 Door::Answer Door::check(Guest& guest) {
   Session session = session_of(trust_.key, *guest.hello, guest.draw);
   if (!same(bytes_of(guest.received), session.callers_proof())) return turn_away("has another key");
-  if (trust_.same_user && !is_of_this_user(guest.socket)) return turn_away("is another user's, or had left");
+  if (trust_.same_user && !is_of_this_user(guest.socket))
+    return turn_away("is another user's, or had left");
   Bytes32 proof = session.doors_proof();
   ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (put != static_cast<ssize_t>(proof.size())) return turn_away("left before it was answered");
   guest.hello->job[kMostJob] = '\0';
-  arrivals_.push_back(
-      {*guest.hello, Channel(std::move(guest.socket), session.key_to_caller(), session.key_to_door())});
+  arrivals_.push_back({*guest.hello, Channel(std::move(guest.socket), session.key_to_caller(),
+                                             session.key_to_door())});
   return Answer::proved;
 }
 
@@ -173,7 +183,8 @@ void Door::drop(const Guest& guest) {
 
 std::string Door::about_strangers() const {
   if (strangers_ == 0) return "";
-  std::string count = strangers_ == 1 ? "1 connection" : std::to_string(strangers_) + " connections";
+  std::string count =
+      strangers_ == 1 ? "1 connection" : std::to_string(strangers_) + " connections";
   return count + " did not prove the key of the job (DS_JOB_KEY); the first, " + first_stranger_;
 }
 

@@ -20,9 +20,10 @@ namespace ds {
 //                                     <-     code("door", both)
 //   compares; from here on the door is the one that was called
 //
-// A code is an HMAC under the key over the whole hello and the door's draw, so it answers this connection
-// alone: it cannot be replayed, nor be used for another rank, size, job or purpose. A caller's code never
-// equals a door's, so nothing can be reflected. Who has not proved the key learns 32 random bytes.
+// A code is an HMAC under the key over the whole hello and the door's draw, so it answers this
+// connection alone: it cannot be replayed, nor be used for another rank, size, job or purpose. A
+// caller's code never equals a door's, so nothing can be reflected. Who has not proved the key
+// learns 32 random bytes.
 
 enum class Purpose : uint32_t { meeting = 1, mesh };
 
@@ -47,14 +48,15 @@ struct Failure {
   }
 };
 
-// Connects to the door of rank hello.to and proves the key to it, within a few seconds and before the
-// deadline. Draws for the hello. Nothing, with the reason in `failure`, when nobody answers there, or when a
-// side does not hold the key: it may be worth another try.
+// Connects to the door of rank hello.to and proves the key to it, within a few seconds and before
+// the deadline. Draws for the hello. Nothing, with the reason in `failure`, when nobody answers
+// there, or when a side does not hold the key: it may be worth another try.
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure);
 
-// Where a rank listens for others. Strangers are dropped without a word: who has not proved the key within a
-// few seconds, who says anything else than a hello to this rank, and the oldest when there are too many.
+// Where a rank listens for others. Strangers are dropped without a word: who has not proved the key
+// within a few seconds, who says anything else than a hello to this rank, and the oldest when there
+// are too many.
 class Door {
  public:
   struct Arrival {

@@ -19,7 +19,8 @@ constexpr size_t kMostAddress = 64;
 constexpr size_t kMostEntries = size_t{4} << 20;
 constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kRetry{20}, kNameRetry{200};
-constexpr std::chrono::milliseconds kLonger{2000};  // the others wait longer than rank 0, which says why
+constexpr std::chrono::milliseconds kLonger{
+    2000};  // the others wait longer than rank 0, which says why
 
 std::string number(int value) { return std::to_string(value); }
 
@@ -28,10 +29,15 @@ Deadline in_ms(int64_t ms) { return Clock::now() + patience_of(ms); }
 }  // namespace
 
 Rendezvous::Rendezvous(const MeetingPoint& point, int rank, int size, int64_t join_ms)
-    : point_(point), rank_(rank), size_(size), join_ms_(join_ms), deadline_(in_ms(join_ms)), key_(job_key()) {
+    : point_(point),
+      rank_(rank),
+      size_(size),
+      join_ms_(join_ms),
+      deadline_(in_ms(join_ms)),
+      key_(job_key()) {
   if (point_.job.size() > kMostJob)
-    throw std::runtime_error("a job's name has at most " + std::to_string(kMostJob) + " characters, got '" +
-                             point_.job + "'");
+    throw std::runtime_error("a job's name has at most " + std::to_string(kMostJob) +
+                             " characters, got '" + point_.job + "'");
   if (rank_ == 0) {
     ranks_.resize(static_cast<size_t>(size_));
     tell_failures([&] {
@@ -53,7 +59,8 @@ auto Rendezvous::known(Find find) {
       return find();
     } catch (const UnknownHost& error) {
       if (Clock::now() > deadline_)
-        throw std::runtime_error(std::string(error.what()) + ", for " + std::to_string(join_ms_) + " ms");
+        throw std::runtime_error(std::string(error.what()) + ", for " + std::to_string(join_ms_) +
+                                 " ms");
     }
   }
 }
@@ -81,7 +88,9 @@ void Rendezvous::receive_all() {
   }
   Publication publication(point_, address, port_of(listener), fresh);
   Door door(std::move(listener), trust_, rank_, size_);
-  auto seated = [&] { return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); }); };
+  auto seated = [&] {
+    return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); });
+  };
   while (seated() + 1 < size_) {
     strangers_ = door.about_strangers();
     if (Clock::now() > deadline_)
@@ -101,7 +110,8 @@ void Rendezvous::seat(Door::Arrival arrival) {
   std::string at = "at " + text_of(point_);
   if (hello.purpose != Purpose::meeting || hello.from < 0) return;
   if (point_.job != hello.job)
-    return refuse(at + " job '" + point_.job + "' meets, this is a rank of job '" + hello.job + "'");
+    return refuse(at + " job '" + point_.job + "' meets, this is a rank of job '" + hello.job +
+                  "'");
   if (hello.size != size_) {
     std::string reason = "rank " + number(hello.from) + " is one of " + number(hello.size) +
                          " ranks, rank 0 one of " + number(size_);
@@ -109,11 +119,12 @@ void Rendezvous::seat(Door::Arrival arrival) {
     throw std::runtime_error(reason);
   }
   if (hello.from >= size_)
-    return refuse(at + " " + number(size_) + " ranks meet, 0 to " + number(size_ - 1) + ", this is rank " +
-                  number(hello.from));
+    return refuse(at + " " + number(size_) + " ranks meet, 0 to " + number(size_ - 1) +
+                  ", this is rank " + number(hello.from));
   Channel& seat = ranks_[static_cast<size_t>(hello.from)];
   if (hello.from == 0 || seat.open())
-    return refuse(at + " rank " + number(hello.from) + " of " + number(size_) + " is there already");
+    return refuse(at + " rank " + number(hello.from) + " of " + number(size_) +
+                  " is there already");
   seat = std::move(arrival.channel);
 }
 
@@ -134,8 +145,8 @@ std::string Rendezvous::missing() const {
   return (count == 1 ? "rank " : "ranks ") + list + " of " + number(size_);
 }
 
-// Rank 0 is reached where a rank of another host has reached it. A rank that came over the loopback shares
-// its host.
+// Rank 0 is reached where a rank of another host has reached it. A rank that came over the loopback
+// shares its host.
 void Rendezvous::give_addresses() {
   for (const Channel& channel : ranks_) {
     if (channel.open() && (own_address_.empty() || is_loopback(own_address_)))
@@ -195,7 +206,8 @@ std::string Rendezvous::spread(const std::string& entry) {
   for (size_t r = 1; r < ranks_.size(); ++r) {
     std::string who = "rank " + std::to_string(r);
     std::string other = ranks_[r].receive_text(kMostEntries, deadline, who);
-    if (other.size() != entry.size()) throw std::runtime_error(who + " is of another version of libds");
+    if (other.size() != entry.size())
+      throw std::runtime_error(who + " is of another version of libds");
     table += other;
   }
   for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].send_text(table, deadline);

@@ -11,9 +11,9 @@
 
 namespace ds {
 
-// The ranks of a job meet at rank 0, swap what they need to connect to each other, and part: its sockets end
-// with this object. Only ranks that have proved the key of the job are heard. Throws std::runtime_error of
-// one line, the same on all ranks where rank 0 can still tell.
+// The ranks of a job meet at rank 0, swap what they need to connect to each other, and part: its
+// sockets end with this object. Only ranks that have proved the key of the job are heard. Throws
+// std::runtime_error of one line, the same on all ranks where rank 0 can still tell.
 class Rendezvous {
  public:
   // Collective: all ranks have come, in at most join_ms.
@@ -44,7 +44,8 @@ class Rendezvous {
   std::string missing() const;
   template <typename Work>
   void tell_failures(Work work);
-  // What find() returns, once it does not throw UnknownHost; at the end of the patience a runtime_error.
+  // What find() returns, once it does not throw UnknownHost; at the end of the patience a
+  // runtime_error.
   template <typename Find>
   auto known(Find find);
 

@@ -1,5 +1,5 @@
-// The transport plugin libds_tcp.so: ranks connect over TCP, whoever started them. Everything that is thrown
-// ends here.
+// The transport plugin libds_tcp.so: ranks connect over TCP, whoever started them. Everything that
+// is thrown ends here.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,12 +33,12 @@ struct ds_plugin_link {
   std::mutex mutex;
   size_t rank = 0;
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
-  std::vector<uint32_t> watched;                 // what the kernel is asked about each peer's connection
-  ds::Socket ready;                              // an epoll of all connections
-  bool ended = false;                            // no part moves any more
-  ds::End end;                                   // by another rank
-  std::map<size_t, std::string> stalls;          // of parts on their way, by rank, as last seen
-  std::string error;                             // of the last call; after open, what is worth a warning
+  std::vector<uint32_t> watched;         // what the kernel is asked about each peer's connection
+  ds::Socket ready;                      // an epoll of all connections
+  bool ended = false;                    // no part moves any more
+  ds::End end;                           // by another rank
+  std::map<size_t, std::string> stalls;  // of parts on their way, by rank, as last seen
+  std::string error;                     // of the last call; after open, what is worth a warning
 };
 
 namespace ds::transport {
@@ -49,7 +49,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLastWords(500), kNap(1);
 constexpr std::chrono::milliseconds kLastParts(30000);  // at most, while they move
-constexpr std::chrono::milliseconds kMore(5000);        // to connect, after the last rank has come in time
+constexpr std::chrono::milliseconds kMore(
+    5000);  // to connect, after the last rank has come in time
 
 thread_local std::string open_error;
 
@@ -63,8 +64,11 @@ void watch(ds_plugin_link& link, size_t rank) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = rank;
-  const int action = link.watched[rank] == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
-  if (epoll_ctl(link.ready.fd(), action, peer.descriptor(), &event) == 0) link.watched[rank] = events;
+  const int action = link.watched[rank] == 0 ? EPOLL_CTL_ADD
+                     : events == 0           ? EPOLL_CTL_DEL
+                                             : EPOLL_CTL_MOD;
+  if (epoll_ctl(link.ready.fd(), action, peer.descriptor(), &event) == 0)
+    link.watched[rank] = events;
 }
 
 // Moves what can be moved, to and from all.
@@ -83,7 +87,8 @@ void go_on(ds_plugin_link& link) {
   }
 }
 
-void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
+void connect(ds_plugin_link* link, int rank, int size, const std::string& address,
+             int64_t join_ms) {
   Deadline deadline = Clock::now() + patience_of(join_ms);
   Rendezvous meeting(parse_meeting_point(address), rank, size, join_ms);
   PeerMesh mesh(meeting.own_address(), rank, size);
@@ -93,19 +98,22 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
     if (!strangers->empty()) link->error += (link->error.empty() ? "" : "; ") + *strangers;
   }
   link->ready = Socket(above_standard(epoll_create1(EPOLL_CLOEXEC)));
-  if (!link->ready.open()) throw std::runtime_error(std::string("epoll_create1: ") + std::strerror(errno));
+  if (!link->ready.open())
+    throw std::runtime_error(std::string("epoll_create1: ") + std::strerror(errno));
   link->watched.resize(sockets.size());
   for (size_t r = 0; r < sockets.size(); ++r) {
     if (!sockets[r].open()) continue;
     link->peers[r] = std::make_unique<Peer>(std::move(sockets[r]));
     watch(*link, r);
-    if (link->watched[r] == 0) throw std::runtime_error(std::string("epoll_ctl: ") + std::strerror(errno));
+    if (link->watched[r] == 0)
+      throw std::runtime_error(std::string("epoll_ctl: ") + std::strerror(errno));
   }
 }
 
 }  // namespace
 
-int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out) {
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms,
+                  ds_plugin_link** out) {
   *out = nullptr;
   try {
     auto link = std::make_unique<ds_plugin_link>();
@@ -120,8 +128,8 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
   }
 }
 
-// Tells all, and gives parts that are on their way back. Who was told tells the others, too: a reason is
-// there before any rank that knew it has left.
+// Tells all, and gives parts that are on their way back. Who was told tells the others, too: a
+// reason is there before any rank that knew it has left.
 static void end_group(ds_plugin_link* link, const End& end) {
   if (std::exchange(link->ended, true)) return;
   for (size_t r = 0; r < link->peers.size(); ++r) {
@@ -231,14 +239,15 @@ const char* message(ds_plugin_link* link) {
   return link->end.rank >= 0 ? link->end.reason.c_str() : link->error.c_str();
 }
 
-// A connection that is closed while the other host still sends is reset, and what has not arrived there is
-// lost. So this rank takes what comes until all that it has sent is there.
+// A connection that is closed while the other host still sends is reset, and what has not arrived
+// there is lost. So this rank takes what comes until all that it has sent is there.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   end_parts(link);
   const Deadline last = Clock::now() + (link->ended ? kLastWords : kLastParts);
   int64_t before = INT64_MAX;
-  for (Deadline deadline = last; Clock::now() < std::min(deadline, last); std::this_thread::sleep_for(kNap)) {
+  for (Deadline deadline = last; Clock::now() < std::min(deadline, last);
+       std::this_thread::sleep_for(kNap)) {
     go_on(*link);
     int64_t left = 0;
     for (auto& peer : link->peers) left += peer ? peer->undelivered() : 0;

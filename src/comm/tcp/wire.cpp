@@ -39,7 +39,8 @@ constexpr size_t kMostError = 4096;
 constexpr int kErrorPatienceMs = 1000;
 
 int left_ms(Deadline deadline) {
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
 }
 
@@ -100,7 +101,9 @@ Socket stream(int family) {
   return socket;
 }
 
-bool bound(const Socket& socket, Name name) { return bind(socket.fd(), name.get(), name.size) == 0; }
+bool bound(const Socket& socket, Name name) {
+  return bind(socket.fd(), name.get(), name.size) == 0;
+}
 
 template <typename Ask>
 Name end_of(const Socket& socket, Ask ask) {
@@ -110,7 +113,9 @@ Name end_of(const Socket& socket, Ask ask) {
   return name;
 }
 
-std::string bytes_of(const Header& header) { return {reinterpret_cast<const char*>(&header), sizeof header}; }
+std::string bytes_of(const Header& header) {
+  return {reinterpret_cast<const char*>(&header), sizeof header};
+}
 
 Bytes32 code_of(const Bytes32& key, const Header& header, const std::string& text) {
   return derived(key, "libds tcp message", bytes_of(header) + text);
@@ -125,7 +130,8 @@ Socket::~Socket() {
 Socket listen_at(const std::string& address, int port) {
   Name name = socket_name(address, port);
   Socket socket = stream(name.storage.ss_family);
-  int one = 1, none = 0;  // connections of an earlier job that are closing down do not hold the port
+  int one = 1,
+      none = 0;  // connections of an earlier job that are closing down do not hold the port
   // A free port is chosen for this socket alone only without it.
   if (port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (address == kEverywhere)  // of both families
@@ -146,7 +152,8 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
   if (code == EINPROGRESS) {
     socklen_t size = sizeof code;
     code = ETIMEDOUT;
-    if (wait_for(socket.fd(), POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &size);
+    if (wait_for(socket.fd(), POLLOUT, deadline))
+      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &size);
   }
   if (code == 0) return socket;
   reason = std::strerror(code);
@@ -167,9 +174,9 @@ std::string place_text(const std::string& address, int port) {
 
 constexpr std::string_view kEstablished = "01";
 
-// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user, a time-out,
-// an inode; /proc/net/tcp6 has the same with longer addresses. A socket that its owner has closed, or that is
-// not accepted yet, has no inode and counts as root's.
+// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user, a
+// time-out, an inode; /proc/net/tcp6 has the same with longer addresses. A socket that its owner
+// has closed, or that is not accepted yet, has no inode and counts as root's.
 bool is_of_this_user(const Socket& socket) {
   const Name own = end_of(socket, getsockname), other = end_of(socket, getpeername);
   auto text = [](const Name& name) {
@@ -191,7 +198,8 @@ bool is_of_this_user(const Socket& socket) {
   for (std::string line; std::getline(table, line);) {
     size_t at = line.find(ends);
     if (at == std::string::npos) continue;
-    const std::vector<std::string_view> rest = ascii_words(std::string_view(line).substr(at + ends.size()));
+    const std::vector<std::string_view> rest =
+        ascii_words(std::string_view(line).substr(at + ends.size()));
     if (rest.size() < 7) return false;  // state, queues, timers, tries, user, time-out, inode
     return rest[0] == kEstablished && ascii_number<uid_t>(rest[4]) == geteuid() &&
            ascii_number<uint64_t>(rest[6]).value_or(0) != 0;
@@ -215,7 +223,9 @@ std::vector<std::string> addresses_of(const std::string& host) {
   return addresses;
 }
 
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
 
 bool is_local(const std::string& address) {
   try {
@@ -230,18 +240,21 @@ std::string everywhere() { return is_local(kEverywhere) ? kEverywhere : "0.0.0.0
 
 std::string address_of_interface(const std::string& name) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw std::runtime_error(std::string("getifaddrs: ") + std::strerror(errno));
+  if (getifaddrs(&list) != 0)
+    throw std::runtime_error(std::string("getifaddrs: ") + std::strerror(errno));
   std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   for (int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name) continue;
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name)
+        continue;
       const Name found = name_of(one->ifa_addr);
       // Such an address needs a name of the interface, which each host has its own of.
       const bool of_link = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&found.v6().sin6_addr);
       if (!of_link) return found.address();
     }
   }
-  throw std::runtime_error("GLOO_SOCKET_IFNAME: this host has no interface '" + name + "' with an address");
+  throw std::runtime_error("GLOO_SOCKET_IFNAME: this host has no interface '" + name +
+                           "' with an address");
 }
 
 void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline) {
@@ -253,12 +266,14 @@ void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline)
       if (!wait_for(socket.fd(), POLLOUT, deadline))
         throw std::runtime_error("a rank takes no message any more");
     } else if (errno != EINTR) {
-      throw std::runtime_error(std::string("a rank left while the ranks met: ") + std::strerror(errno));
+      throw std::runtime_error(std::string("a rank left while the ranks met: ") +
+                               std::strerror(errno));
     }
   }
 }
 
-std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline, const std::string& from) {
+std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline,
+                          const std::string& from) {
   std::string text(size, '\0');
   for (size_t at = 0; at < size;) {
     ssize_t got = recv(socket.fd(), text.data() + at, size - at, MSG_DONTWAIT);
@@ -287,7 +302,9 @@ void Channel::send_message(const std::string& text, bool error, Deadline deadlin
   send_bytes(socket_, bytes, deadline);
 }
 
-void Channel::send_text(const std::string& text, Deadline deadline) { send_message(text, false, deadline); }
+void Channel::send_text(const std::string& text, Deadline deadline) {
+  send_message(text, false, deadline);
+}
 
 void Channel::send_error(const std::string& text) noexcept {
   try {
@@ -304,7 +321,8 @@ std::string Channel::receive_text(size_t most, Deadline deadline, const std::str
   std::string text = header.size > limit ? "" : receive_bytes(socket_, header.size, deadline, from);
   Bytes32 code{};
   if (header.size <= limit)
-    std::memcpy(code.data(), receive_bytes(socket_, code.size(), deadline, from).data(), code.size());
+    std::memcpy(code.data(), receive_bytes(socket_, code.size(), deadline, from).data(),
+                code.size());
   if (header.number != received_++ || !same(code, code_of(receive_key_, header, text)))
     throw std::runtime_error("a message of " + from + " was changed on its way");
   if (header.error != 0) throw std::runtime_error(text);

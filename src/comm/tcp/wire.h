@@ -29,8 +29,8 @@ class Socket {
   int fd_ = -1;
 };
 
-// All below throw std::runtime_error with a line of text. Addresses are texts of IPv4 or IPv6; where a host
-// has both, IPv4 comes first.
+// All below throw std::runtime_error with a line of text. Addresses are texts of IPv4 or IPv6;
+// where a host has both, IPv4 comes first.
 
 // Listens at the port (0: any) of one address of this host.
 Socket listen_at(const std::string& address, int port);
@@ -46,7 +46,8 @@ std::string place_text(const std::string& address, int port);
 // "ADDRESS:PORT to ADDRESS:PORT"
 std::string both_ends(const Socket& socket);
 
-// Whether the other end of a connection within this host is a socket of this user: the kernel says so.
+// Whether the other end of a connection within this host is a socket of this user: the kernel says
+// so.
 bool is_of_this_user(const Socket& socket);
 
 // A name that has no address, which it may get.
@@ -66,10 +67,12 @@ std::string address_of_interface(const std::string& name);
 
 void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline);
 // `from` names the sender in errors.
-std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline, const std::string& from);
+std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline,
+                          const std::string& from);
 
-// A connection whose ends have proved the key to each other: each message carries its number and a code under
-// the session key of its direction, so that nobody between them can change, repeat, reorder or reflect one.
+// A connection whose ends have proved the key to each other: each message carries its number and a
+// code under the session key of its direction, so that nobody between them can change, repeat,
+// reorder or reflect one.
 class Channel {
  public:
   Channel() = default;

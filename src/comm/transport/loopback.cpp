@@ -41,14 +41,16 @@ class Loopback final : public Exchange {
   void set_timeout(int64_t) override {}
   int64_t overhead_bytes() const override { return 0; }
   bool one_process() const override { return true; }
-  std::unique_ptr<Exchange> split(const std::string&, const std::vector<int>&, const std::string&) override {
+  std::unique_ptr<Exchange> split(const std::string&, const std::vector<int>&,
+                                  const std::string&) override {
     return std::make_unique<Loopback>();
   }
 
  private:
   void check() {
     std::lock_guard lock(mutex_);
-    if (!reason_.empty()) raise(DS_ERROR_COMM, "rank 0: the group was ended by rank 0: {}", reason_);
+    if (!reason_.empty())
+      raise(DS_ERROR_COMM, "rank 0: the group was ended by rank 0: {}", reason_);
   }
 
   std::mutex mutex_;

@@ -29,10 +29,11 @@
 #include "core/base/signals.h"
 #include "core/base/trace.h"
 
-// Processes of one host. Rank 0 makes an anonymous memory file (memfd) and hands it to the others over a unix
-// socket in the abstract namespace. Neither has a name in a file system, so nothing is left behind however a
-// rank ends. Each rank holds a lock on its own byte of the memory file through a file description of its own;
-// the kernel drops the lock when the process dies, which is how the others know.
+// Processes of one host. Rank 0 makes an anonymous memory file (memfd) and hands it to the others
+// over a unix socket in the abstract namespace. Neither has a name in a file system, so nothing is
+// left behind however a rank ends. Each rank holds a lock on its own byte of the memory file
+// through a file description of its own; the kernel drops the lock when the process dies, which is
+// how the others know.
 namespace ds {
 namespace {
 
@@ -63,7 +64,8 @@ class Fd {
   raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, call, std::strerror(errno));
 }
 
-// A joining rank sends it first. Other versions must be able to read it, so its layout never changes.
+// A joining rank sends it first. Other versions must be able to read it, so its layout never
+// changes.
 struct Hello {
   uint32_t magic = 0x64732d32;
   int32_t size = 0;
@@ -77,7 +79,8 @@ struct Address {
   explicit Address(const std::string& name) {
     std::string path = fmt::format("libds.{}.{}", getuid(), name);
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, path.data(), path.size());  // a leading 0: the abstract namespace
+    std::memcpy(address.sun_path + 1, path.data(),
+                path.size());  // a leading 0: the abstract namespace
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
@@ -150,7 +153,8 @@ class Host {
 
   // Collects one hello of every other rank, then hands the memory out.
   Fd run() {
-    SignalsBlocked blocked(SignalsBlocked::Which::of_writes);  // RLIMIT_FSIZE counts for memory files, too
+    SignalsBlocked blocked(
+        SignalsBlocked::Which::of_writes);  // RLIMIT_FSIZE counts for memory files, too
     Fd memory(memory_file("libds"));
     if (memory.get() < 0) system_error(name_, "no memory file");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
@@ -188,14 +192,16 @@ class Host {
     std::string refusal;
     const Hello own;
     if (hello.magic != own.magic) return false;
-    if (std::string reason = builds_differ(0, own.build, hello.rank, hello.build); !reason.empty()) {
+    if (std::string reason = builds_differ(0, own.build, hello.rank, hello.build);
+        !reason.empty()) {
       refusal = reason;
     } else if (hello.size != options_.size) {
-      refusal =
-          fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank, hello.size);
+      refusal = fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank,
+                            hello.size);
     } else if (hello.rank < 1 || hello.rank >= options_.size ||
                peers[static_cast<size_t>(hello.rank)].get() >= 0) {
-      refusal = fmt::format("rank {} has joined already: is another job using this name?", hello.rank);
+      refusal =
+          fmt::format("rank {} has joined already: is another job using this name?", hello.rank);
     }
     if (!refusal.empty()) {
       answer(peer.get(), refusal, -1);
@@ -214,8 +220,9 @@ class Host {
     for (size_t r = 1; r < peers.size() && count < kMostNamed; ++r) {
       if (peers[r].get() < 0) names += fmt::format("{}{}", count++ == 0 ? "" : ", ", r);
     }
-    return fmt::format("{} {}{}", missing == 1 ? "rank" : "ranks", names,
-                       missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "");
+    return fmt::format(
+        "{} {}{}", missing == 1 ? "rank" : "ranks", names,
+        missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "");
   }
   [[noreturn]] void refuse_all(const std::vector<Fd>& peers, int missing) {
     std::string reason =
@@ -244,15 +251,16 @@ Fd join(const std::string& name, const CommOptions& options) {
     // Who comes long before rank 0 leaves it the processor: hundreds may wait.
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(tries / 10 + 2, 20)));
   }
-  if (!same_user(socket_fd.get())) raise(DS_ERROR_COMM, "shm://{}: another user holds this name", name);
+  if (!same_user(socket_fd.get()))
+    raise(DS_ERROR_COMM, "shm://{}: another user holds this name", name);
   Hello hello;
   hello.size = options.size;
   hello.rank = options.rank;
   if (send(socket_fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
     system_error(name, "no hello");
   if (!readable(socket_fd.get(), deadline + 1'000'000'000)) {
-    raise(DS_ERROR_COMM, "shm://{}: not all of {} ranks have joined within {} ms", name, options.size,
-          options.join_ms);
+    raise(DS_ERROR_COMM, "shm://{}: not all of {} ranks have joined within {} ms", name,
+          options.size, options.join_ms);
   }
   return receive_memory(name, socket_fd.get());
 }
@@ -268,18 +276,18 @@ struct flock lock_of(int rank, short type) {
 
 class ShmSharing final : public Sharing {
  public:
-  // The lock belongs to a description of this rank's own, which only the mapping keeps: a forked child
-  // inherits neither, so it cannot hide the death of its parent. `memory` is the description that all ranks
-  // share.
+  // The lock belongs to a description of this rank's own, which only the mapping keeps: a forked
+  // child inherits neither, so it cannot hide the death of its parent. `memory` is the description
+  // that all ranks share.
   ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
       : bytes_(SharedSegment::bytes(options.size)), memory_(std::move(memory)) {
     std::string path = fmt::format("/proc/self/fd/{}", memory_.get());
     Fd own(above_standard(open(path.c_str(), O_RDWR | O_CLOEXEC)));
     if (own.get() < 0) {
-      system_error(
-          name,
-          "the memory file cannot be opened again by /proc (where none is mounted, ranks can meet over "
-          "TCP: \"communicator\": \"env:tcp\")");
+      system_error(name,
+                   "the memory file cannot be opened again by /proc (where none is mounted, ranks "
+                   "can meet over "
+                   "TCP: \"communicator\": \"env:tcp\")");
     }
     struct flock lock = lock_of(options.rank, F_WRLCK);
     if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");
@@ -303,7 +311,8 @@ class ShmSharing final : public Sharing {
     }
     return true;
   }
-  std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {
+  std::unique_ptr<Sharing> make(const std::string& name,
+                                const CommOptions& options) const override {
     return share_processes(name, options);
   }
   bool alive(int rank) const override {

@@ -35,14 +35,15 @@ struct Meeting {
   int joined = 0;
   std::vector<bool> taken;
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
-  // Who reads a rank's memory now. A reader counts itself, then looks whether it may; the owner forbids, then
-  // looks who is reading (all seq_cst).
+  // Who reads a rank's memory now. A reader counts itself, then looks whether it may; the owner
+  // forbids, then looks who is reading (all seq_cst).
   std::vector<std::atomic<int>> readers;
   std::vector<std::atomic<bool>> withdrawn;
 };
 
-// Groups that are forming, by name. Ranks of one process can only find each other through the process. It
-// never ends, nor do the other objects of the process: threads may be inside libds while the program exits.
+// Groups that are forming, by name. Ranks of one process can only find each other through the
+// process. It never ends, nor do the other objects of the process: threads may be inside libds
+// while the program exits.
 struct Lobby {
   std::mutex mutex;
   std::condition_variable changed;
@@ -80,7 +81,8 @@ class ThreadSharing final : public Sharing {
   void await_returns(int rank) const override {
     while (meeting_->readers[static_cast<size_t>(rank)].load() != 0) std::this_thread::yield();
   }
-  std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {
+  std::unique_ptr<Sharing> make(const std::string& name,
+                                const CommOptions& options) const override {
     return share_threads(name, options);
   }
 

@@ -47,8 +47,10 @@ const std::string& Attrs::text(std::string_view name) const {
 
 const std::vector<int64_t>& Attrs::integers(std::string_view name) const {
   const Value* v = find(name);
-  if (v && std::holds_alternative<std::vector<int64_t>>(*v)) return std::get<std::vector<int64_t>>(*v);
-  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a list of integers, got {}", name, print());
+  if (v && std::holds_alternative<std::vector<int64_t>>(*v))
+    return std::get<std::vector<int64_t>>(*v);
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a list of integers, got {}", name,
+        print());
 }
 
 namespace {
@@ -104,7 +106,8 @@ std::string Attrs::print() const {
 Attrs Attrs::parse(std::string_view text) {
   Attrs attrs;
   if (text.empty()) return attrs;
-  require(text.front() == '{' && text.back() == '}', "attributes must be like {{a=1 b=0.5}}, got '{}'", text);
+  require(text.front() == '{' && text.back() == '}',
+          "attributes must be like {{a=1 b=0.5}}, got '{}'", text);
   std::string_view rest = text.substr(1, text.size() - 2);
   while (!rest.empty()) {
     if (rest.front() == ' ') {
@@ -118,7 +121,8 @@ Attrs Attrs::parse(std::string_view text) {
     rest.remove_prefix(equal + 1);
     if (rest.front() == '"') {
       size_t close = rest.find('"', 1);
-      require(close != std::string_view::npos, "attribute '{}' has no closing quote in '{}'", name, text);
+      require(close != std::string_view::npos, "attribute '{}' has no closing quote in '{}'", name,
+              text);
       attrs.set(name, std::string(rest.substr(1, close - 1)));
       rest.remove_prefix(close + 1);
       continue;

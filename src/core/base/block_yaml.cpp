@@ -31,7 +31,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The end of what is said before a comment: '#' at the beginning or after a blank, outside of quotes.
+// The end of what is said before a comment: '#' at the beginning or after a blank, outside of
+// quotes.
 size_t comment_of(std::string_view line) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -86,7 +87,8 @@ class YamlReader {
     if (at_ < lines_.size() && lines_[at_].text == "---") ++at_;
     if (at_ == lines_.size()) return Json(Json::Object{});
     for (const YamlLine& line : lines_) {
-      if (line.text.front() == '\t') refuse(line, "is indented by a tab; YAML is indented by blanks");
+      if (line.text.front() == '\t')
+        refuse(line, "is indented by a tab; YAML is indented by blanks");
     }
     Json out = map(lines_[at_].indent, 0);
     if (at_ < lines_.size()) refuse(lines_[at_], "is not indented like the lines before it");
@@ -95,7 +97,8 @@ class YamlReader {
 
  private:
   [[noreturn]] void refuse(const YamlLine& line, std::string_view reason) const {
-    raise(DS_ERROR_CONFIG, "{}: line {}: \"{}\" {}", source_, line.number, line.text.substr(0, 60), reason);
+    raise(DS_ERROR_CONFIG, "{}: line {}: \"{}\" {}", source_, line.number, line.text.substr(0, 60),
+          reason);
   }
 
   Json map(size_t indent, size_t depth) {
@@ -128,7 +131,8 @@ class YamlReader {
 
   Json list(size_t indent) {
     Json::Array out;
-    while (at_ < lines_.size() && lines_[at_].indent == indent && lines_[at_].text.starts_with("- ")) {
+    while (at_ < lines_.size() && lines_[at_].indent == indent &&
+           lines_[at_].text.starts_with("- ")) {
       const YamlLine& line = lines_[at_++];
       std::string_view item = trimmed(line.text.substr(2));
       if (colon_of(item) != item.npos || item.starts_with("- "))
@@ -150,7 +154,8 @@ class YamlReader {
 
   Json quoted(const YamlLine& line, std::string_view text) const {
     const char quote = text.front();
-    if (text.size() < 2 || text.back() != quote) refuse(line, "has a text without its closing quote");
+    if (text.size() < 2 || text.back() != quote)
+      refuse(line, "has a text without its closing quote");
     if (quote == '"') return Json::parse(text, source_);  // the escapes that both have
     std::string out;
     text = text.substr(1, text.size() - 2);
@@ -164,18 +169,22 @@ class YamlReader {
 
   static Json plain(std::string_view text) {
     const std::string word = ascii_lower(text);
-    auto is = [&](const auto& words) { return std::find(words.begin(), words.end(), word) != words.end(); };
+    auto is = [&](const auto& words) {
+      return std::find(words.begin(), words.end(), word) != words.end();
+    };
     if (is(std::array{"null", "~"})) return {};
     if (is(std::array{"true", "yes", "on"})) return Json(true);
     if (is(std::array{"false", "no", "off"})) return Json(false);
     const std::string_view digits = text.starts_with('+') ? text.substr(1) : text;
     const char *begin = digits.data(), *end = begin + digits.size();
     int64_t integer = 0;
-    if (auto [last, code] = std::from_chars(begin, end, integer); code == std::errc() && last == end)
+    if (auto [last, code] = std::from_chars(begin, end, integer);
+        code == std::errc() && last == end)
       return Json(integer);
     double number = 0;
     const bool point = digits.find('.') != digits.npos && word.find_first_of("in") == word.npos;
-    if (auto [last, code] = std::from_chars(begin, end, number); point && code == std::errc() && last == end)
+    if (auto [last, code] = std::from_chars(begin, end, number);
+        point && code == std::errc() && last == end)
       return Json(number);
     return Json(std::string(text));
   }

@@ -7,7 +7,9 @@
 
 namespace ds {
 
-std::string three_digits(double x) { return fmt::format("{:.{}f}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0); }
+std::string three_digits(double x) {
+  return fmt::format("{:.{}f}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0);
+}
 
 std::string bytes_text(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);

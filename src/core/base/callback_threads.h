@@ -4,8 +4,9 @@
 
 namespace ds {
 
-// The threads that are inside callbacks of one object: one in the callback that does its work, and one in the
-// callback that ends it. What uses the object asks here whether its own thread is one of them.
+// The threads that are inside callbacks of one object: one in the callback that does its work, and
+// one in the callback that ends it. What uses the object asks here whether its own thread is one of
+// them.
 class CallbackThreads {
  public:
   enum Place { kWork, kEnd };

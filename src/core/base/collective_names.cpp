@@ -64,8 +64,10 @@ std::set<std::string, std::less<>> logged_operations(std::span<const std::string
     }
     if (!find_collective(name)) {
       std::string known;
-      for (const Collective& collective : kCollectives) known += fmt::format(" {}", collective.name);
-      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given, known);
+      for (const Collective& collective : kCollectives)
+        known += fmt::format(" {}", collective.name);
+      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given,
+            known);
     }
     out.insert(std::move(name));
   }

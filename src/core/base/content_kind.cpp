@@ -1,5 +1,5 @@
-// Files that people have in place of the one that they mean: what a failed or partial download leaves, and
-// the same thing in another format. Each is known by its first bytes.
+// Files that people have in place of the one that they mean: what a failed or partial download
+// leaves, and the same thing in another format. Each is known by its first bytes.
 #include "core/base/content_kind.h"
 
 #include <fmt/core.h>
@@ -19,10 +19,12 @@ namespace ds {
 namespace {
 
 constexpr const char* kWebPage =
-    ": the download was answered with a page (of a log-in, an error, a viewer), so get the file itself, for "
+    ": the download was answered with a page (of a log-in, an error, a viewer), so get the file "
+    "itself, for "
     "example by `hf download`";
 constexpr const char* kCompressed = ": unpack it first";
-constexpr const char* kOtherData = ": write it as text, .jsonl or token files (docs/reference/data.md)";
+constexpr const char* kOtherData =
+    ": write it as text, .jsonl or token files (docs/reference/data.md)";
 
 struct Magic {
   std::string_view bytes;
@@ -34,7 +36,8 @@ constexpr std::array<Magic, 14> kMagics{{
     {"GGUF", "a GGUF file of llama.cpp",
      ": libds reads the model's folder on the hub, with config.json and safetensors"},
     {std::string_view("PK\x03\x04", 4), "a zip archive, as torch.save and numpy write",
-     ": weights of torch are read as pytorch_model.bin; unpack any other archive first", Wanted::torch},
+     ": weights of torch are read as pytorch_model.bin; unpack any other archive first",
+     Wanted::torch},
     {"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras and TensorFlow write",
      ": load it in Transformers and save it by save_pretrained(), which writes safetensors"},
     {"\x93NUMPY", "an array of numpy", ""},
@@ -68,10 +71,10 @@ bool is_text(std::string_view head) {
     size_t length = utf8_sequence(rest);
     // The last character of the head may be cut.
     if (length == 0 && rest.size() < 4 && head.size() >= kContentHead) break;
-    bad +=
-        length == 0 || (is_control(utf8_first(rest)) && rest[0] != '\n' && rest[0] != '\t' && rest[0] != '\r')
-            ? 1
-            : 0;
+    bad += length == 0 || (is_control(utf8_first(rest)) && rest[0] != '\n' && rest[0] != '\t' &&
+                           rest[0] != '\r')
+               ? 1
+               : 0;
     rest.remove_prefix(std::max<size_t>(length, 1));
   }
   return bad == 0;
@@ -89,7 +92,8 @@ std::string text_kind(std::string_view text, Wanted wanted) {
   if (wanted == Wanted::text) return "";
   bool json = text.starts_with('{') || text.starts_with('[');
   if (json && wanted == Wanted::json) return "";  // a mistake in it, whose place the parser tells
-  return fmt::format("{} that begins with \"{}\"", json ? "a text of JSON" : "a text", first_words(text));
+  return fmt::format("{} that begins with \"{}\"", json ? "a text of JSON" : "a text",
+                     first_words(text));
 }
 
 }  // namespace
@@ -105,7 +109,8 @@ std::string git_lfs_pointer(std::string_view head) {
       size = " of " + bytes_text(bytes);
   }
   return fmt::format(
-      "a Git LFS pointer, which stands for a file{}: get that by `git lfs install && git lfs pull` in the "
+      "a Git LFS pointer, which stands for a file{}: get that by `git lfs install && git lfs pull` "
+      "in the "
       "clone, or by `hf download`",
       size);
 }
@@ -114,14 +119,16 @@ std::string content_kind(std::string_view head, Wanted wanted) {
   if (head.empty()) return "an empty file: its download or copy was cut off";
   if (std::string pointer = git_lfs_pointer(head); !pointer.empty()) return pointer;
   for (const Magic& magic : kMagics) {
-    if (head.starts_with(magic.bytes) && magic.of != wanted) return std::string(magic.name) + magic.advice;
+    if (head.starts_with(magic.bytes) && magic.of != wanted)
+      return std::string(magic.name) + magic.advice;
   }
   if (is_safetensors(head)) return wanted == Wanted::safetensors ? "" : "a safetensors file";
   if (is_pickle(head) && wanted == Wanted::torch) return "";
   if (is_pickle(head))
     return "a pickle of Python, as old versions of torch.save write: weights of torch are read as "
            "pytorch_model.bin";
-  if (head.find_first_not_of('\0') == head.npos) return "nothing but zeros: its download or copy was cut off";
+  if (head.find_first_not_of('\0') == head.npos)
+    return "nothing but zeros: its download or copy was cut off";
   std::string_view text = head;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));

@@ -5,14 +5,14 @@
 #include <cerrno>
 #include <mutex>
 
-// Descriptors 0, 1 and 2 belong to the host program, also while it has them closed: whoever prints next
-// writes to whatever got such a number. open() hands out the lowest free number, so every descriptor that
-// libds opens passes through here (tools/check_descriptors.py). Header only: the transport plugins use it
-// without linking the library.
+// Descriptors 0, 1 and 2 belong to the host program, also while it has them closed: whoever prints
+// next writes to whatever got such a number. open() hands out the lowest free number, so every
+// descriptor that libds opens passes through here (tools/check_descriptors.py). Header only: the
+// transport plugins use it without linking the library.
 namespace ds {
 
-// The same file at a descriptor of 3 or more, closed on exec; `fd` is taken over, and -1 is passed on.
-// Returns -1, with errno set, when the system has no descriptor left.
+// The same file at a descriptor of 3 or more, closed on exec; `fd` is taken over, and -1 is passed
+// on. Returns -1, with errno set, when the system has no descriptor left.
 inline int above_standard(int fd) noexcept {
   if (fd < 0 || fd > STDERR_FILENO) return fd;
   int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -22,8 +22,8 @@ inline int above_standard(int fd) noexcept {
   return moved;
 }
 
-// Fills the missing ones of descriptors 0 to 2 with /dev/null while any of these lives: around calls into
-// another library that opens descriptors of its own and keeps them.
+// Fills the missing ones of descriptors 0 to 2 with /dev/null while any of these lives: around
+// calls into another library that opens descriptors of its own and keeps them.
 class StandardFilled {
  public:
   StandardFilled() {

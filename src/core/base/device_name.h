@@ -20,6 +20,8 @@ inline std::optional<int32_t> cuda_number(std::string_view name) {
 
 // Of a device named "cuda": which GPU that is depends on the rank.
 constexpr std::string_view kOwnCuda = "cuda";
-inline bool names_cuda(std::string_view name) { return name == kOwnCuda || cuda_number(name).has_value(); }
+inline bool names_cuda(std::string_view name) {
+  return name == kOwnCuda || cuda_number(name).has_value();
+}
 
 }  // namespace ds

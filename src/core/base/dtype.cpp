@@ -24,7 +24,8 @@ const Row& row(DType dtype) {
   for (const Row& r : kRows) {
     if (r.dtype == dtype) return r;
   }
-  raise(DS_ERROR_INVALID_ARGUMENT, "dtype must be a ds_dtype from 1 to 7, got {}", static_cast<int>(dtype));
+  raise(DS_ERROR_INVALID_ARGUMENT, "dtype must be a ds_dtype from 1 to 7, got {}",
+        static_cast<int>(dtype));
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ DType parse_dtype(std::string_view name) {
   for (const Row& r : kRows) {
     if (name == r.name) return r.dtype;
   }
-  raise(DS_ERROR_INVALID_ARGUMENT, "dtype must be one of f32 bf16 f16 f64 i32 i64 u8, got '{}'", name);
+  raise(DS_ERROR_INVALID_ARGUMENT, "dtype must be one of f32 bf16 f16 f64 i32 i64 u8, got '{}'",
+        name);
 }
 
 }  // namespace ds

@@ -13,8 +13,9 @@ int64_t size_of(DType dtype);              // bytes of one element; throws on NO
 const char* dtype_name(DType dtype);       // "f32", "bf16", ... as in graph and program text
 DType parse_dtype(std::string_view name);  // throws, naming the known ones
 
-// Brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN stays NaN.
-// Conversions are inlined under sanitizers, too, where calls of them were a tenth of training.
+// Brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
+// stays NaN. Conversions are inlined under sanitizers, too, where calls of them were a tenth of
+// training.
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
@@ -33,11 +34,12 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// IEEE 754 binary16 to and from f32, without branches, so that compilers make vectors of loops over them.
-// Widening is exact, subnormal numbers included; NaN stays NaN.
+// IEEE 754 binary16 to and from f32, without branches, so that compilers make vectors of loops over
+// them. Widening is exact, subnormal numbers included; NaN stays NaN.
 constexpr float widen_half(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-  const uint32_t normal = (magnitude << 13) + (112u << 23), special = (magnitude << 13) + (224u << 23);
+  const uint32_t normal = (magnitude << 13) + (112u << 23),
+                 special = (magnitude << 13) + (224u << 23);
   // A subnormal number is m 2^-24: what stands behind the leading 1 of an f32 of exponent -14.
   const float tiny = std::bit_cast<float>((113u << 23) + (magnitude << 13)) - 0x1p-14f;
   const uint32_t finite = magnitude < 0x400u ? std::bit_cast<uint32_t>(tiny) : normal;

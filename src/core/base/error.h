@@ -11,7 +11,8 @@
 
 namespace ds {
 
-// Parts of a message that a program may want alone: raise() keeps the first of each kind that it formats.
+// Parts of a message that a program may want alone: raise() keeps the first of each kind that it
+// formats.
 struct KeyName {  // of a configuration, dotted: "optimizer.params.lr"
   explicit KeyName(std::string_view name) : text(name) {}
   std::string_view text;
@@ -58,9 +59,9 @@ inline std::string_view part_of_message(const KeyName& name) { return name.text;
 inline std::string_view part_of_message(const TensorName& name) { return name.text; }
 inline int64_t part_of_message(const RankNumber& number) { return number.value; }
 
-// The one exception type of libds. Thrown when an operation ends without its result; becomes a ds_status at
-// the C boundary. The message is one line (a refusal by memory_budget adds a table), names the argument and
-// both values, and has no "failed to".
+// The one exception type of libds. Thrown when an operation ends without its result; becomes a
+// ds_status at the C boundary. The message is one line (a refusal by memory_budget adds a table),
+// names the argument and both values, and has no "failed to".
 class Error : public std::runtime_error {
  public:
   Error(ds_status status, const std::string& message, ErrorDetails details = {})
@@ -73,8 +74,8 @@ class Error : public std::runtime_error {
   ErrorDetails details_;
 };
 
-// Text of any origin as part of an error: what is no UTF-8 and control characters are escaped; of more than
-// kMostMessage bytes the middle is left out.
+// Text of any origin as part of an error: what is no UTF-8 and control characters are escaped; of
+// more than kMostMessage bytes the middle is left out.
 inline constexpr size_t kMostMessage = 500;
 std::string one_line(std::string_view text);
 
@@ -82,7 +83,8 @@ template <typename... Args>
 [[noreturn]] void raise(ds_status status, fmt::format_string<Args...> format, Args&&... args) {
   ErrorDetails details;
   (details.take(args), ...);
-  throw Error(status, one_line(fmt::vformat(format, fmt::make_format_args(part_of_message(args)...))),
+  throw Error(status,
+              one_line(fmt::vformat(format, fmt::make_format_args(part_of_message(args)...))),
               std::move(details));
 }
 

@@ -10,8 +10,8 @@
 #include "core/base/descriptor.h"
 
 // Text and small files as streams. They stand in for std::ifstream and std::ofstream, which may get
-// descriptor 0, 1 or 2 and hand their files on to programs that the host starts. errno is that of the call
-// that failed.
+// descriptor 0, 1 or 2 and hand their files on to programs that the host starts. errno is that of
+// the call that failed.
 namespace ds {
 
 // One direction at a time: a buffer is opened for reading or for writing.
@@ -48,12 +48,14 @@ class FileBuffer final : public std::streambuf {
   int_type overflow(int_type character) override {
     if (sync() != 0) return traits_type::eof();
     setp(bytes_.data(), bytes_.data() + bytes_.size());
-    if (!traits_type::eq_int_type(character, traits_type::eof())) sputc(traits_type::to_char_type(character));
+    if (!traits_type::eq_int_type(character, traits_type::eof()))
+      sputc(traits_type::to_char_type(character));
     return traits_type::not_eof(character);
   }
 
   std::streamsize xsputn(const char* data, std::streamsize size) override {
-    if (size < static_cast<std::streamsize>(bytes_.size())) return std::streambuf::xsputn(data, size);
+    if (size < static_cast<std::streamsize>(bytes_.size()))
+      return std::streambuf::xsputn(data, size);
     return sync() == 0 && put(data, static_cast<size_t>(size)) ? size : 0;
   }
 
@@ -92,8 +94,8 @@ class InputFile final : public std::istream {
   FileBuffer buffer_;
 };
 
-// A new file: one that exists, or a link that stands there, is refused. A flush hands all to the system;
-// nothing is synced.
+// A new file: one that exists, or a link that stands there, is refused. A flush hands all to the
+// system; nothing is synced.
 class OutputFile final : public std::ostream {
  public:
   explicit OutputFile(const std::string& path)

@@ -13,7 +13,9 @@ struct Hash128::State {
 Hash128::Hash128() : state_(std::make_unique<State>()) { XXH3_128bits_reset(state_->xxh); }
 Hash128::~Hash128() = default;
 
-void Hash128::update(const void* data, size_t size) { XXH3_128bits_update(state_->xxh, data, size); }
+void Hash128::update(const void* data, size_t size) {
+  XXH3_128bits_update(state_->xxh, data, size);
+}
 
 std::string Hash128::hex() const {
   XXH128_hash_t h = XXH3_128bits_digest(state_->xxh);

@@ -29,8 +29,9 @@ int64_t limit_in(const std::string& path) {
   return bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
 }
 
-// Calls each(folder) for the group's folder and those around it, up to the mount. In a container the group's
-// name may be the host's, of which the mount has nothing; then the mount itself is the container's group.
+// Calls each(folder) for the group's folder and those around it, up to the mount. In a container
+// the group's name may be the host's, of which the mount has nothing; then the mount itself is the
+// container's group.
 template <typename F>
 void for_groups(const std::string& mount, std::string group, F each) {
   while (!group.empty() && group != "/") {
@@ -49,7 +50,8 @@ bool has_memory(std::string_view controllers) {
   return false;
 }
 
-// Calls each(folder, v2) for the folders of the groups around the process, from the innermost one on.
+// Calls each(folder, v2) for the folders of the groups around the process, from the innermost one
+// on.
 template <typename F>
 void for_groups_of_process(const std::string& root, F each) {
   const std::string mount = root + "/sys/fs/cgroup";
@@ -57,10 +59,12 @@ void for_groups_of_process(const std::string& root, F each) {
   for (std::string line; std::getline(groups, line);) {  // "4:memory:/name", of v2 "0::/name"
     size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos || line.compare(second + 1, 1, "/") != 0) continue;
-    std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
+    std::string controllers = line.substr(first + 1, second - first - 1),
+                group = line.substr(second + 1);
     const bool v2 = controllers.empty();
     if (!v2 && !has_memory(controllers)) continue;
-    for_groups(v2 ? mount : mount + "/memory", group, [&](const std::string& folder) { each(folder, v2); });
+    for_groups(v2 ? mount : mount + "/memory", group,
+               [&](const std::string& folder) { each(folder, v2); });
   }
 }
 
@@ -100,8 +104,8 @@ std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot
 
 namespace {
 
-// What the kernel thinks that programs could take now without swapping, and what is left of swap; -1: it does
-// not say.
+// What the kernel thinks that programs could take now without swapping, and what is left of swap;
+// -1: it does not say.
 int64_t available_memory() {
   InputFile file("/proc/meminfo");
   int64_t memory = -1, swap = 0;

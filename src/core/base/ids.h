@@ -10,8 +10,8 @@
 
 namespace ds {
 
-// Typed indices. A number of a buffer is no number of a bucket, and the compiler says so: each table has an
-// id type of its own, and an IdVector is indexed by it without a cast.
+// Typed indices. A number of a buffer is no number of a bucket, and the compiler says so: each
+// table has an id type of its own, and an IdVector is indexed by it without a cast.
 
 struct None {};
 inline constexpr None none;  // no entry of any table

@@ -8,9 +8,10 @@
 
 namespace ds {
 
-// A JSON document: object members keep their order, integers stay exact over the whole int64 range. The
-// parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column. `Infinity`,
-// which Python writes, is a kind of its own: no number, so that only a reader that asks for it takes it.
+// A JSON document: object members keep their order, integers stay exact over the whole int64 range.
+// The parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column.
+// `Infinity`, which Python writes, is a kind of its own: no number, so that only a reader that asks
+// for it takes it.
 class Json {
   struct Infinity {
     bool negative = false;
@@ -45,8 +46,8 @@ class Json {
   bool is_object() const { return std::holds_alternative<Object>(value_); }
   bool is_infinity() const { return std::holds_alternative<Infinity>(value_); }  // of either sign
   bool is_negative_infinity() const { return is_infinity() && std::get<Infinity>(value_).negative; }
-  const char* kind()
-      const;  // "null", "boolean", "integer", "number", "string", "array", "object", "infinite number"
+  const char* kind() const;  // "null", "boolean", "integer", "number", "string", "array", "object",
+                             // "infinite number"
 
   // Typed access; throw DS_ERROR_CONFIG naming the kinds when the value is of another kind.
   bool boolean() const;
@@ -63,7 +64,8 @@ class Json {
   void set(std::string_view key, Json value);    // null becomes an object; replaces an equal key
 
   std::string dump(int indent = 0) const;  // indent 0: one line; doubles round-trip
-  static Json parse(std::string_view text, std::string_view source = "json");  // throws DS_ERROR_CONFIG
+  static Json parse(std::string_view text,
+                    std::string_view source = "json");  // throws DS_ERROR_CONFIG
 
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, Infinity> value_;

@@ -1,4 +1,5 @@
-// Json::dump: independent of the locale, doubles in the shortest form that parses back to the same bits.
+// Json::dump: independent of the locale, doubles in the shortest form that parses back to the same
+// bits.
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -43,12 +44,14 @@ void dump_real(std::string& out, double x) {
   auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, x);
   std::string_view digits(buffer, static_cast<size_t>(end - buffer));
   out += digits;
-  if (digits.find_first_of(".e") == std::string_view::npos) out += ".0";  // stays a real when parsed
+  if (digits.find_first_of(".e") == std::string_view::npos)
+    out += ".0";  // stays a real when parsed
 }
 
 void dump_value(std::string& out, const Json& value, int indent, int depth) {
   auto line = [&](int level) {
-    if (indent > 0) out += '\n' + std::string(static_cast<size_t>(indent) * static_cast<size_t>(level), ' ');
+    if (indent > 0)
+      out += '\n' + std::string(static_cast<size_t>(indent) * static_cast<size_t>(level), ' ');
   };
   if (value.is_array()) {
     out += '[';

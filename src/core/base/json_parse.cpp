@@ -41,8 +41,8 @@ bool is_for_name(std::string_view clean, size_t at) {
   return open.ends_with('{') && (last == ',' || (last == '{' && clean[at] != '}'));
 }
 
-// Throws JsonFault, whose bytes are those of `text`. cJSON writes the place of an error into a variable of
-// the process: one parse at a time.
+// Throws JsonFault, whose bytes are those of `text`. cJSON writes the place of an error into a
+// variable of the process: one parse at a time.
 Tree parse_clean(const std::string& clean, std::string_view text) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
@@ -55,16 +55,16 @@ Tree parse_clean(const std::string& clean, std::string_view text) {
   // Of what is no name cJSON says the place behind it.
   if (!tree && at > 0 && clean[at - 1] != '"' && is_for_name(clean, at - 1)) --at;
   if (at == clean.size()) throw JsonFault{at, "syntax error: unexpected end of input"};
-  throw JsonFault{
-      at, fmt::format("syntax error: unexpected '{}'{}", text[at], tree ? " behind the document" : "")};
+  throw JsonFault{at, fmt::format("syntax error: unexpected '{}'{}", text[at],
+                                  tree ? " behind the document" : "")};
 }
 
 class Builder {
  public:
   explicit Builder(JsonScan& scan) : scan_(scan) {}
 
-  // The document of a node, whose strings and numbers are the next ones of the lists. Elements of arrays end
-  // as they are taken, so that a large text is not there three times.
+  // The document of a node, whose strings and numbers are the next ones of the lists. Elements of
+  // arrays end as they are taken, so that a large text is not there three times.
   Json value(cJSON& node) {
     if (cJSON_IsNumber(&node)) return std::move(scan_.numbers.at(number_++));
     if (cJSON_IsBool(&node)) return Json(cJSON_IsTrue(&node) != 0);
@@ -88,7 +88,8 @@ class Builder {
     return Json(std::move(out));
   }
 
-  // Most objects are small, and a set for each would cost more than all else: only large ones get one.
+  // Most objects are small, and a set for each would cost more than all else: only large ones get
+  // one.
   Json object(cJSON& node) {
     constexpr size_t small = 16;
     Json::Object out;
@@ -102,9 +103,9 @@ class Builder {
       if (out.size() == small) {
         for (const cJSON* old = node.child; old != item; old = old->next) names.insert(old->string);
       }
-      bool taken = out.size() < small
-                       ? std::any_of(out.begin(), out.end(), [&](const auto& m) { return m.first == name; })
-                       : !names.insert(name).second;
+      bool taken = out.size() < small ? std::any_of(out.begin(), out.end(),
+                                                    [&](const auto& m) { return m.first == name; })
+                                      : !names.insert(name).second;
       if (taken) throw JsonFault{place, fmt::format("duplicate key '{}'", name)};
       Json member = value(*item);
       out.emplace_back(name, std::move(member));
@@ -130,7 +131,9 @@ static Json parse_text(std::string_view text, std::string_view source, bool zero
   raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source, line, column, fault.message);
 }
 
-Json Json::parse(std::string_view text, std::string_view source) { return parse_text(text, source, false); }
+Json Json::parse(std::string_view text, std::string_view source) {
+  return parse_text(text, source, false);
+}
 
 Json parse_json_data(std::string_view text, std::string_view source) {
   return parse_text(text, source, true);

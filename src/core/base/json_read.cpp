@@ -28,7 +28,8 @@ bool is_integral(const Json& value) {
 }  // namespace
 
 void JsonReader::require_kind(bool good, const char* wanted) const {
-  if (!good) raise(DS_ERROR_CONFIG, "{}: must be {}, got {}", KeyName(name_), wanted, shown(*value_));
+  if (!good)
+    raise(DS_ERROR_CONFIG, "{}: must be {}, got {}", KeyName(name_), wanted, shown(*value_));
 }
 
 bool JsonReader::flag() const {
@@ -61,8 +62,8 @@ const std::string& JsonReader::text() const {
 
 const std::string& JsonReader::word(std::span<const std::string> allowed) const {
   if (std::find(allowed.begin(), allowed.end(), text()) != allowed.end()) return text();
-  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_), fmt::join(allowed, ", "),
-        text());
+  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_),
+        fmt::join(allowed, ", "), text());
 }
 
 JsonReader JsonReader::member(std::string_view key, const Json& value) const {
@@ -92,7 +93,8 @@ std::vector<std::pair<std::string, JsonReader>> JsonReader::members() const {
 std::vector<JsonReader> JsonReader::items() const {
   require_kind(value_->is_array(), "an array");
   std::vector<JsonReader> out;
-  for (const Json& item : value_->array()) out.emplace_back(fmt::format("{}[{}]", name_, out.size()), item);
+  for (const Json& item : value_->array())
+    out.emplace_back(fmt::format("{}[{}]", name_, out.size()), item);
   return out;
 }
 

@@ -11,8 +11,9 @@
 
 namespace ds {
 
-// A JSON value with what messages call it: "options.top_k", "folder/config.json: n_positions". Reading it as
-// another kind than it has, or outside of a closed range, is DS_ERROR_CONFIG with its name and both values.
+// A JSON value with what messages call it: "options.top_k", "folder/config.json: n_positions".
+// Reading it as another kind than it has, or outside of a closed range, is DS_ERROR_CONFIG with its
+// name and both values.
 class JsonReader {
  public:
   // Members are called name + separator + key. The value is borrowed.

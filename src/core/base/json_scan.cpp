@@ -1,15 +1,15 @@
 // One walk over a JSON text before cJSON sees it.
 //
-// Problem: cJSON keeps every number as a double that it reads by the locale, takes raw control characters,
-// invalid UTF-8 and \u0000 in strings (which end there), any character below 33 as a blank, and knows neither
-// comments nor places.
-// Invariant: the clean text is as long as the given one, so that an offset means the same place in both;
-// cJSON finds in it the strings and numbers of the lists, in their order, and nothing whose value it could
-// get wrong. Algorithm: a loop over tokens. Comments become blanks, a number becomes 0 and blanks while its
-// exact value goes into a list, and all that cJSON would wave through is refused. Brackets are counted, for
-// the depth alone: what follows what is cJSON's to judge. Cost: one pass and one copy; for each number its
-// value, for each string its offset. Source: RFC 8259; RFC 3629 for UTF-8. `Infinity` as Python's json module
-// writes and reads it.
+// Problem: cJSON keeps every number as a double that it reads by the locale, takes raw control
+// characters, invalid UTF-8 and \u0000 in strings (which end there), any character below 33 as a
+// blank, and knows neither comments nor places. Invariant: the clean text is as long as the given
+// one, so that an offset means the same place in both; cJSON finds in it the strings and numbers of
+// the lists, in their order, and nothing whose value it could get wrong. Algorithm: a loop over
+// tokens. Comments become blanks, a number becomes 0 and blanks while its exact value goes into a
+// list, and all that cJSON would wave through is refused. Brackets are counted, for the depth
+// alone: what follows what is cJSON's to judge. Cost: one pass and one copy; for each number its
+// value, for each string its offset. Source: RFC 8259; RFC 3629 for UTF-8. `Infinity` as Python's
+// json module writes and reads it.
 #include "core/base/json_scan.h"
 
 #include <fmt/core.h>
@@ -33,7 +33,8 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 // A byte as messages show it.
 std::string shown(char c) {
   bool plain = c > 0x20 && c < 0x7f;
-  return plain ? fmt::format("'{}'", c) : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
+  return plain ? fmt::format("'{}'", c)
+               : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
 }
 
 class Scanner {
@@ -54,7 +55,9 @@ class Scanner {
     return text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff") ||
            text_.substr(0, 2).find('\0') != std::string_view::npos;
   }
-  [[noreturn]] void fail(size_t at, std::string message) const { throw JsonFault{at, std::move(message)}; }
+  [[noreturn]] void fail(size_t at, std::string message) const {
+    throw JsonFault{at, std::move(message)};
+  }
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void blank(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
@@ -159,7 +162,8 @@ class Scanner {
     }
     std::string_view token = text_.substr(begin, at_ - begin);
     int64_t integer = 0;
-    if (!real && std::from_chars(token.data(), token.data() + token.size(), integer).ec == std::errc()) {
+    if (!real &&
+        std::from_chars(token.data(), token.data() + token.size(), integer).ec == std::errc()) {
       return add_number(begin, integer);
     }
     double value = 0;
@@ -170,14 +174,16 @@ class Scanner {
       if (exponent < at_ &&
           std::from_chars(text_.data() + exponent, text_.data() + at_, power).ec != std::errc()) {
         bool negative = text_[exponent] == '-';
-        power = negative ? std::numeric_limits<int64_t>::min() / 2 : std::numeric_limits<int64_t>::max() / 2;
+        power = negative ? std::numeric_limits<int64_t>::min() / 2
+                         : std::numeric_limits<int64_t>::max() / 2;
       }
       auto magnitude = static_cast<int64_t>(whole_digits);
       if (text_[whole] == '0') {
         magnitude = 0;
         for (size_t i = point + 1; i < fraction_end && text_[i] == '0'; ++i) --magnitude;
       }
-      if (magnitude + power > 0) fail(begin, fmt::format("number overflow: '{}' is no double", cut(token)));
+      if (magnitude + power > 0)
+        fail(begin, fmt::format("number overflow: '{}' is no double", cut(token)));
       value = text_[begin] == '-' ? -0.0 : 0.0;
     }
     add_number(begin, value);
@@ -193,7 +199,8 @@ class Scanner {
     size_t begin = at_++;
     value_bytes_ = 0;
     for (;;) {
-      if (at_ >= text_.size()) fail(begin, "syntax error: the string that begins here is not closed");
+      if (at_ >= text_.size())
+        fail(begin, "syntax error: the string that begins here is not closed");
       char c = text_[at_];
       if (c == '"') {
         ++at_;

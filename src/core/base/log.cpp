@@ -32,8 +32,8 @@ Log& process_log() {
   return log;
 }
 
-// Every ds_ call takes the log's lock, so a fork waits for it: a child could never get it from a thread that
-// it does not have. Nor does such a thread deliver any more in the child.
+// Every ds_ call takes the log's lock, so a fork waits for it: a child could never get it from a
+// thread that it does not have. Nor does such a thread deliver any more in the child.
 void hold_log() { process_log().mutex.lock(); }
 void free_log() { process_log().mutex.unlock(); }
 void inherit_log() {

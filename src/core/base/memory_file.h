@@ -9,9 +9,9 @@
 
 namespace ds {
 
-// A file without a name, in memory, which other processes can be given; -1 with errno. Containers and
-// sandboxes that refuse memfd_create mostly leave one of two folders: that of shared memory, which is in
-// memory, too, or that of temporary files.
+// A file without a name, in memory, which other processes can be given; -1 with errno. Containers
+// and sandboxes that refuse memfd_create mostly leave one of two folders: that of shared memory,
+// which is in memory, too, or that of temporary files.
 inline int memory_file(const char* name) noexcept {
   int fd = above_standard(::memfd_create(name, MFD_CLOEXEC));
   const int refused = errno;

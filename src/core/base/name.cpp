@@ -18,12 +18,14 @@ bool has_control(std::string_view name) {  // which is UTF-8
 
 void require_name(std::string_view kind, std::string_view name, size_t most) {
   require(!name.empty(), "{} name must not be empty", kind);
-  require(name.size() <= most, "{} name must have at most {} bytes, got {}", kind, most, name.size());
+  require(name.size() <= most, "{} name must have at most {} bytes, got {}", kind, most,
+          name.size());
   require(is_utf8(name), "{} name must be UTF-8, got '{}'", kind, name);
   require(!has_control(name), "{} name must be without control characters, got '{}'", kind, name);
   bool legal = name.find_first_of(" %{}=;\"") == std::string_view::npos;
   require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
-  require(name != "__metadata__", "{} name must not be '{}', which safetensors files reserve", kind, name);
+  require(name != "__metadata__", "{} name must not be '{}', which safetensors files reserve", kind,
+          name);
 }
 
 Scope scope_of(const std::string& name) {

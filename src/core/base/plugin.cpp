@@ -52,10 +52,11 @@ const Table* load(std::string_view name, const char* symbol) {
     auto entry = reinterpret_cast<const Table* (*)()>(dlsym(object, symbol));
     if (!entry) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' has no symbol {}", file, symbol);
     const Table* table = entry();
-    bool same = table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
+    bool same =
+        table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
     if (!same) {
-      raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file, table->build,
-            DS_PLUGIN_BUILD);
+      raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file,
+            table->build, DS_PLUGIN_BUILD);
     }
     return table;
   }

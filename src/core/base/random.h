@@ -4,12 +4,12 @@
 
 namespace ds {
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure function of
-// counter and key, so recomputation and rank layout cannot change what is drawn.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure
+// function of counter and key, so recomputation and rank layout cannot change what is drawn.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Draws of one operation: the four words numbered `index` of the stream (seed, step, leaf, op). Element e of
-// a tensor uses word e % 4 of block e / 4.
+// Draws of one operation: the four words numbered `index` of the stream (seed, step, leaf, op).
+// Element e of a tensor uses word e % 4 of block e / 4.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -18,9 +18,9 @@ struct RandomStream {
   std::array<uint32_t, 4> block(uint64_t index) const;
 };
 
-// What parameter `param` is drawn from at the start of a run. No two parameters share a stream, and none
-// shares that of a dropout of a model (op from 32768 on): every 32768 parameters take one leaf from the last
-// one down, which no micro-step has, and the first 32768 take leaf 0.
+// What parameter `param` is drawn from at the start of a run. No two parameters share a stream, and
+// none shares that of a dropout of a model (op from 32768 on): every 32768 parameters take one leaf
+// from the last one down, which no micro-step has, and the first 32768 take leaf 0.
 RandomStream init_stream(uint64_t seed, uint32_t param);
 
 // Uniform in [0, 1) with 24 bits.

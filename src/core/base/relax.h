@@ -2,7 +2,8 @@
 
 namespace ds {
 
-// Tells the processor that the thread polls a word, so that it takes less from the core's other thread.
+// Tells the processor that the thread polls a word, so that it takes less from the core's other
+// thread.
 #if defined(__x86_64__)
 inline void cpu_relax() { __builtin_ia32_pause(); }
 #else

@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// One dimension: a constant, or the program's one bounded symbol n (packed tokens), printed "n". The bound of
-// n is a property of the graph or program, not of the dimension.
+// One dimension: a constant, or the program's one bounded symbol n (packed tokens), printed "n".
+// The bound of n is a property of the graph or program, not of the dimension.
 struct Dim {
   int64_t extent = 0;     // the constant; ignored when symbolic
   bool symbolic = false;  // true: n

@@ -7,11 +7,12 @@
 
 namespace ds {
 
-// A write into a closed pipe raises SIGPIPE, and one beyond RLIMIT_FSIZE raises SIGXFSZ. Both end the process
-// unless it says otherwise, and whether it does is the host program's decision: a library never changes a
-// signal's disposition. So the thread that writes blocks both. The write then fails with EPIPE or EFBIG, and
-// the signal, which the kernel sends to this thread alone, is taken back before the mask is restored. A
-// signal that was pending before stays pending. The cost is four system calls.
+// A write into a closed pipe raises SIGPIPE, and one beyond RLIMIT_FSIZE raises SIGXFSZ. Both end
+// the process unless it says otherwise, and whether it does is the host program's decision: a
+// library never changes a signal's disposition. So the thread that writes blocks both. The write
+// then fails with EPIPE or EFBIG, and the signal, which the kernel sends to this thread alone, is
+// taken back before the mask is restored. A signal that was pending before stays pending. The cost
+// is four system calls.
 class SignalsBlocked {
  public:
   enum class Which {

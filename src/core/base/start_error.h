@@ -5,13 +5,15 @@
 
 namespace ds {
 
-// The text of an error. If the system did not start a thread or process, it also says whose limits those may
-// be: the system's own words, "Resource temporarily unavailable", name none.
+// The text of an error. If the system did not start a thread or process, it also says whose limits
+// those may be: the system's own words, "Resource temporarily unavailable", name none.
 inline std::string text_with_limits(const std::exception& error) {
   const auto* refused = dynamic_cast<const std::system_error*>(&error);
-  if (refused == nullptr || refused->code() != std::errc::resource_unavailable_try_again) return error.what();
+  if (refused == nullptr || refused->code() != std::errc::resource_unavailable_try_again)
+    return error.what();
   return std::string(error.what()) +
-         ": no more threads or processes are allowed by `ulimit -u` or by a limit of the control group "
+         ": no more threads or processes are allowed by `ulimit -u` or by a limit of the control "
+         "group "
          "(pids)";
 }
 

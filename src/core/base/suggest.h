@@ -6,11 +6,12 @@
 
 namespace ds {
 
-// Letters that are wrong, missing, too many, or swapped with their neighbour (optimal string alignment).
+// Letters that are wrong, missing, too many, or swapped with their neighbour (optimal string
+// alignment).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The same where it is below `limit`, else `limit`. A distance is at least the difference of the lengths, so
-// a word of megabytes costs nothing.
+// The same where it is below `limit`, else `limit`. A distance is at least the difference of the
+// lengths, so a word of megabytes costs nothing.
 size_t edit_distance_below(std::string_view a, std::string_view b, size_t limit);
 
 // One more than the edits by which a word may miss the name that it was meant to be.

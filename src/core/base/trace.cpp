@@ -40,7 +40,8 @@ size_t Trace::count() {
 
 std::vector<Trace::Span> Trace::from(size_t first) {
   std::lock_guard lock(mutex_);
-  return {spans_.begin() + static_cast<std::ptrdiff_t>(std::min(first, spans_.size())), spans_.end()};
+  return {spans_.begin() + static_cast<std::ptrdiff_t>(std::min(first, spans_.size())),
+          spans_.end()};
 }
 
 namespace {
@@ -64,15 +65,16 @@ std::string trace_json(const std::vector<std::pair<int, std::vector<Trace::Span>
     separator = ",\n";
   };
   for (const auto& [rank, spans] : ranks) {
-    event(fmt::format(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": "rank {}"}}}})",
-                      rank, rank));
+    event(fmt::format(
+        R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": "rank {}"}}}})", rank,
+        rank));
     std::map<std::string, int> tracks;
     for (const auto& span : spans) {
       auto [track, added] = tracks.emplace(span.track, static_cast<int>(tracks.size()) + 1);
       if (added) {
         event(fmt::format(
-            R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", rank,
-            track->second, quoted(span.track)));
+            R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "args": {{"name": {}}}}})",
+            rank, track->second, quoted(span.track)));
       }
       event(fmt::format(
           R"({{"ph": "X", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{"bytes": {}}}}})",

@@ -12,8 +12,8 @@ namespace ds {
 // Nanoseconds of the monotonic clock.
 int64_t now_ns();
 
-// Spans of one rank's queues, written as Chrome trace-event JSON (opens in Perfetto). Thread-safe; bounded:
-// beyond `capacity` spans later ones are dropped and counted.
+// Spans of one rank's queues, written as Chrome trace-event JSON (opens in Perfetto). Thread-safe;
+// bounded: beyond `capacity` spans later ones are dropped and counted.
 class Trace {
  public:
   explicit Trace(int rank, size_t capacity = 200000) : rank_(rank), capacity_(capacity) {}

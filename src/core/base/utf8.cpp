@@ -65,8 +65,8 @@ std::string show_controls(std::string_view text) {
     size_t length = std::max<size_t>(1, utf8_sequence(text));
     char32_t point = length == 1 ? static_cast<uint8_t>(text[0]) : utf8_first(text);
     bool hidden = is_control(point) && point != '\n' && point != '\t';
-    out +=
-        hidden ? fmt::format("\\x{:02x}", static_cast<uint32_t>(point)) : std::string(text.substr(0, length));
+    out += hidden ? fmt::format("\\x{:02x}", static_cast<uint32_t>(point))
+                  : std::string(text.substr(0, length));
     text.remove_prefix(length);
   }
   return out;

@@ -1,5 +1,5 @@
-// Accelerate 1.15: DeepSpeedPlugin of utils/dataclasses.py makes a configuration of the section, with "auto"
-// for what the file leaves out, and set_mixed_precision adds the compute type.
+// Accelerate 1.15: DeepSpeedPlugin of utils/dataclasses.py makes a configuration of the section,
+// with "auto" for what the file leaves out, and set_mixed_precision adds the compute type.
 #include "core/config/accelerate.h"
 
 #include <fmt/core.h>
@@ -27,8 +27,8 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
-// Every key that Accelerate takes beside the section, with the older dynamo_backend and fp16. Only the
-// precision changes numbers.
+// Every key that Accelerate takes beside the section, with the older dynamo_backend and fp16. Only
+// the precision changes numbers.
 constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
                                                      "distributed_type",
                                                      "mixed_precision",
@@ -79,8 +79,8 @@ bool says_none(const Json& value) {
 }
 
 template <typename Names>
-[[noreturn]] void refuse_unknown(std::string_view source, std::string_view section, const std::string& name,
-                                 const Names& known) {
+[[noreturn]] void refuse_unknown(std::string_view source, std::string_view section,
+                                 const std::string& name, const Names& known) {
   const std::vector<std::string> names(known.begin(), known.end());
   raise(DS_ERROR_CONFIG, "{}: {}{}: unknown key of Accelerate{}", source, section, name,
         did_you_mean(name, names));
@@ -90,8 +90,9 @@ void check_keys(const Json& section, std::string_view source) {
   for (const auto& [name, value] : section.object()) {
     if (is_one(kAccelerateKeys, name) || is_one(kLaunchKeys, name)) continue;
     if (name == "deepspeed_config_file") {
-      raise(DS_ERROR_CONFIG, "{}: {}.{} names the configuration: give that file, {}, in place of this one",
-            source, kAccelerateSection, name, value.dump());
+      raise(DS_ERROR_CONFIG,
+            "{}: {}.{} names the configuration: give that file, {}, in place of this one", source,
+            kAccelerateSection, name, value.dump());
     }
     refuse_unknown(source, fmt::format("{}.", kAccelerateSection), name, kAccelerateKeys);
   }
@@ -102,8 +103,8 @@ void check_file_keys(const Json& document, std::string_view source) {
     if (is_one(kFileKeys, name)) continue;
     if (is_one(kAccelerateKeys, name)) {
       raise(DS_ERROR_CONFIG,
-            "{}: {}: is a key of the section {}, indented below it; got it beside the section", source, name,
-            kAccelerateSection);
+            "{}: {}: is a key of the section {}, indented below it; got it beside the section",
+            source, name, kAccelerateSection);
     }
     refuse_unknown(source, "", name, kFileKeys);
   }
@@ -124,12 +125,14 @@ void add_precision(const Json& document, std::string_view source, Json& out) {
   const Json* type = given(document, "mixed_precision");
   const Json* half = given(document, "fp16");
   const Json older("fp16");
-  if (!document.find("mixed_precision") && half && half->is_bool() && half->boolean()) type = &older;
+  if (!document.find("mixed_precision") && half && half->is_bool() && half->boolean())
+    type = &older;
   if (!type || (type->is_bool() && !type->boolean())) return;  // "no" is false in YAML
   const std::string word = type->is_string() ? type->string() : type->dump();
   if (word == "no") return;
   if (word != "bf16" && word != "fp16") {
-    raise(DS_ERROR_CONFIG, "{}: mixed_precision: must be one of no, bf16, fp16, got \"{}\"", source, word);
+    raise(DS_ERROR_CONFIG, "{}: mixed_precision: must be one of no, bf16, fp16, got \"{}\"", source,
+          word);
   }
   out.set(word, Json::Object{{"enabled", true}});
 }
@@ -140,14 +143,16 @@ Json accelerate_config(const Json& document, std::string_view source) {
   const Json* section = given(document, kAccelerateSection);
   if (!section) {
     const Json* type = given(document, "distributed_type");
-    raise(
-        DS_ERROR_CONFIG,
-        "{}: is YAML without a section {}{}: of YAML only the files of `accelerate config` for DeepSpeed are "
-        "read; write others as JSON with the keys of docs/reference/config.md",
-        source, kAccelerateSection, type ? fmt::format(" (distributed_type {})", type->dump()) : "");
+    raise(DS_ERROR_CONFIG,
+          "{}: is YAML without a section {}{}: of YAML only the files of `accelerate config` for "
+          "DeepSpeed are "
+          "read; write others as JSON with the keys of docs/reference/config.md",
+          source, kAccelerateSection,
+          type ? fmt::format(" (distributed_type {})", type->dump()) : "");
   }
   if (!section->is_object())
-    raise(DS_ERROR_CONFIG, "{}: {}: expected a section, got {}", source, kAccelerateSection, section->kind());
+    raise(DS_ERROR_CONFIG, "{}: {}: expected a section, got {}", source, kAccelerateSection,
+          section->kind());
   check_file_keys(document, source);
   check_keys(*section, source);
   Json out, zero;

@@ -9,13 +9,14 @@
 namespace ds {
 namespace {
 
-constexpr auto kMostSamples = static_cast<int64_t>(kMost);  // of a step, as train_batch_size may say
+constexpr auto kMostSamples =
+    static_cast<int64_t>(kMost);  // of a step, as train_batch_size may say
 
 }  // namespace
 
-// train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * world. Whatever one or
-// two of the three determine is derived, by integer division as in DeepSpeed; the product is checked at the
-// end.
+// train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * world. Whatever
+// one or two of the three determine is derived, by integer division as in DeepSpeed; the product is
+// checked at the end.
 void complete_batch(Config& config, int world) {
   int64_t& train = config.train_batch;
   int64_t& micro = config.micro_batch;
@@ -27,24 +28,27 @@ void complete_batch(Config& config, int world) {
     raise(DS_ERROR_CONFIG,
           "train_batch_size or train_micro_batch_size_per_gpu needs to be given; both are missing");
   }
-  for (const auto& [given, value, name] : {std::tuple{has_train, train, "train_batch_size"},
-                                           std::tuple{has_micro, micro, "train_micro_batch_size_per_gpu"},
-                                           std::tuple{has_steps, steps, "gradient_accumulation_steps"}}) {
+  for (const auto& [given, value, name] :
+       {std::tuple{has_train, train, "train_batch_size"},
+        std::tuple{has_micro, micro, "train_micro_batch_size_per_gpu"},
+        std::tuple{has_steps, steps, "gradient_accumulation_steps"}}) {
     if (given && value <= 0) raise(DS_ERROR_CONFIG, "{}: {} is not positive", KeyName(name), value);
   }
   if (!has_steps) steps = has_train && has_micro ? train / micro / world : 1;
   if (!has_micro) micro = train / world / steps;
   int64_t product = 0;
-  if (__builtin_mul_overflow(micro, steps, &product) || __builtin_mul_overflow(product, world, &product) ||
-      (!has_train && product > kMostSamples)) {
+  if (__builtin_mul_overflow(micro, steps, &product) ||
+      __builtin_mul_overflow(product, world, &product) || (!has_train && product > kMostSamples)) {
     raise(DS_ERROR_CONFIG,
-          "train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world size {} is above {}",
+          "train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world size {} is "
+          "above {}",
           micro, steps, world, kMostSamples);
   }
   if (!has_train) train = product;
   if (train != product || micro <= 0 || steps <= 0) {
     raise(DS_ERROR_CONFIG,
-          "train_batch_size {} != train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world "
+          "train_batch_size {} != train_micro_batch_size_per_gpu {} * gradient_accumulation_steps "
+          "{} * world "
           "size {}{}",
           train, micro, steps, world,
           has_train && has_micro && has_steps ? "" : " (derived by integer division)");

@@ -43,7 +43,8 @@ void complete_auto(Config& c, const ConfigDocument& reader) {
     if (!reader.waits(path)) return;
     auto number = c.scheduler.numbers.find(name);
     if (number == c.scheduler.numbers.end()) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), c.scheduler.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path),
+            c.scheduler.type);
     }
     number->second = {value};
     c.origins[path] = "auto";
@@ -52,8 +53,8 @@ void complete_auto(Config& c, const ConfigDocument& reader) {
   fill("warmup_max_lr", given ? c.optimizer.lr : 5e-5);
   fill("warmup_num_steps", 1);
   fill("total_num_steps", static_cast<double>(c.run.steps));
-  for (const char* name :
-       {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"}) {
+  for (const char* name : {"reduce_bucket_size", "stage3_prefetch_bucket_size",
+                           "stage3_param_persistence_threshold"}) {
     const std::string path = std::string("zero_optimization.") + name;
     if (reader.waits(path)) c.waiting.push_back(path);
   }
@@ -80,7 +81,8 @@ void complete_state_types(Config& c) {
   }
   if (o.states == DS_DTYPE_U8 && !o.stochastic) {
     c.warnings.emplace_back(
-        "optimizer.rounding: to nearest, second moments of 8 bits stand still; \"stochastic\" keeps small "
+        "optimizer.rounding: to nearest, second moments of 8 bits stand still; \"stochastic\" "
+        "keeps small "
         "changes "
         "on average");
   }
@@ -91,7 +93,8 @@ void complete_state_types(Config& c) {
   }
   if (o.stochastic && !lean) {
     raise(DS_ERROR_CONFIG,
-          "{}: \"stochastic\" needs masters or states in fewer bits than f32, optimizer.states is \"f32\"",
+          "{}: \"stochastic\" needs masters or states in fewer bits than f32, optimizer.states is "
+          "\"f32\"",
           KeyName("optimizer.rounding"));
   }
 }
@@ -116,19 +119,20 @@ void complete_optimizer(Config& c, const ConfigDocument& reader) {
   if (c.optimizer.compressed() && c.optimizer.bias_correction) {
     c.optimizer.bias_correction = false;
     c.origins["optimizer.params.bias_correction"] = "derived";
-    c.warnings.push_back(
-        fmt::format("optimizer.params.bias_correction: {} never corrects the bias; it is taken as false",
-                    c.optimizer.type));
+    c.warnings.push_back(fmt::format(
+        "optimizer.params.bias_correction: {} never corrects the bias; it is taken as false",
+        c.optimizer.type));
   }
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
     raise(DS_ERROR_CONFIG, "{}: true needs optimizer.params.momentum above 0, got {}",
           KeyName("optimizer.params.nesterov"), c.optimizer.momentum);
   }
-  if (const std::string wrong = refusal_of(c.optimizer, "momentum", c.optimizer.momentum); !wrong.empty())
+  if (const std::string wrong = refusal_of(c.optimizer, "momentum", c.optimizer.momentum);
+      !wrong.empty())
     raise(DS_ERROR_CONFIG, "{}: {}", KeyName("optimizer.params.momentum"), wrong);
   if (c.optimizer.nesterov && c.optimizer.dampening != 0) {
-    raise(DS_ERROR_CONFIG, "{}: true needs dampening 0, got {}", KeyName("optimizer.params.nesterov"),
-          c.optimizer.dampening);
+    raise(DS_ERROR_CONFIG, "{}: true needs dampening 0, got {}",
+          KeyName("optimizer.params.nesterov"), c.optimizer.dampening);
   }
   if (c.optimizer.min_coeff > c.optimizer.max_coeff) {
     raise(DS_ERROR_CONFIG, "{} {} is above optimizer.params.max_coeff {}",
@@ -162,7 +166,8 @@ void complete_model_folder(Config& c) {
 void check_masking(const Config& c) {
   for (const char* name : kMaskingKeys) {
     if (c.model.folder.empty() && c.origins.contains(name)) {
-      raise(DS_ERROR_CONFIG, "{}: needs model.folder with a masked language model, got none", KeyName(name));
+      raise(DS_ERROR_CONFIG, "{}: needs model.folder with a masked language model, got none",
+            KeyName(name));
     }
   }
   if (c.data.mlm_probability == 0) {
@@ -186,16 +191,17 @@ void check_data(const Config& c) {
   }
   for (const char* name : {"data.max_bytes", "data.strip_licences"}) {
     if (c.data.format == "text" || !c.origins.contains(name)) continue;
-    raise(DS_ERROR_CONFIG, "{}: needs data.format \"text\", got \"{}\"", KeyName(name), c.data.format);
+    raise(DS_ERROR_CONFIG, "{}: needs data.format \"text\", got \"{}\"", KeyName(name),
+          c.data.format);
   }
   if (c.data.format != "text" && c.data.tokenizer == kLearnTokenizer) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data.format \"text\", got \"{}\"", KeyName("data.tokenizer"),
-          kLearnTokenizer, c.data.format);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data.format \"text\", got \"{}\"",
+          KeyName("data.tokenizer"), kLearnTokenizer, c.data.format);
   }
 }
 
-// Rows of several documents need a graph that tells them apart. So does a curriculum of several samples a
-// micro-batch, whose shortened rows no longer begin at multiples of run.sequence.
+// Rows of several documents need a graph that tells them apart. So does a curriculum of several
+// samples a micro-batch, whose shortened rows no longer begin at multiples of run.sequence.
 void complete_documents(Config& c) {
   ModelConfig& m = c.model;
   bool has_model = !m.family.empty() || !m.folder.empty();
@@ -211,7 +217,8 @@ void complete_documents(Config& c) {
           KeyName("model.documents"), needs);
   }
   if (m.documents && m.mask) {
-    raise(DS_ERROR_CONFIG, "{}: true excludes model.mask true: hidden rows are documents of their own",
+    raise(DS_ERROR_CONFIG,
+          "{}: true excludes model.mask true: hidden rows are documents of their own",
           KeyName("model.documents"));
   }
   if (m.documents && !has_model) {
@@ -236,9 +243,11 @@ void complete_model(Config& c) {
   ModelConfig& m = c.model;
   if (!m.folder.empty()) return complete_model_folder(c);
   if (c.origins.contains("model.init")) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs model.folder, got none", KeyName("model.init"), m.init);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs model.folder, got none", KeyName("model.init"),
+          m.init);
   }
-  if (m.mask) raise(DS_ERROR_CONFIG, "{}: true needs model.folder, got none", KeyName("model.mask"));
+  if (m.mask)
+    raise(DS_ERROR_CONFIG, "{}: true needs model.folder, got none", KeyName("model.mask"));
   if (m.family.empty()) return;
   if (m.vocab == 0) {
     m.vocab = 256;
@@ -251,12 +260,12 @@ void complete_model(Config& c) {
   for (const auto& [name, value] :
        {std::pair{"layers", m.layers}, {"hidden", m.hidden}, {"heads", m.heads}}) {
     if (value == 0)
-      raise(DS_ERROR_CONFIG, "{}: missing; family \"{}\" needs it", KeyName(std::string("model.") + name),
-            m.family);
+      raise(DS_ERROR_CONFIG, "{}: missing; family \"{}\" needs it",
+            KeyName(std::string("model.") + name), m.family);
   }
   if (m.hidden % m.heads != 0) {
-    raise(DS_ERROR_CONFIG, "{} {} is no multiple of model.heads {}", KeyName("model.hidden"), m.hidden,
-          m.heads);
+    raise(DS_ERROR_CONFIG, "{} {} is no multiple of model.heads {}", KeyName("model.hidden"),
+          m.hidden, m.heads);
   }
   if (c.sequence > m.positions) {
     raise(DS_ERROR_CONFIG, "{} {} is above model.positions {}", KeyName("run.sequence"), c.sequence,
@@ -267,7 +276,8 @@ void complete_model(Config& c) {
 void check_tiers(const Config& c) {
   const bool nvme = c.zero.optimizer_tier == Tier::nvme || c.zero.param_tier == Tier::nvme;
   if (nvme && c.zero.nvme_path.empty()) {
-    const char* section = c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
+    const char* section =
+        c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
     raise(DS_ERROR_CONFIG, "{}: missing; device is \"nvme\"",
           KeyName(fmt::format("zero_optimization.{}.nvme_path", section)));
   }
@@ -279,7 +289,8 @@ void check_tiers(const Config& c) {
     raise(DS_ERROR_CONFIG,
           "{} {} and zero_optimization.zero_hpz_partition_size {} exclude each "
           "other",
-          KeyName("zero_optimization.mics_shard_size"), c.zero.mics_shard_size, c.zero.hpz_partition_size);
+          KeyName("zero_optimization.mics_shard_size"), c.zero.mics_shard_size,
+          c.zero.hpz_partition_size);
   }
   if (c.zero.hpz_partition_size > 1 && c.zero.param_tier == Tier::nvme) {
     raise(DS_ERROR_CONFIG,
@@ -288,7 +299,8 @@ void check_tiers(const Config& c) {
           KeyName("zero_optimization.zero_hpz_partition_size"), c.zero.hpz_partition_size);
   }
   if (c.aio.block_size % 512 != 0) {
-    raise(DS_ERROR_CONFIG, "{}: {} is no multiple of 512", KeyName("aio.block_size"), c.aio.block_size);
+    raise(DS_ERROR_CONFIG, "{}: {} is no multiple of 512", KeyName("aio.block_size"),
+          c.aio.block_size);
   }
 }
 
@@ -306,8 +318,8 @@ void check_quantization(const Config& c) {
     raise(DS_ERROR_CONFIG, "{}: must be 4 or 8, got {}",
           KeyName("zero_optimization.zero_quantized_gradients_bits"), zero.gradient_bits);
   }
-  for (const char* name :
-       {"zero_quantized_gradients_bits", "zeropp_loco_param.err_beta", "zeropp_loco_param.reset_T"}) {
+  for (const char* name : {"zero_quantized_gradients_bits", "zeropp_loco_param.err_beta",
+                           "zeropp_loco_param.reset_T"}) {
     const std::string path = std::string("zero_optimization.") + name;
     if (zero.quantized_gradients || !c.origins.contains(path)) continue;
     raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false",
@@ -318,7 +330,8 @@ void check_quantization(const Config& c) {
 void check_leaves(const Config& c, int world) {
   const auto leaves = static_cast<uint64_t>(c.accumulation * world);
   if (!c.reproducible || std::has_single_bit(leaves)) return;
-  raise(DS_ERROR_CONFIG, "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+  raise(DS_ERROR_CONFIG,
+        "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
         KeyName("reproducible"), c.accumulation, world, leaves);
 }
 
@@ -327,9 +340,10 @@ void check_activations(const ConfigDocument& reader, Config& c) {
   const Given* given = reader.find(path);
   if (!given || truth_of(given->value) != true || c.device == "cpu") return;
   std::erase(c.without_effect, path);
-  raise(DS_ERROR_CONFIG,
-        "{}: true is unsupported with device {}, whose activations stay in its memory; use recompute",
-        KeyName(path), c.device);
+  raise(
+      DS_ERROR_CONFIG,
+      "{}: true is unsupported with device {}, whose activations stay in its memory; use recompute",
+      KeyName(path), c.device);
 }
 
 void complete_reduction(Config& c) {
@@ -341,10 +355,12 @@ void complete_reduction(Config& c) {
     if (!c.origins.contains("reduction")) c.origins["reduction"] = "derived";
     c.reduction = "tree";
   } else if (c.reduction == "tree") {
-    raise(DS_ERROR_CONFIG, "{}: \"tree\" needs reproducible: true, got false", KeyName("reduction"));
+    raise(DS_ERROR_CONFIG, "{}: \"tree\" needs reproducible: true, got false",
+          KeyName("reduction"));
   } else if (c.reduction == "boundary" && c.zero.stage >= 2) {
     raise(DS_ERROR_CONFIG,
-          "{}: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose gradients are partitioned: "
+          "{}: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose gradients are "
+          "partitioned: "
           "each micro-step must be reduced",
           KeyName("reduction"), c.zero.stage);
   }
@@ -382,13 +398,15 @@ void warn_of_forgotten_switches(Config& config) {
     const Json value = key.get(config);
     if (!value.is_null() && !(value.is_bool() && !value.boolean())) continue;
     const std::string section = key.path.substr(0, key.path.rfind('.') + 1);
-    const auto given = std::find_if(config.origins.begin(), config.origins.end(), [&](const auto& origin) {
-      const std::string& path = origin.first;
-      return origin.second == "config" && path.starts_with(section) &&
-             path.find('.', section.size()) == path.npos;
-    });
+    const auto given =
+        std::find_if(config.origins.begin(), config.origins.end(), [&](const auto& origin) {
+          const std::string& path = origin.first;
+          return origin.second == "config" && path.starts_with(section) &&
+                 path.find('.', section.size()) == path.npos;
+        });
     if (given == config.origins.end()) continue;
-    config.warnings.push_back(fmt::format("{}: has no effect without {} true", given->first, key.path));
+    config.warnings.push_back(
+        fmt::format("{}: has no effect without {} true", given->first, key.path));
   }
 }
 
@@ -405,7 +423,8 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   for (const ForeignKey& key : foreign_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
-    const bool may_be_off = key.rule == ForeignKey::Rule::nested || key.rule == ForeignKey::Rule::only;
+    const bool may_be_off =
+        key.rule == ForeignKey::Rule::nested || key.rule == ForeignKey::Rule::only;
     if (may_be_off && switched_off_around(reader, key.path)) continue;
     collect(refusals, Causes::itself, [&] {
       const ForeignEffect effect = check_foreign(key, given->value);
@@ -422,17 +441,20 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
       config.origins[key.path] = given->origin;
     });
   }
-  if (reader.waits("train_batch_size") && !config.origins.contains("train_micro_batch_size_per_gpu")) {
+  if (reader.waits("train_batch_size") &&
+      !config.origins.contains("train_micro_batch_size_per_gpu")) {
     config.micro_batch = kAutoMicroBatch;
     config.origins["train_micro_batch_size_per_gpu"] = "auto";
   }
-  // DeepSpeed's autotuner begins with files that say nothing of batches, and others pass them around.
+  // DeepSpeed's autotuner begins with files that say nothing of batches, and others pass them
+  // around.
   const bool says_nothing = document.object().empty();
   const char* const batches[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                  "gradient_accumulation_steps"};
-  const bool of_batches = std::any_of(std::begin(batches), std::end(batches), [&](const char* name) {
-    return config.origins.contains(name) || refusals.doubtful.contains(name);
-  });
+  const bool of_batches =
+      std::any_of(std::begin(batches), std::end(batches), [&](const char* name) {
+        return config.origins.contains(name) || refusals.doubtful.contains(name);
+      });
   if (!says_nothing && !of_batches) {
     config.micro_batch = 1;
     config.origins["train_micro_batch_size_per_gpu"] = "derived";
@@ -470,9 +492,9 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   warn_of_forgotten_switches(config);
   if (config.flops_profiler.enabled && config.origins.contains("run.steps") &&
       config.flops_profiler.profile_step > config.run.steps) {
-    config.warnings.push_back(
-        fmt::format("flops_profiler.profile_step: {} is beyond run.steps {}: there will be no report",
-                    config.flops_profiler.profile_step, config.run.steps));
+    config.warnings.push_back(fmt::format(
+        "flops_profiler.profile_step: {} is beyond run.steps {}: there will be no report",
+        config.flops_profiler.profile_step, config.run.steps));
   }
   for (const char* name : batches) config.origins.emplace(name, "derived");
   if (config.model.hidden > 0) fill_from_model(config, config.model.hidden);

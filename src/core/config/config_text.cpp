@@ -12,8 +12,8 @@
 namespace ds {
 namespace {
 
-// A text of equal length in which comments are blanks, and so is a comma between a value and a closing
-// bracket.
+// A text of equal length in which comments are blanks, and so is a comma between a value and a
+// closing bracket.
 std::string without_hjson(std::string_view text) {
   std::string out(text);
   char last = 0;            // what says something
@@ -33,7 +33,9 @@ std::string without_hjson(std::string_view text) {
       if (c == '"') {
         while (++at < out.size() && out[at] != '"') at += out[at] == '\\' ? 1 : 0;
       } else if (c == ',') {
-        comma = std::string_view("{[,:").find(last) == std::string_view::npos && last != 0 ? at : out.npos;
+        comma = std::string_view("{[,:").find(last) == std::string_view::npos && last != 0
+                    ? at
+                    : out.npos;
       } else if ((c == '}' || c == ']') && last == ',' && comma != out.npos) {
         out[comma] = ' ';
       }
@@ -62,7 +64,8 @@ Json parse_dialect(std::string_view text, std::string_view source, const Error& 
   const std::string clean = without_hjson(text);
   if (has_bare_name(clean)) {
     raise(DS_ERROR_CONFIG,
-          "{}; the file is hjson or Python's: JSON has names and texts in double quotes (comments and commas "
+          "{}; the file is hjson or Python's: JSON has names and texts in double quotes (comments "
+          "and commas "
           "at the end are read)",
           fault.what());
   }

@@ -1,6 +1,6 @@
-// DeepSpeed's legacy curriculum by length: sequences are cut to a length that grows with the step. The
-// formulas are those of its CurriculumScheduler (deepspeed.md 4.15), whose step counts from 1 in the first
-// optimizer step.
+// DeepSpeed's legacy curriculum by length: sequences are cut to a length that grows with the step.
+// The formulas are those of its CurriculumScheduler (deepspeed.md 4.15), whose step counts from 1
+// in the first optimizer step.
 #include "core/config/curriculum.h"
 
 #include <fmt/format.h>
@@ -30,14 +30,14 @@ Key curriculum_key(const std::string& name, std::vector<std::string> schedules, 
                    Limits limits = {}) {
   const std::string path = kSection + name;
   auto applies = [schedules = std::move(schedules)](const CurriculumConfig& c) {
-    bool any =
-        schedules.empty() || std::find(schedules.begin(), schedules.end(), c.schedule) != schedules.end();
+    bool any = schedules.empty() ||
+               std::find(schedules.begin(), schedules.end(), c.schedule) != schedules.end();
     return c.enabled && any;
   };
   auto set = [=](Config& config, const Json& given) {
     if (config.curriculum.enabled && !applies(config.curriculum)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of curriculum_learning.schedule_type \"{}\"", KeyName(path),
-            config.curriculum.schedule);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of curriculum_learning.schedule_type \"{}\"",
+            KeyName(path), config.curriculum.schedule);
     }
     read_value(path, given, limits, field(config.curriculum));
   };
@@ -51,12 +51,13 @@ Key curriculum_key(const std::string& name, std::vector<std::string> schedules, 
 template <typename Field>
 Key name_key(const std::string& name, std::vector<std::string> names, Field field) {
   Key out = curriculum_key(name, {}, field);
-  out.set = [path = out.path, set = out.set, names = std::move(names), field](Config& c, const Json& given) {
+  out.set = [path = out.path, set = out.set, names = std::move(names), field](Config& c,
+                                                                              const Json& given) {
     set(c, given);
     const std::string& chosen = field(c.curriculum);
     if (std::find(names.begin(), names.end(), chosen) != names.end()) return;
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unsupported by this version; supported: {}", KeyName(path), chosen,
-          fmt::format("{}", fmt::join(names, ", ")));
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unsupported by this version; supported: {}",
+          KeyName(path), chosen, fmt::format("{}", fmt::join(names, ", ")));
   };
   return out;
 }
@@ -67,7 +68,8 @@ Key numbers_key(const std::string& name, Field field, Limits limits) {
   const std::string path = kSection + name;
   auto set = [=](Config& config, const Json& given) {
     if (!given.is_array()) {
-      raise(DS_ERROR_CONFIG, "{}: expected a list of integers, got {}", KeyName(path), given.dump());
+      raise(DS_ERROR_CONFIG, "{}: expected a list of integers, got {}", KeyName(path),
+            given.dump());
     }
     std::vector<int64_t>& out = field(config.curriculum);
     out.clear();
@@ -114,12 +116,14 @@ void curriculum_keys(std::vector<Key>& keys) {
   keys.push_back(curriculum_key(
       "max_difficulty", {}, [](auto& c) -> auto& { return c.max_difficulty; }, kCount));
   keys.push_back(curriculum_key(
-      "schedule_config.total_curriculum_step", smooth, [](auto& c) -> auto& { return c.total_step; },
+      "schedule_config.total_curriculum_step", smooth,
+      [](auto& c) -> auto& { return c.total_step; }, kCount));
+  keys.push_back(curriculum_key(
+      "schedule_config.difficulty_step", smooth, [](auto& c) -> auto& { return c.difficulty_step; },
       kCount));
   keys.push_back(curriculum_key(
-      "schedule_config.difficulty_step", smooth, [](auto& c) -> auto& { return c.difficulty_step; }, kCount));
-  keys.push_back(curriculum_key(
-      "schedule_config.root_degree", {"fixed_root"}, [](auto& c) -> auto& { return c.root_degree; }, kCount));
+      "schedule_config.root_degree", {"fixed_root"}, [](auto& c) -> auto& { return c.root_degree; },
+      kCount));
   keys.push_back(numbers_key(
       "schedule_config.difficulty", [](auto& c) -> auto& { return c.difficulty; }, kCount));
   keys.push_back(numbers_key(
@@ -129,7 +133,8 @@ void curriculum_keys(std::vector<Key>& keys) {
 void check_curriculum(const Config& config) {
   const CurriculumConfig& c = config.curriculum;
   if (!c.enabled) return;
-  for (const char* name : {"min_difficulty", "max_difficulty", "schedule_type"}) require_given(config, name);
+  for (const char* name : {"min_difficulty", "max_difficulty", "schedule_type"})
+    require_given(config, name);
   if (c.min_difficulty > c.max_difficulty) {
     raise(DS_ERROR_CONFIG, "{}: {} is above curriculum_learning.max_difficulty {}",
           KeyName(kSection + "min_difficulty"), c.min_difficulty, c.max_difficulty);
@@ -150,7 +155,8 @@ int64_t curriculum_difficulty(const CurriculumConfig& c, int64_t step) {
   const int64_t at = step + 1;
   if (c.schedule == "fixed_discrete") {
     size_t i = 0;
-    for (int64_t before = 0; i < c.max_step.size() && at > c.max_step[i]; before = c.max_step[i++]) {
+    for (int64_t before = 0; i < c.max_step.size() && at > c.max_step[i];
+         before = c.max_step[i++]) {
       if (c.max_step[i] > before && c.difficulty[i] == c.max_difficulty) break;
     }
     return c.difficulty[i];
@@ -158,9 +164,11 @@ int64_t curriculum_difficulty(const CurriculumConfig& c, int64_t step) {
   double share = static_cast<double>(at) / static_cast<double>(c.total_step);
   if (c.schedule == "fixed_root") share = std::pow(share, 1 / c.root_degree);
   double range = static_cast<double>(c.max_difficulty - c.min_difficulty);
-  auto length = static_cast<int64_t>(std::floor(share * range + static_cast<double>(c.min_difficulty)));
+  auto length =
+      static_cast<int64_t>(std::floor(share * range + static_cast<double>(c.min_difficulty)));
   // The first multiple of difficulty_step that is no shorter than min_difficulty is the shortest.
-  length = std::max(length - length % c.difficulty_step, round_up(c.min_difficulty, c.difficulty_step));
+  length =
+      std::max(length - length % c.difficulty_step, round_up(c.min_difficulty, c.difficulty_step));
   return std::min(length, c.max_difficulty);
 }
 

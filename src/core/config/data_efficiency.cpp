@@ -1,6 +1,6 @@
-// DeepSpeed's dynamic batching (data_efficiency.data_sampling.dynamic_batching): micro-batches of as many
-// documents as max_tokens allows, and a learning rate that follows their number. data/dynamic_batches.h has
-// the rule.
+// DeepSpeed's dynamic batching (data_efficiency.data_sampling.dynamic_batching): micro-batches of
+// as many documents as max_tokens allows, and a learning rate that follows their number.
+// data/dynamic_batches.h has the rule.
 #include "core/config/data_efficiency.h"
 
 #include <algorithm>
@@ -25,12 +25,15 @@ const std::string kDynamicSection = "data_efficiency.data_sampling.dynamic_batch
 void data_efficiency_keys(std::vector<Key>& keys) {
   // Printed where the file speaks of it.
   auto add = [&](Key one) {
-    one.get = [get = one.get](const Config& c) { return c.dynamic_batching.given ? get(c) : Json(); };
+    one.get = [get = one.get](const Config& c) {
+      return c.dynamic_batching.given ? get(c) : Json();
+    };
     keys.push_back(std::move(one));
   };
   auto of = [&](const std::string& name, auto field, Limits limits = {}) {
     add(key(
-        kDynamicSection + name, [field](auto& c) -> auto& { return field(c.dynamic_batching); }, limits));
+        kDynamicSection + name, [field](auto& c) -> auto& { return field(c.dynamic_batching); },
+        limits));
   };
   add(key("data_efficiency.enabled", [](auto& c) -> auto& { return c.dynamic_batching.outer; }));
   add(key("data_efficiency.seed", [](auto& c) -> auto& { return c.dynamic_batching.seed; }));
@@ -44,7 +47,8 @@ void data_efficiency_keys(std::vector<Key>& keys) {
   of(
       "max_batch_size", [](auto& d) -> auto& { return d.max_batch; }, positive);
   add(choice_key(kDynamicSection + "lr_scaling_method",
-                 [](auto& c) -> auto& { return c.dynamic_batching.lr_scaling; }, {"linear", "sqrt", "none"}));
+                 [](auto& c) -> auto& { return c.dynamic_batching.lr_scaling; },
+                 {"linear", "sqrt", "none"}));
   add(choice_key(kDynamicSection + "sequence_picking_order",
                  [](auto& c) -> auto& { return c.dynamic_batching.order; },
                  {"dataloader", "random", "seqlen"}));
@@ -56,15 +60,17 @@ void complete_data_efficiency(Config& config) {
   d.given = true;
   if (!d.outer || !d.sampling) {
     const char* off = d.outer ? "data_efficiency.data_sampling.enabled" : "data_efficiency.enabled";
-    config.warnings.push_back(kDynamicSection + "enabled: true has no effect, because " + off + " is false");
+    config.warnings.push_back(kDynamicSection + "enabled: true has no effect, because " + off +
+                              " is false");
     d.enabled = false;
     return;
   }
   if (d.max_tokens == 0)
-    raise(DS_ERROR_CONFIG, "{}: missing; dynamic batching needs it", KeyName(kDynamicSection + "max_tokens"));
+    raise(DS_ERROR_CONFIG, "{}: missing; dynamic batching needs it",
+          KeyName(kDynamicSection + "max_tokens"));
   if (d.max_batch != 0 && d.max_batch < d.min_batch) {
-    raise(DS_ERROR_CONFIG, "{}: {} is below min_batch_size {}", KeyName(kDynamicSection + "max_batch_size"),
-          d.max_batch, d.min_batch);
+    raise(DS_ERROR_CONFIG, "{}: {} is below min_batch_size {}",
+          KeyName(kDynamicSection + "max_batch_size"), d.max_batch, d.min_batch);
   }
   if (config.data.format == "text") {
     raise(DS_ERROR_CONFIG,
@@ -84,7 +90,8 @@ void complete_data_efficiency(Config& config) {
 
 int64_t batch_rows(const Config& config) {
   int64_t sample = config.sequence;
-  if (config.dynamic_batching.enabled) sample = std::max(sample, config.dynamic_batching.max_tokens);
+  if (config.dynamic_batching.enabled)
+    sample = std::max(sample, config.dynamic_batching.max_tokens);
   return config.micro_batch * sample;
 }
 

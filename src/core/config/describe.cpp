@@ -27,7 +27,9 @@ std::vector<std::string> messages(const ConfigRefusals& refusals) {
   return lines;
 }
 
-Json texts(const std::vector<std::string>& lines) { return Json(Json::Array(lines.begin(), lines.end())); }
+Json texts(const std::vector<std::string>& lines) {
+  return Json(Json::Array(lines.begin(), lines.end()));
+}
 
 const Json* member_at(const Json& document, const std::string& path) {
   const size_t dot = path.find('.');
@@ -56,7 +58,8 @@ void put_at(Json& object, const std::string& path, const Json& value) {
 
 }  // namespace
 
-std::string config_text(const Config& config, const ConfigRefusals& refusals, const Json& document) {
+std::string config_text(const Config& config, const ConfigRefusals& refusals,
+                        const Json& document) {
   struct Row {
     std::string path, value, origin;
   };
@@ -78,7 +81,8 @@ std::string config_text(const Config& config, const ConfigRefusals& refusals, co
   section(out, "Warnings:", config.warnings);
   section(out, "Without effect here:", config.without_effect);
   for (const Row& row : rows)
-    out += fmt::format("{:<{}}  {:<{}}  {}\n", row.path, path_width, row.value, value_width, row.origin);
+    out += fmt::format("{:<{}}  {:<{}}  {}\n", row.path, path_width, row.value, value_width,
+                       row.origin);
   return out;
 }
 

@@ -44,8 +44,9 @@ std::string sibling(const std::string& path, const std::string& name) {
   return path.substr(0, path.rfind('.') + 1) + name;
 }
 
-// Whether a text names the path or one below it. A path that is one plain word ("device") counts only at the
-// beginning, where a refusal has its key, before a colon, or as the first part of a longer path.
+// Whether a text names the path or one below it. A path that is one plain word ("device") counts
+// only at the beginning, where a refusal has its key, before a colon, or as the first part of a
+// longer path.
 bool mentions(std::string_view text, std::string_view path) {
   const auto of_name = [](char c) { return is_ascii_letter(c) || is_ascii_digit(c) || c == '_'; };
   for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
@@ -59,13 +60,17 @@ bool mentions(std::string_view text, std::string_view path) {
   return false;
 }
 
-// Whether Hugging Face's integration fills "auto" in there; DeepSpeed drops it from its other sections.
+// Whether Hugging Face's integration fills "auto" in there; DeepSpeed drops it from its other
+// sections.
 bool filled_by_caller(const std::string& path) {
-  return path.find('.') == path.npos || path.starts_with("optimizer.") || path.starts_with("scheduler.");
+  return path.find('.') == path.npos || path.starts_with("optimizer.") ||
+         path.starts_with("scheduler.");
 }
 
 // A word of our own keys.
-bool takes_auto_itself(const std::string& path) { return path == "fused_head" || path == "topology.levels"; }
+bool takes_auto_itself(const std::string& path) {
+  return path == "fused_head" || path == "topology.levels";
+}
 
 constexpr const char* kWithoutEffect = "accepted-without-effect";
 constexpr const char* kOnlyOff = "accepted-only-with-the-value-that-means-off";
@@ -86,7 +91,8 @@ std::string heading_of(ForeignKey::Rule rule) {
   return rule == no_effect || rule == degree || rule == warned_section ? kWithoutEffect : kOnlyOff;
 }
 
-// The anchor of each path that the page has: keys, sections by their first key, and keys of DeepSpeed.
+// The anchor of each path that the page has: keys, sections by their first key, and keys of
+// DeepSpeed.
 std::map<std::string, std::string> anchors_of_page() {
   std::map<std::string, std::string> anchors;
   for (const Key& key : config_keys()) {
@@ -95,15 +101,17 @@ std::map<std::string, std::string> anchors_of_page() {
   }
   for (const ForeignKey& key : foreign_keys()) anchors.emplace(key.path, heading_of(key.rule));
   for (const Key& key : config_keys()) {
-    for (size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1))
+    for (size_t dot = key.path.find('.'); dot != std::string::npos;
+         dot = key.path.find('.', dot + 1))
       anchors.emplace(key.path.substr(0, dot), key.path);
   }
   return anchors;
 }
 
-// The place in docs/reference/config.md that describes a key, as the page's anchor: the path of the key
-// itself, of a key that holds it or of the first key in it, or the heading of the list that has a key of
-// DeepSpeed. Second and deprecated names lead to the key that they mean. A key that the page does not have:
+// The place in docs/reference/config.md that describes a key, as the page's anchor: the path of the
+// key itself, of a key that holds it or of the first key in it, or the heading of the list that has
+// a key of DeepSpeed. Second and deprecated names lead to the key that they mean. A key that the
+// page does not have:
 // "".
 std::string key_anchor(const std::string& key) {
   static const std::map<std::string, std::string> anchors = anchors_of_page();
@@ -117,7 +125,8 @@ std::string key_anchor(const std::string& key) {
 
 }  // namespace
 
-void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error, const std::string& described) {
+void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error,
+                  const std::string& described) {
   const std::string& key = error.details().key;
   for (const std::string& path : refusals.doubtful) {
     if (causes == Causes::others && mentions(error.what(), path)) return;
@@ -125,8 +134,9 @@ void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error, c
   const std::string anchor = key_anchor(described.empty() ? key : described);
   refusals.errors.emplace_back(
       error.status(),
-      one_line(anchor.empty() ? error.what()
-                              : fmt::format("{} (docs/reference/config.md#{})", error.what(), anchor)),
+      one_line(anchor.empty()
+                   ? error.what()
+                   : fmt::format("{} (docs/reference/config.md#{})", error.what(), anchor)),
       error.details());
   if (!key.empty()) refusals.doubtful.insert(key);
 }
@@ -152,9 +162,11 @@ ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
 void ConfigDocument::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
     const std::string path = prefix + name;
-    if (value.is_null() && (names_.contains(path) || sections_.contains(path))) continue;  // not given
+    if (value.is_null() && (names_.contains(path) || sections_.contains(path)))
+      continue;  // not given
     const bool of_sections = name.find('.') != name.npos;
-    collect(refusals_, Causes::itself, [&] { of_sections ? dotted(prefix, name) : member(path, value); });
+    collect(refusals_, Causes::itself,
+            [&] { of_sections ? dotted(prefix, name) : member(path, value); });
   }
 }
 
@@ -196,14 +208,16 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
   const auto found = names_.find(path);
   if (found == names_.end()) return unknown(path);
   if (automatic_value && !takes_auto_itself(path)) return automatic(found->second, path);
-  const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
+  const bool old_switch =
+      path.starts_with("zero_optimization.cpu_offload") && found->second != path;
   if (!old_switch) return give(found->second, path, value, "config");
   bool on = false;
   read_value(path, value, {}, on);
   if (on) give(found->second, path, "cpu", "config");
 }
 
-// The member of a section that a plain value in its place was meant for: ; did you mean {"enabled": true}?
+// The member of a section that a plain value in its place was meant for: ; did you mean {"enabled":
+// true}?
 std::string ConfigDocument::meant_inside(const std::string& path, const Json& value) const {
   const std::vector<const char*> members = value.is_bool()     ? std::vector{"enabled"}
                                            : value.is_number() ? std::vector{"stage"}
@@ -217,13 +231,14 @@ std::string ConfigDocument::meant_inside(const std::string& path, const Json& va
   return "";
 }
 
-// Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At the top
-// level DeepSpeed reads what it knows, and files have keys of other programs there.
+// Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At
+// the top level DeepSpeed reads what it knows, and files have keys of other programs there.
 void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   std::string near = usual_key(path);
   if (near.empty()) near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
-  if (near.empty() && !nested && ascii_lower(path.substr(0, 4)) == "zero") near = "zero_optimization";
+  if (near.empty() && !nested && ascii_lower(path.substr(0, 4)) == "zero")
+    near = "zero_optimization";
   if (!nested && near.empty()) return warn_of_stranger(path);
   collect(
       refusals_, Causes::itself,
@@ -238,8 +253,8 @@ void ConfigDocument::unknown(const std::string& path) {
 }
 
 void ConfigDocument::warn_of_stranger(const std::string& name) {
-  config_.warnings.push_back(
-      fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
+  config_.warnings.push_back(fmt::format(
+      "{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
 }
 
 // A name with dots is one name in JSON; DeepSpeed does not look for sections in it.
@@ -272,7 +287,8 @@ void ConfigDocument::automatic(const std::string& canonical, const std::string& 
     return;
   }
   if (filled_by_caller(name))
-    raise(DS_ERROR_CONFIG, "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
+    raise(DS_ERROR_CONFIG,
+          "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
           KeyName(name));
   // DeepSpeed drops it from its other sections: the default.
 }
@@ -281,7 +297,8 @@ void ConfigDocument::claim(const std::string& canonical, const std::string& name
   const auto [before, fresh] = given_as_.emplace(canonical, name);
   refusals_.doubtful.erase(canonical);  // another name only resembled it
   if (!fresh)
-    raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
+    raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second,
+          KeyName(name));
 }
 
 void ConfigDocument::give(const std::string& canonical, const std::string& name, const Json& value,

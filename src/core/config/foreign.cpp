@@ -1,11 +1,11 @@
 // DeepSpeed's keys that no field of Config stands for.
 //
-// Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it (no_effect, and
-// switches, integers, reals, lists and choices where DeepSpeed's classes refuse values of other kinds), a key
-// that asks for something unless it has a certain value (only), or a section that is off unless it is
-// switched on (section). A row that can be refused says why, and what to do in libds instead.
-// docs/reference/deepspeed_compat.md defends the rows one by one; tests/core/config/ds_configs_test.cpp holds
-// them against real files.
+// Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it
+// (no_effect, and switches, integers, reals, lists and choices where DeepSpeed's classes refuse
+// values of other kinds), a key that asks for something unless it has a certain value (only), or a
+// section that is off unless it is switched on (section). A row that can be refused says why, and
+// what to do in libds instead. docs/reference/deepspeed_compat.md defends the rows one by one;
+// tests/core/config/ds_configs_test.cpp holds them against real files.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -34,8 +34,9 @@ struct Only {
   const char* reason;
 };
 
-// What pydantic takes for a number: one in quotes is that number, a boolean is 0 or 1. Other values are
-// returned as they are. Only for keys without effect: elsewhere such a value is more likely a mistake.
+// What pydantic takes for a number: one in quotes is that number, a boolean is 0 or 1. Other values
+// are returned as they are. Only for keys without effect: elsewhere such a value is more likely a
+// mistake.
 Json plain_number(const Json& given) {
   if (given.is_bool()) return given.boolean() ? 1 : 0;
   if (!given.is_string()) return given;
@@ -54,7 +55,8 @@ class Rows {
   void switches(const std::string& prefix, std::vector<std::string> names) {
     of_kind<bool>(prefix, std::move(names), {});
   }
-  void integers(const std::string& prefix, std::vector<std::string> names, const Limits& limits = {}) {
+  void integers(const std::string& prefix, std::vector<std::string> names,
+                const Limits& limits = {}) {
     of_kind<int64_t>(prefix, std::move(names), limits, plain_number);
   }
   void reals(const std::string& prefix, std::vector<std::string> names, const Limits& limits) {
@@ -63,9 +65,11 @@ class Rows {
   void lists(const std::string& prefix, std::vector<std::string> names) {
     of_kind<std::vector<std::string>>(prefix, std::move(names), {});
   }
-  void choices(const std::string& prefix, std::vector<std::string> names, std::vector<std::string> choices) {
-    checked(prefix, std::move(names),
-            [choices](const std::string& path, const Json& given) { choose(path, given, choices, {}); });
+  void choices(const std::string& prefix, std::vector<std::string> names,
+               std::vector<std::string> choices) {
+    checked(prefix, std::move(names), [choices](const std::string& path, const Json& given) {
+      choose(path, given, choices, {});
+    });
   }
   void only(const std::string& prefix, std::vector<Only> names) {
     for (Only& one : names)
@@ -78,7 +82,8 @@ class Rows {
     rows.push_back({std::move(name), Rule::only, {}, {}, std::move(reason)});
   }
   void warned(std::string name, std::vector<std::string> inside, std::string reason) {
-    rows.push_back({std::move(name), Rule::warned_section, {}, std::move(inside), std::move(reason)});
+    rows.push_back(
+        {std::move(name), Rule::warned_section, {}, std::move(inside), std::move(reason)});
   }
 
   std::vector<ForeignKey> rows;
@@ -86,7 +91,8 @@ class Rows {
  private:
   using Check = std::function<void(const std::string& path, const Json& given)>;
   void checked(const std::string& prefix, std::vector<std::string> names, const Check& check) {
-    for (std::string& name : names) rows.push_back({prefix + name, Rule::no_effect, {}, {}, "", check});
+    for (std::string& name : names)
+      rows.push_back({prefix + name, Rule::no_effect, {}, {}, "", check});
   }
   template <typename Value>
   void of_kind(const std::string& prefix, std::vector<std::string> names, const Limits& limits,
@@ -103,35 +109,40 @@ constexpr const char* kOneOrder = "libds runs one order of tensors, data before 
 void top_level(Rows& keys) {
   keys.no_effect("", {"dump_state", "memory_breakdown", "disable_allgather", "allgather_size",
                       "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level",
-                      "vocabulary_size", "dataloader_drop_last", "graph_harvesting", "prescale_gradients",
-                      "gradient_predivide_factor", "disable_python_gc"});
+                      "vocabulary_size", "dataloader_drop_last", "graph_harvesting",
+                      "prescale_gradients", "gradient_predivide_factor", "disable_python_gc"});
   keys.choices("", {"seq_parallel_communication_data_type"}, {"fp32", "fp16", "bf16"});
   keys.switches("timers.throughput.", {"enabled", "synchronized"});
-  keys.only(
-      "",
-      {{"managed_gradient_accumulation", true,
-        "a host that sets the boundaries itself calls ds_backward and ds_step (docs/guides/delegate.md)"},
-       {"gradient_allreduce_op", "mean",
-        "gradients are means over ranks; a sum is the mean times the number of ranks, which plain SGD takes "
-        "as a multiple of optimizer.params.lr, and which gradient_clipping and Adam undo"},
-       {"use_data_before_expert_parallelism", false, kOneOrder},
-       {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
-       {"durable", 0, "a libds key without a meaning yet"},
-       {"deepspeed_compat", false, "a libds key without a meaning yet"}});
-  keys.only("data_types.", {{"keep_in_fp32_modules", Json(), "parameters have one type, beside f32 masters"},
-                            {"buffer_dtype", Json(), "buffers have the type of the model"}});
+  keys.only("",
+            {{"managed_gradient_accumulation", true,
+              "a host that sets the boundaries itself calls ds_backward and ds_step "
+              "(docs/guides/delegate.md)"},
+             {"gradient_allreduce_op", "mean",
+              "gradients are means over ranks; a sum is the mean times the number of ranks, which "
+              "plain SGD takes "
+              "as a multiple of optimizer.params.lr, and which gradient_clipping and Adam undo"},
+             {"use_data_before_expert_parallelism", false, kOneOrder},
+             {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
+             {"durable", 0, "a libds key without a meaning yet"},
+             {"deepspeed_compat", false, "a libds key without a meaning yet"}});
+  keys.only("data_types.",
+            {{"keep_in_fp32_modules", Json(), "parameters have one type, beside f32 masters"},
+             {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
-  keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",
-                                       "cuda_aware", "comm_backend_name", "set_grad_none"});
-  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
-                                  {"per_head_muon", false, "Muon's matrices are whole parameters here"}});
+  keys.no_effect("optimizer.params.",
+                 {"torch_adam", "foreach", "fused", "differentiable", "capturable", "cuda_aware",
+                  "comm_backend_name", "set_grad_none"});
+  keys.only("optimizer.params.",
+            {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
+             {"per_head_muon", false, "Muon's matrices are whole parameters here"}});
   keys.only("scheduler.params.",
             {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});
 }
 
 void precision(Rows& keys) {
   keys.only("fp16.", {{"fp16_master_weights_and_grads", false, "master weights are f32"}});
-  // Of whose modules gradients travel in the lower type: here they travel in f32, as they are summed.
+  // Of whose modules gradients travel in the lower type: here they travel in f32, as they are
+  // summed.
   keys.no_effect("torch_autocast.", {"lower_precision_safe_modules"});
   keys.section("amp", {}, "apex is no part of libds; use fp16.enabled or bf16.enabled");
   // Gradients always join their f32 sums as soon as a bucket is complete.
@@ -164,57 +175,65 @@ void zero(Rows& keys) {
   keys.integers(zero, {"allgather_bucket_size"}, not_negative);
   keys.integers(zero, {"stage3_module_granularity_threshold", "module_granularity_threshold"});
   keys.lists(zero + "leaf_module.", {"classes", "names", "name_suffixes"});
-  keys.only(zero,
-            {{"load_from_fp32_weights", true, "masters are restored from the checkpoint's masters"},
-             {"ignore_unused_parameters", true, "the gradient of a parameter that nothing reads is zero"},
-             {"compute_grad_norm", true, "the norm is a result of every step"},
-             {"zero_quantized_nontrainable_weights", false,
-              "zero_quantized_weights covers parameters that are frozen, too"},
-             {"legacy_stage1", false, "DeepSpeed refuses it, too"},
-             {"zenflow", Json(), "libds has no ZenFlow; offload_optimizer keeps the exact update"}});
-  keys.switches(zero + "offload_optimizer.", {"pin_memory", "pipeline_read", "pipeline_write", "fast_init"});
+  keys.only(
+      zero,
+      {{"load_from_fp32_weights", true, "masters are restored from the checkpoint's masters"},
+       {"ignore_unused_parameters", true, "the gradient of a parameter that nothing reads is zero"},
+       {"compute_grad_norm", true, "the norm is a result of every step"},
+       {"zero_quantized_nontrainable_weights", false,
+        "zero_quantized_weights covers parameters that are frozen, too"},
+       {"legacy_stage1", false, "DeepSpeed refuses it, too"},
+       {"zenflow", Json(), "libds has no ZenFlow; offload_optimizer keeps the exact update"}});
+  keys.switches(zero + "offload_optimizer.",
+                {"pin_memory", "pipeline_read", "pipeline_write", "fast_init"});
   keys.reals(zero + "offload_optimizer.", {"cpuadam_cores_perc"}, {.low = 0, .high = 1});
   keys.only(zero + "offload_optimizer.",
             {{"ratio", 1.0, "all sub-groups are updated on the tier that holds them"},
-             {"super_offload", false, "libds has no speculative update; offload_optimizer.device is exact"}});
+             {"super_offload", false,
+              "libds has no speculative update; offload_optimizer.device is exact"}});
   keys.switches(zero + "offload_param.", {"pin_memory"});
-  keys.integers(zero + "offload_param.", {"buffer_count", "buffer_size", "max_in_cpu"}, not_negative);
+  keys.integers(zero + "offload_param.", {"buffer_count", "buffer_size", "max_in_cpu"},
+                not_negative);
 }
 
-// torch.compile and DeepCompile make DeepSpeed's step faster; libds compiles every step. What would move
-// state between tiers has its own keys here.
+// torch.compile and DeepCompile make DeepSpeed's step faster; libds compiles every step. What would
+// move state between tiers has its own keys here.
 void compile(Rows& keys) {
   // Of torch.compile; DeepSpeed hands them on.
-  keys.no_effect("compile.", {"enabled", "backend", "disable", "kwargs", "mode", "dynamic", "fullgraph"});
+  keys.no_effect("compile.",
+                 {"enabled", "backend", "disable", "kwargs", "mode", "dynamic", "fullgraph"});
   keys.switches("compile.", {"deepcompile", "offload_activation_pin_memory", "double_buffer",
-                             "symmetric_memory", "debug_log", "sync_before_reduce", "sync_after_reduce",
-                             "sync_before_allgather", "sync_after_allgather", "keep_int_input_tensors",
-                             "keep_all_input_tensors", "autoep_non_moe"});
+                             "symmetric_memory", "debug_log", "sync_before_reduce",
+                             "sync_after_reduce", "sync_before_allgather", "sync_after_allgather",
+                             "keep_int_input_tensors", "keep_all_input_tensors", "autoep_non_moe"});
   keys.integers("compile.", {"free_activation_threshold"});
-  keys.only("compile.", {{"free_activation", false, "use recompute"},
-                         {"offload_activation", false, "libds offloads no activations; use recompute"},
-                         {"offload_opt_states", false, "use zero_optimization.offload_optimizer.device"},
-                         {"offload_parameters", false, "use zero_optimization.offload_param.device"},
-                         {"passes", Json(), "the passes of libds are fixed (docs/concepts/design.md)"}});
+  keys.only("compile.",
+            {{"free_activation", false, "use recompute"},
+             {"offload_activation", false, "libds offloads no activations; use recompute"},
+             {"offload_opt_states", false, "use zero_optimization.offload_optimizer.device"},
+             {"offload_parameters", false, "use zero_optimization.offload_param.device"},
+             {"passes", Json(), "the passes of libds are fixed (docs/concepts/design.md)"}});
 }
 
 void other_sections(Rows& keys) {
-  keys.no_effect("aio.",
-                 {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events", "use_gds"});
-  // They say how DeepSpeed's checkpoint() spreads and stores what it keeps; the model calls it or does not.
+  keys.no_effect("aio.", {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events",
+                          "use_gds"});
+  // They say how DeepSpeed's checkpoint() spreads and stores what it keeps; the model calls it or
+  // does not.
   keys.no_effect("activation_checkpointing.",
                  {"partition_activations", "contiguous_memory_optimization", "number_checkpoints",
                   "synchronize_checkpoint_boundary", "profile"});
   // Activations on a CPU are where it asks for them; check_activations refuses it on other devices.
   keys.switches("activation_checkpointing.", {"cpu_checkpointing"});
-  keys.only("checkpoint.",
-            {{"load_universal", false, "`libds convert` reads universal checkpoints"},
-             {"use_node_local_storage", false, "the folder of checkpoints is one that all ranks see"}});
+  keys.only(
+      "checkpoint.",
+      {{"load_universal", false, "`libds convert` reads universal checkpoints"},
+       {"use_node_local_storage", false, "the folder of checkpoints is one that all ranks see"}});
   keys.choices("checkpoint.", {"tag_validation"}, {"Ignore", "Warn", "Fail"});
   keys.no_effect("checkpoint.", {"checkpoint_serialization"});
   keys.no_effect("checkpoint.parallel_write.", {"pipeline_stage"});
-  keys.no_effect("checkpoint.writer.", {"type", "io_buffer_size", "io_buffer_double", "show_statistics",
-                                        "data_parallel", "io_multiplier"});
+  keys.no_effect("checkpoint.writer.", {"type", "io_buffer_size", "io_buffer_double",
+                                        "show_statistics", "data_parallel", "io_multiplier"});
   const std::string from_python =
       "the Python package sends it: libds.train, or libds.Monitors beside an engine";
   keys.section("wandb", {"group", "team", "project"}, from_python);
@@ -232,14 +251,14 @@ void other_sections(Rows& keys) {
                {"max_out_tokens", "inference_tp_size", "release_inference_cache", "pin_parameters",
                 "tp_gather_partition_size", "enable_cuda_graph"},
                "ds_infer and ds_text_generate run on the weights that are trained");
-  keys.section(
-      "progressive_layer_drop", {"theta", "gamma"},
-      "DeepSpeed hands theta to the model, whose code says what it does; use layerdrop of the model");
-  keys.section(
-      "elasticity",
-      {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "num_gpus_per_node",
-       "model_parallel_size", "min_time", "prefer_larger_batch", "ignore_non_elastic_batch_info", "version"},
-      "give the batch sizes; a checkpoint resumes on any number of ranks");
+  keys.section("progressive_layer_drop", {"theta", "gamma"},
+               "DeepSpeed hands theta to the model, whose code says what it does; use layerdrop of "
+               "the model");
+  keys.section("elasticity",
+               {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus",
+                "num_gpus_per_node", "model_parallel_size", "min_time", "prefer_larger_batch",
+                "ignore_non_elastic_batch_info", "version"},
+               "give the batch sizes; a checkpoint resumes on any number of ranks");
   keys.section("eigenvalue",
                {"verbose", "max_iter", "tol", "stability", "gas_boundary_resolution", "layer_name",
                 "layer_num", "model_name"},
@@ -281,11 +300,12 @@ void nested_sections(Rows& keys) {
                        {},
                        {"random_ltd"},
                        "libds has no random layerwise token dropping"});
-  keys.rows.push_back({"data_efficiency.data_sampling.curriculum_learning",
-                       Rule::nested,
-                       {},
-                       {"data_cluster_path", "curriculum_metrics"},
-                       "libds draws no samples by metric files; use curriculum_learning at the top level"});
+  keys.rows.push_back(
+      {"data_efficiency.data_sampling.curriculum_learning",
+       Rule::nested,
+       {},
+       {"data_cluster_path", "curriculum_metrics"},
+       "libds draws no samples by metric files; use curriculum_learning at the top level"});
   keys.no_effect("data_efficiency.data_sampling.", {"num_epochs", "num_workers", "pin_memory"});
   // Lengths are those of the run's own documents.
   keys.no_effect("data_efficiency.data_sampling.dynamic_batching.", {"metrics_path", "verbose"});
@@ -383,7 +403,8 @@ bool switched_on(const std::string& path, const Json& value) {
 }
 
 // Members of the section `section`; what has known members of its own is a section, too.
-void check_members(const std::vector<std::string>& known, const std::string& section, const Json& given) {
+void check_members(const std::vector<std::string>& known, const std::string& section,
+                   const Json& given) {
   if (!given.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(section), given.dump());
   for (const auto& [name, value] : given.object()) {
@@ -393,7 +414,8 @@ void check_members(const std::vector<std::string>& known, const std::string& sec
       check_members(known, path, value);
       continue;
     }
-    if (name == "enabled" || known.empty() || std::find(known.begin(), known.end(), path) != known.end())
+    if (name == "enabled" || known.empty() ||
+        std::find(known.begin(), known.end(), path) != known.end())
       continue;
     const std::string near = nearest_path(path, known);
     raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
@@ -407,8 +429,8 @@ void check_inside(const ForeignKey& key, const Json& given) {
   check_members(known, key.path, given);
 }
 
-// Refuses a part whose `enabled` is on, unless an `enabled` around it is off. The `enabled` of what only
-// holds parts asks for nothing.
+// Refuses a part whose `enabled` is on, unless an `enabled` around it is off. The `enabled` of what
+// only holds parts asks for nothing.
 void check_nested(const ForeignKey& key, const std::string& path, const Json& given) {
   const Json* enabled = given.find("enabled");
   if (enabled && !switched_on(path + ".enabled", *enabled)) return;
@@ -470,15 +492,16 @@ ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
     case Rule::only:
       break;
   }
-  const bool asks_nothing =
-      key.neutral.is_bool() ? truth_at(key.path, given) == key.neutral.boolean() : equal(given, key.neutral);
+  const bool asks_nothing = key.neutral.is_bool()
+                                ? truth_at(key.path, given) == key.neutral.boolean()
+                                : equal(given, key.neutral);
   if (asks_nothing) return ForeignEffect::off;
   const Json* enabled = given.is_object() ? given.find("enabled") : nullptr;
   if (key.neutral.is_null() && (equal(given, false) || (enabled && equal(*enabled, false))))
     return ForeignEffect::off;
   if (key.neutral.is_null()) refuse(key.path, "", key);
-  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}; {}", KeyName(key.path),
-        given.dump(), key.neutral.dump(), key.reason);
+  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}; {}",
+        KeyName(key.path), given.dump(), key.neutral.dump(), key.reason);
 }
 
 }  // namespace ds

@@ -8,7 +8,8 @@
 
 namespace ds {
 
-std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
+std::string choose(const std::string& path, const Json& given,
+                   const std::vector<std::string>& supported,
                    const std::vector<std::string>& foreign) {
   std::string name;
   read_value(path, given, {}, name);
@@ -17,8 +18,8 @@ std::string choose(const std::string& path, const Json& given, const std::vector
   }
   for (const std::string& one : foreign) {
     if (ascii_lower(one) == ascii_lower(name)) {
-      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(path), one,
-            fmt::join(supported, ", "));
+      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(path),
+            one, fmt::join(supported, ", "));
     }
   }
   raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), name,

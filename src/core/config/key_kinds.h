@@ -10,7 +10,8 @@
 
 namespace ds {
 
-// Counts of things: with these bounds, and those of check_sizes on their products, no size overflows.
+// Counts of things: with these bounds, and those of check_sizes on their products, no size
+// overflows.
 inline constexpr double kMost = 2147483647, kMostElements = 1e15;
 inline constexpr Limits positive{.low = 1, .high = kMost};
 inline constexpr Limits count{.low = 0, .high = kMost};
@@ -40,9 +41,10 @@ Key bytes_key(std::string path, Field field, Limits limits = not_negative) {
   return {std::move(path), "", set, get};
 }
 
-// The name of `supported` that was given, in any case. Refuses another one, telling DeepSpeed's other names
-// from unknown ones.
-std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
+// The name of `supported` that was given, in any case. Refuses another one, telling DeepSpeed's
+// other names from unknown ones.
+std::string choose(const std::string& path, const Json& given,
+                   const std::vector<std::string>& supported,
                    const std::vector<std::string>& foreign);
 
 template <typename Field>

@@ -1,20 +1,22 @@
-// Problem. Gradients of f16 below 2^-24 are zero and above 65504 infinite, and most are small. A loss that is
-// multiplied by a scale multiplies every gradient by it, and the update divides it out. The largest scale
-// under which nothing overflows keeps most of the small gradients, but it changes as the model learns.
+// Problem. Gradients of f16 below 2^-24 are zero and above 65504 infinite, and most are small. A
+// loss that is multiplied by a scale multiplies every gradient by it, and the update divides it
+// out. The largest scale under which nothing overflows keeps most of the small gradients, but it
+// changes as the model learns.
 //
-// Algorithm, as in DeepSpeed. The scale doubles behind every `window` steps without an overflow. A step that
-// overflows is skipped, and the scale halves, but never falls below the minimum. With a hysteresis of h it
-// halves at the h-th overflow only, and then at each further one: what was left of the hysteresis comes back
-// when the scale grows, or in every clean step when it is `consecutive`.
+// Algorithm, as in DeepSpeed. The scale doubles behind every `window` steps without an overflow. A
+// step that overflows is skipped, and the scale halves, but never falls below the minimum. With a
+// hysteresis of h it halves at the h-th overflow only, and then at each further one: what was left
+// of the hysteresis comes back when the scale grows, or in every clean step when it is
+// `consecutive`.
 //
-// Two details of DeepSpeed that a sequence of scales shows. A window begins one step late: clean steps are
-// counted from the step behind the last overflow, before the step itself is, so that the first growth comes
-// behind window + 1 clean steps, and further ones behind each window. A hysteresis of 0 never reaches 1,
-// where the scale falls.
+// Two details of DeepSpeed that a sequence of scales shows. A window begins one step late: clean
+// steps are counted from the step behind the last overflow, before the step itself is, so that the
+// first growth comes behind window + 1 clean steps, and further ones behind each window. A
+// hysteresis of 0 never reaches 1, where the scale falls.
 //
-// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. torch's GradScaler,
-// which DeepSpeed takes beside autocast, begins its window with the first clean step (`from_first`).
-// tests/core/config holds this function against recordings of all of them.
+// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. torch's
+// GradScaler, which DeepSpeed takes beside autocast, begins its window with the first clean step
+// (`from_first`). tests/core/config holds this function against recordings of all of them.
 //
 // Source. Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
 #include "core/config/loss_scaler.h"
@@ -36,7 +38,8 @@ bool exhausted(const LossScaleConfig& config, const LossScaler& scaler) {
 
 LossScaler first_scaler(const LossScaleConfig& config) {
   const bool moves = dynamic(config);
-  return {.scale = moves ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale,
+  return {.scale = moves ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power))
+                         : config.loss_scale,
           .hysteresis = moves ? config.hysteresis : 0};
 }
 
@@ -70,6 +73,8 @@ void settle_scale(LossScaleConfig& config) {
   config.initial_scale_power = std::min<int64_t>(config.initial_scale_power, 10);
 }
 
-bool searches_scale(const Config& config) { return config.scales_loss() && dynamic(config.loss_scale); }
+bool searches_scale(const Config& config) {
+  return config.scales_loss() && dynamic(config.loss_scale);
+}
 
 }  // namespace ds

@@ -17,7 +17,8 @@ std::string_view parent(std::string_view path) {
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-// The path in the section of `unknown` whose name is nearest to `meant`, fewer than `limit` letters away; "".
+// The path in the section of `unknown` whose name is nearest to `meant`, fewer than `limit` letters
+// away; "".
 std::string closest(const std::string& unknown, std::string_view meant, size_t limit,
                     const std::vector<std::string>& known) {
   std::string best;
@@ -35,8 +36,8 @@ std::string closest(const std::string& unknown, std::string_view meant, size_t l
 }  // namespace
 
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known) {
-  const std::string best =
-      closest(unknown, ascii_lower(std::string(leaf(unknown))), suggestion_limit(leaf(unknown)), known);
+  const std::string best = closest(unknown, ascii_lower(std::string(leaf(unknown))),
+                                   suggestion_limit(leaf(unknown)), known);
   if (!best.empty()) return best;
   // The same name in another section, where it is the only one.
   const auto same = [&](const std::string& path) { return leaf(path) == leaf(unknown); };

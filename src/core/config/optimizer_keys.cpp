@@ -34,7 +34,9 @@ Key of_type(Key key) {
     }
     set(config, given);
   };
-  key.get = [applies, get = key.get](const Config& config) { return applies(config) ? get(config) : Json(); };
+  key.get = [applies, get = key.get](const Config& config) {
+    return applies(config) ? get(config) : Json();
+  };
   return key;
 }
 
@@ -80,7 +82,9 @@ Key betas_key() {
     read_value(path + "[0]", given.array()[0], decay, c.optimizer.beta1);
     read_value(path + "[1]", given.array()[1], decay, c.optimizer.beta2);
   };
-  auto get = [](const Config& c) { return Json(Json::Array{c.optimizer.beta1, c.optimizer.beta2}); };
+  auto get = [](const Config& c) {
+    return Json(Json::Array{c.optimizer.beta1, c.optimizer.beta2});
+  };
   return {"optimizer.params.betas", "", set, get};
 }
 
@@ -135,11 +139,14 @@ void state_type_keys(std::vector<Key>& keys) {
     c.optimizer.stochastic =
         choose("optimizer.rounding", given, {"nearest", "stochastic"}, {}) == "stochastic";
   };
-  rounding.get = [](const Config& c) { return Json(c.optimizer.stochastic ? "stochastic" : "nearest"); };
+  rounding.get = [](const Config& c) {
+    return Json(c.optimizer.stochastic ? "stochastic" : "nearest");
+  };
   keys.push_back(std::move(rounding));
-  keys.push_back(
-      bf16_key("bf16.bf16_master_weights_and_grads", [](auto& c) -> auto& { return c.optimizer.masters; }));
-  Key states = bf16_key("bf16.bf16_optimizer_states", [](auto& c) -> auto& { return c.optimizer.states; });
+  keys.push_back(bf16_key("bf16.bf16_master_weights_and_grads",
+                          [](auto& c) -> auto& { return c.optimizer.masters; }));
+  Key states =
+      bf16_key("bf16.bf16_optimizer_states", [](auto& c) -> auto& { return c.optimizer.states; });
   states.get = [get = states.get](const Config& c) {
     return c.optimizer.masters == DS_DTYPE_BF16 ? get(c) : Json();
   };
@@ -194,13 +201,16 @@ void optimizer_keys(std::vector<Key>& keys) {
   add(
       "factor_min", [](auto& c) -> auto& { return c.optimizer.factor_min; }, not_negative);
   add(
-      "factor_threshold", [](auto& c) -> auto& { return c.optimizer.factor_threshold; }, not_negative);
+      "factor_threshold", [](auto& c) -> auto& { return c.optimizer.factor_threshold; },
+      not_negative);
   add(
       "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative);
   add("dampening", [](auto& c) -> auto& { return c.optimizer.dampening; });
   add("nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; });
-  keys.push_back(rate_key("optimizer.params.muon_lr", [](auto& c) -> auto& { return c.optimizer.muon_lr; }));
-  keys.push_back(rate_key("optimizer.params.adam_lr", [](auto& c) -> auto& { return c.optimizer.adam_lr; }));
+  keys.push_back(
+      rate_key("optimizer.params.muon_lr", [](auto& c) -> auto& { return c.optimizer.muon_lr; }));
+  keys.push_back(
+      rate_key("optimizer.params.adam_lr", [](auto& c) -> auto& { return c.optimizer.adam_lr; }));
   keys.push_back(ns_method_key());
   add("maximize", [](auto& c) -> auto& { return c.optimizer.maximize; });
   add(

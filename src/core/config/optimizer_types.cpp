@@ -6,13 +6,16 @@ namespace ds {
 namespace {
 
 OptimizerType adam(std::string name) {
-  return {name, {"betas", "eps", "adam_w_mode", "bias_correction", "fp32_optimizer_states"}, {.type = name}};
+  return {name,
+          {"betas", "eps", "adam_w_mode", "bias_correction", "fp32_optimizer_states"},
+          {.type = name}};
 }
 
 }  // namespace
 
-// Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
-// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, ZeroOneAdam, OnebitLamb, MuonWithAuxAdam.
+// Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam,
+// torch.optim.SGD, DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, ZeroOneAdam,
+// OnebitLamb, MuonWithAuxAdam.
 const std::vector<OptimizerType>& optimizer_types() {
   static const auto& types = *new std::vector<OptimizerType>{
       adam("Adam"),
@@ -29,15 +32,16 @@ const std::vector<OptimizerType>& optimizer_types() {
        {"betas", "eps", "bias_correction", "freeze_step"},
        {.type = "OneBitAdam", .bias_correction = false}},
       {"ZeroOneAdam",
-       {"betas", "eps", "bias_correction", "var_freeze_step", "var_update_scaler", "local_step_scaler",
-        "local_step_clipper"},
+       {"betas", "eps", "bias_correction", "var_freeze_step", "var_update_scaler",
+        "local_step_scaler", "local_step_clipper"},
        {.type = "ZeroOneAdam", .bias_correction = false}},
       {"OneBitLamb",
        {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "coeff_beta",
         "factor_max", "factor_min", "factor_threshold"},
        {.type = "OneBitLamb", .bias_correction = false}},
       {"Muon",
-       {"momentum", "ns_method", "muon_lr", "adam_lr", "betas", "eps", "adam_w_mode", "bias_correction"},
+       {"momentum", "ns_method", "muon_lr", "adam_lr", "betas", "eps", "adam_w_mode",
+        "bias_correction"},
        {.type = "Muon", .lr = 0.02, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95}},
   };
   return types;

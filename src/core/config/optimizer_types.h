@@ -7,11 +7,12 @@
 
 namespace ds {
 
-// A value of optimizer.type, and which names optimizer.params may have with it. DeepSpeed and PyTorch give
-// one name different defaults in different optimizers, so each type brings its own.
+// A value of optimizer.type, and which names optimizer.params may have with it. DeepSpeed and
+// PyTorch give one name different defaults in different optimizers, so each type brings its own.
 struct OptimizerType {
-  std::string name;                      // as written; configurations may use any case
-  std::vector<std::string_view> params;  // names in optimizer.params; lr and weight_decay belong to all
+  std::string name;  // as written; configurations may use any case
+  std::vector<std::string_view>
+      params;  // names in optimizer.params; lr and weight_decay belong to all
   OptimizerConfig defaults;
 };
 

@@ -19,7 +19,8 @@ struct Option {
 // Throws DS_ERROR_CONFIG: no option of `keys` is called `key`.
 [[noreturn]] void refuse_option(const std::string& key, const std::vector<std::string>& keys);
 
-// The request that `document` asks for by the options of a table. Other members are refused by name.
+// The request that `document` asks for by the options of a table. Other members are refused by
+// name.
 template <typename Request, size_t count>
 Request request_of(const Json& document, const Option<Request> (&options)[count]) {
   Request request;

@@ -33,14 +33,15 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
 }
 
 [[noreturn]] void refuse_member(const std::string& path, const std::string& name,
-                                const OptimizerConfig& optimizer, const std::vector<std::string>& members) {
+                                const OptimizerConfig& optimizer,
+                                const std::vector<std::string>& members) {
   for (const char* other : {"betas", "eps", "momentum", "muon_lr", "adam_lr"}) {
     if (name == other)
-      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path + "." + name),
-            optimizer.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"",
+            KeyName(path + "." + name), optimizer.type);
   }
-  raise(DS_ERROR_CONFIG, "{}: a group has {}{}", KeyName(path + "." + name), fmt::join(members, ", "),
-        did_you_mean(name, members));
+  raise(DS_ERROR_CONFIG, "{}: a group has {}{}", KeyName(path + "." + name),
+        fmt::join(members, ", "), did_you_mean(name, members));
 }
 
 }  // namespace
@@ -53,9 +54,10 @@ std::vector<GroupNumber> group_numbers(const OptimizerConfig& optimizer) {
   return numbers;
 }
 
-const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, std::string_view name) {
-  auto found =
-      std::find_if(numbers.begin(), numbers.end(), [&](const GroupNumber& n) { return n.name == name; });
+const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers,
+                                     std::string_view name) {
+  auto found = std::find_if(numbers.begin(), numbers.end(),
+                            [&](const GroupNumber& n) { return n.name == name; });
   return found == numbers.end() ? nullptr : &*found;
 }
 
@@ -91,15 +93,16 @@ GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& g
     for (const GroupNumber& number : numbers_meant(optimizer, name)) scalars.*number.value = value;
   };
   // A rate by its own name goes before that of all.
-  if (auto rate = group.values.find("lr"); rate != group.values.end()) take(rate->first, rate->second);
+  if (auto rate = group.values.find("lr"); rate != group.values.end())
+    take(rate->first, rate->second);
   for (const auto& [name, value] : group.values) {
     if (name != "lr") take(name, value);
   }
   return scalars;
 }
 
-ParamGroup read_param_group(const std::string& path, const Json& given, const OptimizerConfig& optimizer,
-                            bool patterns) {
+ParamGroup read_param_group(const std::string& path, const Json& given,
+                            const OptimizerConfig& optimizer, bool patterns) {
   if (!given.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName(path), given.dump());
   ParamGroup group;

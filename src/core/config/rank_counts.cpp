@@ -14,18 +14,21 @@ void check_shard_group(const ZeroConfig& zero, int ranks) {
   const char* key = zero.mics_shard_size > 0 ? "zero_optimization.mics_shard_size"
                                              : "zero_optimization.zero_hpz_partition_size";
   if (zero.stage < 3)
-    raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size, zero.stage);
+    raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size,
+          zero.stage);
   if (size > ranks || ranks % size != 0)
-    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size, ranks);
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size,
+          ranks);
   if (size < ranks && !std::has_single_bit(static_cast<uint64_t>(size))) {
-    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", KeyName(key), ranks, size);
+    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", KeyName(key), ranks,
+          size);
   }
 }
 
 void check_nodes(const Config& config, int ranks) {
   if (config.nodes > 0 && ranks % config.nodes != 0) {
-    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"),
-          config.nodes, ranks);
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}",
+          KeyName("topology.nodes"), config.nodes, ranks);
   }
 }
 

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// Refuse a shard group, or a number of nodes, that does not divide this number of ranks. DS_ERROR_CONFIG
-// names the key.
+// Refuse a shard group, or a number of nodes, that does not divide this number of ranks.
+// DS_ERROR_CONFIG names the key.
 void check_shard_group(const ZeroConfig& zero, int ranks);
 void check_nodes(const Config& config, int ranks);
 

@@ -15,8 +15,8 @@
 namespace ds {
 namespace {
 
-// The name of the parameter by which a schedule sets a rate that is for every group, whatever the groups
-// say; "": it begins from their own rates.
+// The name of the parameter by which a schedule sets a rate that is for every group, whatever the
+// groups say; "": it begins from their own rates.
 std::string rate_of_all(const Config& c) {
   for (const char* name : {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"}) {
     const auto found = c.scheduler.numbers.find(name);
@@ -33,7 +33,8 @@ void check_muon_schedule(Config& c) {
     c.scheduler.numbers.at("cycle_momentum") = {0};
     c.origins["scheduler.params.cycle_momentum"] = "derived";
     c.warnings.emplace_back(
-        "scheduler.params.cycle_momentum: Muon's momentum and betas stay as they are, as in DeepSpeed");
+        "scheduler.params.cycle_momentum: Muon's momentum and betas stay as they are, as in "
+        "DeepSpeed");
   }
   const std::string absolute = rate_of_all(c);
   if (absolute.empty() || *c.optimizer.muon_lr == *c.optimizer.adam_lr) return;
@@ -77,14 +78,16 @@ void complete_schedule(Config& c) {
     } else if (name == "decay_num_steps") {
       derive(number.name, std::floor(c.scheduler.numbers.at("total_num_steps")[0] / 10));
     } else {
-      raise(DS_ERROR_CONFIG, "{}: missing; {} needs it", KeyName("scheduler.params." + name), type->type);
+      raise(DS_ERROR_CONFIG, "{}: missing; {} needs it", KeyName("scheduler.params." + name),
+            type->type);
     }
   }
   check_muon_schedule(c);
   if (c.scheduler.type == "OneCycle" && c.scheduler.numbers.at("cycle_momentum")[0] != 0 &&
       c.scheduler.numbers.at("decay_mom_rate")[0] > 0 && has_param(c.optimizer, "betas")) {
     c.warnings.emplace_back(
-        "scheduler.params.decay_mom_rate: it lets the first beta grow beyond 1, where Adam's update has no "
+        "scheduler.params.decay_mom_rate: it lets the first beta grow beyond 1, where Adam's "
+        "update has no "
         "meaning; end the run before");
   }
 }
@@ -98,8 +101,10 @@ void check_group(const Config& c, const ParamGroup& group, const std::string& pa
   const std::string absolute = rate_of_all(c);
   for (const char* rate : {"lr", "muon_lr", "adam_lr"}) {
     if (absolute.empty() || !values.contains(rate)) continue;
-    raise(DS_ERROR_CONFIG, "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
-          KeyName(path + "." + rate), values.at(rate), absolute, c.scheduler.numbers.at(absolute)[0],
+    raise(DS_ERROR_CONFIG,
+          "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
+          KeyName(path + "." + rate), values.at(rate), absolute,
+          c.scheduler.numbers.at(absolute)[0],
           c.scheduler.type == "WarmupLR" ? "without that key each group warms up to its own lr"
                                          : "that key takes a list with a value for each group");
   }

@@ -8,7 +8,8 @@ namespace ds {
 
 // What the keys of rates ask of each other. What does not fit throws DS_ERROR_CONFIG with the key.
 
-// Both rates of Muon, as in DeepSpeed: what is given for a half, else lr, else the default of the half.
+// Both rates of Muon, as in DeepSpeed: what is given for a half, else lr, else the default of the
+// half.
 void complete_rates(Config& config);
 // The numbers of a schedule that the document leaves out; behind complete_rates().
 void complete_schedule(Config& config);

@@ -1,14 +1,15 @@
 // Learning rates as functions of the step.
 //
-// A schedule is a row: the parameters that scheduler.params may have, and a function from the step to what
-// the update of a group uses. Nothing is remembered between steps, so a resumed run needs only its step
-// count, and a step that was skipped for NaN or infinity does not advance the schedule.
+// A schedule is a row: the parameters that scheduler.params may have, and a function from the step
+// to what the update of a group uses. Nothing is remembered between steps, so a resumed run needs
+// only its step count, and a step that was skipped for NaN or infinity does not advance the
+// schedule.
 //
-// Five rows are DeepSpeed's (deepspeed.md 4.4, recordings in tests/data/lr_schedules.json). Its engine steps
-// the optimizer first and the scheduler, whose iteration starts at -1, afterwards: step k (from 0) uses
-// iteration i = k - 1, and a warm-up therefore uses the same rate in its first two steps. The other four,
-// constant, linear, cosine and WSD, are those of Hugging Face's Trainer, where step k uses the k-th value; a
-// warm-up begins at rate 0, that of WSD at its least one.
+// Five rows are DeepSpeed's (deepspeed.md 4.4, recordings in tests/data/lr_schedules.json). Its
+// engine steps the optimizer first and the scheduler, whose iteration starts at -1, afterwards:
+// step k (from 0) uses iteration i = k - 1, and a warm-up therefore uses the same rate in its first
+// two steps. The other four, constant, linear, cosine and WSD, are those of Hugging Face's Trainer,
+// where step k uses the k-th value; a warm-up begins at rate 0, that of WSD at its least one.
 #include "core/config/schedule.h"
 
 #include <algorithm>
@@ -26,11 +27,13 @@ namespace {
 constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 constexpr double kMostSteps = 1e15;
 using Kind = ScheduleNumber::Kind;
-constexpr Limits some_steps{.low = 1, .high = kMostSteps}, steps_or_none{.low = 0, .high = kMostSteps};
+constexpr Limits some_steps{.low = 1, .high = kMostSteps},
+    steps_or_none{.low = 0, .high = kMostSteps};
 
 double number(const SchedulerConfig& s, const char* name, size_t group = 0) {
   const std::vector<double>& values = s.numbers.at(name);
-  return values[std::min(group, values.size() - 1)];  // a group that was added later is like the last
+  return values[std::min(group,
+                         values.size() - 1)];  // a group that was added later is like the last
 }
 
 double number_or(const SchedulerConfig& s, const char* name, size_t group, double other) {
@@ -38,7 +41,8 @@ double number_or(const SchedulerConfig& s, const char* name, size_t group, doubl
   return std::isnan(value) ? other : value;
 }
 
-// Share of a warm-up of DeepSpeed that is done at iteration i >= 0: 0 to 1 over at least two iterations.
+// Share of a warm-up of DeepSpeed that is done at iteration i >= 0: 0 to 1 over at least two
+// iterations.
 double warmup_share(const SchedulerConfig& s, double i) {
   const double n = std::max(2.0, number(s, "warmup_num_steps"));
   if (i >= n) return 1;
@@ -47,7 +51,8 @@ double warmup_share(const SchedulerConfig& s, double i) {
 }
 
 // Both begin as WarmupLR; `after`: what is left of the rate above the minimum at iteration i.
-void warm_up(const SchedulerConfig& s, size_t group, double i, double after, GroupScalars& scalars) {
+void warm_up(const SchedulerConfig& s, size_t group, double i, double after,
+             GroupScalars& scalars) {
   const double low = number(s, "warmup_min_lr", group),
                high = number_or(s, "warmup_max_lr", group, scalars.lr);
   scalars.lr = i < 0 ? low : low + after * (high - low);
@@ -60,14 +65,17 @@ void warmup_lr(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& 
 
 void warmup_decay_lr(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
   const auto i = static_cast<double>(k - 1);
-  const double n = std::max(2.0, number(s, "warmup_num_steps")), total = number(s, "total_num_steps");
-  const double left = i < n ? warmup_share(s, i) : std::max(0.0, (total - i) / std::max(1.0, total - n));
+  const double n = std::max(2.0, number(s, "warmup_num_steps")),
+               total = number(s, "total_num_steps");
+  const double left =
+      i < n ? warmup_share(s, i) : std::max(0.0, (total - i) / std::max(1.0, total - n));
   warm_up(s, group, i, left, scalars);
 }
 
 void warmup_cosine_lr(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
   const auto i = static_cast<double>(k - 1);
-  const double n = std::max(2.0, number(s, "warmup_num_steps")), total = number(s, "total_num_steps");
+  const double n = std::max(2.0, number(s, "warmup_num_steps")),
+               total = number(s, "total_num_steps");
   double ratio = 0;
   if (i >= n) {
     const double low = number(s, "cos_min_ratio"), length = std::max(1.0, total - n);
@@ -80,14 +88,15 @@ void warmup_cosine_lr(const SchedulerConfig& s, size_t, int64_t k, GroupScalars&
   scalars.lr *= ratio;
 }
 
-// Where iteration i stands in its cycle: 0 at the ends, 1 at the peak, rounded down to stairs if there are
-// any.
+// Where iteration i stands in its cycle: 0 at the ends, 1 at the peak, rounded down to stairs if
+// there are any.
 double cycle_share(const SchedulerConfig& s, double i) {
   const double first = number(s, "cycle_first_step_size"),
                second = number_or(s, "cycle_second_step_size", 0, first), whole = first + second,
                first_stairs = number(s, "cycle_first_stair_count"),
-               second_stairs = number_or(s, "cycle_second_stair_count", 0, first_stairs), at = i + 1,
-               cycle = std::floor(1 + at / whole), x = 1 + at / whole - cycle, half = first / whole;
+               second_stairs = number_or(s, "cycle_second_stair_count", 0, first_stairs),
+               at = i + 1, cycle = std::floor(1 + at / whole), x = 1 + at / whole - cycle,
+               half = first / whole;
   if (first_stairs > 0 || second_stairs > 0) {
     const double within = std::fmod(at, whole);
     const bool up = within <= first;
@@ -100,8 +109,8 @@ double cycle_share(const SchedulerConfig& s, double i) {
   return x <= half ? x / half : (x - 1) / (half - 1);
 }
 
-// The second half of a rate and of a momentum after the cycle: iteration i, counted from the end of the
-// cycle.
+// The second half of a rate and of a momentum after the cycle: iteration i, counted from the end of
+// the cycle.
 double decayed(const SchedulerConfig& s, const char* rate, double i) {
   const double size = number(s, "decay_step_size");
   return size > 0 ? 1 + number(s, rate) * (i / size) : 1;
@@ -112,7 +121,8 @@ void one_cycle(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& 
   const double first = number(s, "cycle_first_step_size"),
                length = first + number_or(s, "cycle_second_step_size", 0, first),
                low = number(s, "cycle_min_lr", group), high = number(s, "cycle_max_lr", group),
-               low_momentum = number(s, "cycle_min_mom"), high_momentum = number(s, "cycle_max_mom");
+               low_momentum = number(s, "cycle_min_mom"),
+               high_momentum = number(s, "cycle_max_mom");
   double momentum = 0;
   if (i < 0) {  // what the constructor sets
     scalars.lr = low;
@@ -133,8 +143,8 @@ void one_cycle(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& 
 void lr_range_test(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
   double intervals = static_cast<double>(k) / number(s, "lr_range_test_step_size");
   if (number(s, "lr_range_test_staircase") != 0) intervals = std::floor(intervals);
-  scalars.lr =
-      number(s, "lr_range_test_min_lr", group) * (1 + number(s, "lr_range_test_step_rate") * intervals);
+  scalars.lr = number(s, "lr_range_test_min_lr", group) *
+               (1 + number(s, "lr_range_test_step_rate") * intervals);
 }
 
 // Share of a warm-up of Hugging Face's Trainer that is done at step k; 1 after it.
@@ -178,8 +188,8 @@ void cosine(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) 
   }
 }
 
-// Warm-up from the least rate on, stable, decay: the last decay_num_steps of total_num_steps bring the rate
-// down to the least one again.
+// Warm-up from the least rate on, stable, decay: the last decay_num_steps of total_num_steps bring
+// the rate down to the least one again.
 void wsd(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
   const auto x = static_cast<double>(k);
   const double n = number(s, "warmup_num_steps"), length = number(s, "decay_num_steps"),
@@ -194,7 +204,9 @@ void wsd(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
            : way == "linear" ? done
                              : 1 - std::sqrt(1 - done);
   } else if (x < total) {
-    left = way == "cosine" ? cosine_left(s, done) : way == "linear" ? 1 - done : 1 - std::sqrt(done);
+    left = way == "cosine"   ? cosine_left(s, done)
+           : way == "linear" ? 1 - done
+                             : 1 - std::sqrt(done);
   }
   above_least(s, left, scalars);
 }
@@ -211,7 +223,8 @@ constexpr const char* kWarmupTypes[] = {"log", "linear"};
 constexpr const char* kWsdWarmupTypes[] = {"linear", "cosine", "1-sqrt"};
 constexpr const char* kWsdDecayTypes[] = {"cosine", "linear", "1-sqrt"};
 constexpr ScheduleWord kWarmupWords[] = {{"warmup_type", kWarmupTypes}};
-constexpr ScheduleWord kWsdWords[] = {{"warmup_type", kWsdWarmupTypes}, {"decay_type", kWsdDecayTypes}};
+constexpr ScheduleWord kWsdWords[] = {{"warmup_type", kWsdWarmupTypes},
+                                      {"decay_type", kWsdDecayTypes}};
 
 constexpr ScheduleNumber kWarmup[] = {warmup, min_lr, max_lr};
 constexpr ScheduleNumber kWarmupDecay[] = {
@@ -243,15 +256,16 @@ constexpr ScheduleNumber kCosine[] = {total, no_warmup, least, cycles};
 constexpr ScheduleNumber kWsd[] = {
     total, no_warmup, least, cycles, {"decay_num_steps", Kind::steps, kNotGiven, steps_or_none}};
 
-constexpr ScheduleType kTypes[] = {{"WarmupLR", kWarmup, kWarmupWords, warmup_lr},
-                                   {"WarmupDecayLR", kWarmupDecay, kWarmupWords, warmup_decay_lr},
-                                   {"WarmupCosineLR", kWarmupCosine, kWarmupWords, warmup_cosine_lr},
-                                   {"OneCycle", kOneCycle, {}, one_cycle},
-                                   {"LRRangeTest", kRange, {}, lr_range_test},
-                                   {"constant", kConstant, {}, constant},
-                                   {"linear", kToTheEnd, {}, linear},
-                                   {"cosine", kCosine, {}, cosine},
-                                   {"WSD", kWsd, kWsdWords, wsd}};
+constexpr ScheduleType kTypes[] = {
+    {"WarmupLR", kWarmup, kWarmupWords, warmup_lr},
+    {"WarmupDecayLR", kWarmupDecay, kWarmupWords, warmup_decay_lr},
+    {"WarmupCosineLR", kWarmupCosine, kWarmupWords, warmup_cosine_lr},
+    {"OneCycle", kOneCycle, {}, one_cycle},
+    {"LRRangeTest", kRange, {}, lr_range_test},
+    {"constant", kConstant, {}, constant},
+    {"linear", kToTheEnd, {}, linear},
+    {"cosine", kCosine, {}, cosine},
+    {"WSD", kWsd, kWsdWords, wsd}};
 
 }  // namespace
 
@@ -276,7 +290,8 @@ SchedulerConfig make_schedule(std::string_view type, const std::map<std::string,
   return out;
 }
 
-void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k, GroupScalars& scalars) {
+void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k,
+                    GroupScalars& scalars) {
   const ScheduleType* type = find_schedule(scheduler.type);
   if (!type) return;
   GroupScalars beside = scalars;  // both rates of a group have the schedule

@@ -36,17 +36,20 @@ struct ScheduleType {
 };
 
 // NaN among the defaults: warmup_max_lr is the group's own rate, cycle_second_step_size and
-// cycle_second_stair_count are those of the first half; total_num_steps, cycle_min_lr and cycle_max_lr must
-// be given.
+// cycle_second_stair_count are those of the first half; total_num_steps, cycle_min_lr and
+// cycle_max_lr must be given.
 std::span<const ScheduleType> schedule_types();
 
 // The row of a type; nullptr: there is none.
 const ScheduleType* find_schedule(std::string_view type);
 
 // A configuration of the type with its defaults, and these numbers in place of theirs.
-SchedulerConfig make_schedule(std::string_view type, const std::map<std::string, double>& numbers = {});
+SchedulerConfig make_schedule(std::string_view type,
+                              const std::map<std::string, double>& numbers = {});
 
-// Sets the learning rate, and with OneCycle the momentum or first beta, of optimizer step k (from 0).
-void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k, GroupScalars& scalars);
+// Sets the learning rate, and with OneCycle the momentum or first beta, of optimizer step k (from
+// 0).
+void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k,
+                    GroupScalars& scalars);
 
 }  // namespace ds

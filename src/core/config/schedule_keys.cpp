@@ -25,18 +25,23 @@ Key scheduler_type_key() {
     for (const ScheduleType& type : schedule_types()) types.emplace_back(type.type);
     c.scheduler = make_schedule(choose("scheduler.type", given, types, {}));
   };
-  auto get = [](const Config& c) { return c.scheduler.type.empty() ? Json() : Json(c.scheduler.type); };
+  auto get = [](const Config& c) {
+    return c.scheduler.type.empty() ? Json() : Json(c.scheduler.type);
+  };
   return {"scheduler.type", "", set, get};
 }
 
-// The parameter `name` among those of one kind that the configured schedule has; nullptr: it has none.
+// The parameter `name` among those of one kind that the configured schedule has; nullptr: it has
+// none.
 template <typename Parameter>
-const Parameter* schedule_parameter(const Config& c, std::span<const Parameter> ScheduleType::*of_kind,
+const Parameter* schedule_parameter(const Config& c,
+                                    std::span<const Parameter> ScheduleType::*of_kind,
                                     const std::string& name) {
   const ScheduleType* type = find_schedule(c.scheduler.type);
   if (!type) return nullptr;
   const std::span<const Parameter> all = type->*of_kind;
-  auto found = std::find_if(all.begin(), all.end(), [&](const Parameter& one) { return one.name == name; });
+  auto found =
+      std::find_if(all.begin(), all.end(), [&](const Parameter& one) { return one.name == name; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -49,10 +54,12 @@ const ScheduleWord* schedule_word(const Config& c, const std::string& name) {
 }
 
 [[noreturn]] void no_parameter_of(const std::string& path, const Config& c) {
-  raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), c.scheduler.type);
+  raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path),
+        c.scheduler.type);
 }
 
-double read_schedule_number(const std::string& path, const Json& given, const ScheduleNumber& number) {
+double read_schedule_number(const std::string& path, const Json& given,
+                            const ScheduleNumber& number) {
   double value = 0;
   if (number.kind == ScheduleNumber::Kind::flag) {
     bool on = false;
@@ -93,7 +100,8 @@ Key schedule_number_key(const std::string& name) {
     const size_t count = list ? given.array().size() : 1, groups = 1 + c.optimizer.groups.size();
     if (list && count != (number->of_groups ? groups : 1)) {
       raise(DS_ERROR_CONFIG, "{}: expected a number{}, got {} values", KeyName(path),
-            number->of_groups ? fmt::format(" or {} of them, one for each group", groups) : "", count);
+            number->of_groups ? fmt::format(" or {} of them, one for each group", groups) : "",
+            count);
     }
     for (size_t i = 0; i < count; ++i) {
       const std::string at = list ? fmt::format("{}[{}]", path, i) : path;

@@ -34,7 +34,8 @@ void batch_keys(std::vector<Key>& keys) {
       Limits{.high = kMostAccumulation}));
 }
 
-// The names of make_device(): those that are always there, and those of a plugin, which an engine looks for.
+// The names of make_device(): those that are always there, and those of a plugin, which an engine
+// looks for.
 Key device_key() {
   auto set = [](Config& c, const Json& given) {
     std::string name;
@@ -58,8 +59,8 @@ Key device_key() {
 // DeepSpeed's files have Infinity, as Python writes it, or more steps than a run has, for never.
 Key steps_per_print_key() {
   auto set = [](Config& c, const Json& given) {
-    const bool never =
-        given.is_infinity() ? !given.is_negative_infinity() : given.is_number() && given.number() > kMost;
+    const bool never = given.is_infinity() ? !given.is_negative_infinity()
+                                           : given.is_number() && given.number() > kMost;
     if (never) {
       c.steps_per_print = kNeverPrint;
     } else {
@@ -73,7 +74,8 @@ Key steps_per_print_key() {
 }
 
 // DeepSpeed's words for floating types, and torch's with or without "torch.".
-DType precision_word(const std::string& path, const Json& given, const std::vector<std::string>& supported) {
+DType precision_word(const std::string& path, const Json& given,
+                     const std::vector<std::string>& supported) {
   std::string word;
   read_value(path, given, {}, word);
   std::string name = ascii_lower(word);
@@ -92,7 +94,8 @@ Key enabled_key(const std::string& path, DType dtype) {
     read_value(path, given, {}, on);
     if (!on) return;
     if (c.compute != DS_DTYPE_F32)
-      raise(DS_ERROR_CONFIG, "{}: true excludes bf16.enabled: true; enable one of them", KeyName(path));
+      raise(DS_ERROR_CONFIG, "{}: true excludes bf16.enabled: true; enable one of them",
+            KeyName(path));
     c.compute = dtype;
   };
   return {path, "", set, [=](const Config& c) { return Json(c.compute == dtype); }};
@@ -116,12 +119,13 @@ Json word_of(DType dtype) {
 }
 
 const std::vector<std::string>& type_words() {
-  static const auto& words = *new std::vector<std::string>{"fp32",    "fp16",     "bf16",  "float32",
-                                                           "float16", "bfloat16", "float", "half"};
+  static const auto& words = *new std::vector<std::string>{
+      "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"};
   return words;
 }
 
-Key gradient_type_key(const std::string& path, DType Config::*type, std::vector<std::string> words) {
+Key gradient_type_key(const std::string& path, DType Config::*type,
+                      std::vector<std::string> words) {
   return {path, "",
           [=](Config& c, const Json& given) {
             if (!given.is_null()) c.*type = precision_word(path, given, words);
@@ -129,20 +133,22 @@ Key gradient_type_key(const std::string& path, DType Config::*type, std::vector<
           [type](const Config& c) { return word_of(c.*type); }};
 }
 
-// As in DeepSpeed it chooses nothing: it must agree with bf16.enabled and fp16.enabled, which are set before.
+// As in DeepSpeed it chooses nothing: it must agree with bf16.enabled and fp16.enabled, which are
+// set before.
 Key param_type_key(const std::string& path) {
   auto set = [=](Config& c, const Json& given) {
     if (precision_word(path, given, type_words()) == c.compute) return;
     raise(DS_ERROR_CONFIG,
-          "{}: \"{}\" differs from \"{}\", the type that bf16.enabled and fp16.enabled choose", KeyName(path),
-          given.string(), word_of(c.compute).string());
+          "{}: \"{}\" differs from \"{}\", the type that bf16.enabled and fp16.enabled choose",
+          KeyName(path), given.string(), word_of(c.compute).string());
   };
   return {path, "", set, [](const Config& c) { return word_of(c.compute); }};
 }
 
 void precision_keys(std::vector<Key>& keys) {
   keys.push_back(enabled_key("bf16.enabled", DS_DTYPE_BF16));
-  keys.push_back(key("bf16.check_grad_overflow", [](auto& c) -> auto& { return c.check_grad_overflow; }));
+  keys.push_back(
+      key("bf16.check_grad_overflow", [](auto& c) -> auto& { return c.check_grad_overflow; }));
   keys.push_back(enabled_key("fp16.enabled", DS_DTYPE_F16));
   keys.push_back(key("fp16.auto_cast", [](auto& c) -> auto& { return c.auto_cast; }));
   keys.push_back(key(
@@ -157,20 +163,25 @@ void precision_keys(std::vector<Key>& keys) {
   keys.push_back(key("fp16.consecutive_hysteresis",
                      [](auto& c) -> auto& { return c.loss_scale.consecutive_hysteresis; }));
   keys.push_back(key(
-      "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; }, scale_limits));
+      "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; },
+      scale_limits));
+  keys.push_back(gradient_type_key("communication_data_type", &Config::communication,
+                                   {"fp32", "fp16", "bf16"}));
   keys.push_back(
-      gradient_type_key("communication_data_type", &Config::communication, {"fp32", "fp16", "bf16"}));
-  keys.push_back(gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum, type_words()));
+      gradient_type_key("data_types.grad_accum_dtype", &Config::grad_accum, type_words()));
   keys.push_back(param_type_key("data_types.param_dtype"));
-  keys.push_back(key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
-  const std::string autocast = "torch_autocast.dtype";
   keys.push_back(
-      {autocast, "",
-       [=](Config& c, const Json& given) {
-         DType dtype = precision_word(autocast, given, {"bfloat16", "bf16", "float16", "half", "fp16"});
-         c.autocast.dtype = dtype == DS_DTYPE_F16 ? "f16" : "bf16";
-       },
-       [](const Config& c) { return Json(c.autocast.dtype == "f16" ? "torch.float16" : "torch.bfloat16"); }});
+      key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
+  const std::string autocast = "torch_autocast.dtype";
+  keys.push_back({autocast, "",
+                  [=](Config& c, const Json& given) {
+                    DType dtype = precision_word(autocast, given,
+                                                 {"bfloat16", "bf16", "float16", "half", "fp16"});
+                    c.autocast.dtype = dtype == DS_DTYPE_F16 ? "f16" : "bf16";
+                  },
+                  [](const Config& c) {
+                    return Json(c.autocast.dtype == "f16" ? "torch.float16" : "torch.bfloat16");
+                  }});
 }
 
 // A name of a folder, or of one below another, that leads nowhere else.
@@ -183,15 +194,19 @@ void require_inside(const std::string& path, const std::string& name) {
     rest.remove_prefix(std::min(slash + 1, rest.size()));
   }
   if (inside) return;
-  raise(DS_ERROR_CONFIG, "{}: must name a folder below output_path, without \"..\" and not absolute, got {}",
+  raise(DS_ERROR_CONFIG,
+        "{}: must name a folder below output_path, without \"..\" and not absolute, got {}",
         KeyName(path), Json(name).dump());
 }
 
-void monitor_keys(std::vector<Key>& keys, const std::string& section, MonitorConfig Config::*monitor) {
-  keys.push_back(key(section + ".enabled", [monitor](auto& c) -> auto& { return (c.*monitor).enabled; }));
+void monitor_keys(std::vector<Key>& keys, const std::string& section,
+                  MonitorConfig Config::*monitor) {
   keys.push_back(
-      key(section + ".output_path", [monitor](auto& c) -> auto& { return (c.*monitor).output_path; }));
-  Key job = key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; });
+      key(section + ".enabled", [monitor](auto& c) -> auto& { return (c.*monitor).enabled; }));
+  keys.push_back(key(section + ".output_path",
+                     [monitor](auto& c) -> auto& { return (c.*monitor).output_path; }));
+  Key job =
+      key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; });
   job.set = [set = job.set, path = job.path, monitor](Config& c, const Json& given) {
     set(c, given);
     require_inside(path, (c.*monitor).job_name);
@@ -201,10 +216,13 @@ void monitor_keys(std::vector<Key>& keys, const std::string& section, MonitorCon
 
 void flops_profiler_keys(std::vector<Key>& keys) {
   const std::string section = "flops_profiler.";
-  keys.push_back(key(section + "enabled", [](auto& c) -> auto& { return c.flops_profiler.enabled; }));
+  keys.push_back(
+      key(section + "enabled", [](auto& c) -> auto& { return c.flops_profiler.enabled; }));
   auto add = [&](const std::string& name, auto field, Limits limits) {
     Key one = key(section + name, field, limits);
-    one.get = [get = one.get](const Config& c) { return c.flops_profiler.enabled ? get(c) : Json(); };
+    one.get = [get = one.get](const Config& c) {
+      return c.flops_profiler.enabled ? get(c) : Json();
+    };
     keys.push_back(std::move(one));
   };
   add(
@@ -217,7 +235,8 @@ void flops_profiler_keys(std::vector<Key>& keys) {
   add("detailed", [](auto& c) -> auto& { return c.flops_profiler.detailed; }, {});
   add("output_file", [](auto& c) -> auto& { return c.flops_profiler.output_file; }, {});
   add(
-      "recompute_fwd_factor", [](auto& c) -> auto& { return c.flops_profiler.recompute_fwd_factor; },
+      "recompute_fwd_factor",
+      [](auto& c) -> auto& { return c.flops_profiler.recompute_fwd_factor; },
       Limits{.low = 0, .high = 100});
 }
 
@@ -228,15 +247,18 @@ void general_keys(std::vector<Key>& keys) {
   monitor_keys(keys, "tensorboard", &Config::tensorboard);
   monitor_keys(keys, "csv_monitor", &Config::csv_monitor);
   monitor_keys(keys, "jsonl_monitor", &Config::jsonl_monitor);
-  keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
+  keys.push_back(
+      key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
   keys.push_back(key("comms_logger.prof_all", [](auto& c) -> auto& { return c.comms_logger.all; }));
-  Key logged = key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; });
+  Key logged =
+      key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; });
   logged.set = [set = logged.set](Config& c, const Json& given) {
     set(c, given);
     logged_operations(c.comms_logger.operations);  // refuses unknown names
   };
   keys.push_back(std::move(logged));
-  keys.push_back(key("wall_clock_breakdown", [](auto& c) -> auto& { return c.wall_clock_breakdown; }));
+  keys.push_back(
+      key("wall_clock_breakdown", [](auto& c) -> auto& { return c.wall_clock_breakdown; }));
   flops_profiler_keys(keys);
   keys.push_back(key(
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
@@ -244,8 +266,8 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(device_key());
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; },
                             {"micro", "boundary", "tree"}, {"vendor"}));
-  keys.push_back(
-      choice_key("loss_average", [](auto& c) -> auto& { return c.loss_average; }, {"micro_batch", "tokens"}));
+  keys.push_back(choice_key("loss_average", [](auto& c) -> auto& { return c.loss_average; },
+                            {"micro_batch", "tokens"}));
   keys.push_back(choice_key("gradient_compression.type",
                             [](auto& c) -> auto& { return c.gradient_compression.type; },
                             {"none", "int8", "top_k"}));
@@ -261,26 +283,32 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));
-  keys.push_back(choice_key("topology.levels", [](auto& c) -> auto& { return c.levels; }, {"hosts", "auto"}));
+  keys.push_back(
+      choice_key("topology.levels", [](auto& c) -> auto& { return c.levels; }, {"hosts", "auto"}));
   keys.push_back(key("frozen_parameters", [](auto& c) -> auto& { return c.frozen; }));
   Key apart = key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; });
   apart.get = [](const Config& c) { return Json(c.separate_tiers()); };
   keys.push_back(std::move(apart));
-  keys.push_back(
-      choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));
-  keys.push_back(
-      choice_key("recompute", [](auto& c) -> auto& { return c.recompute; }, {"none", "cheap", "layers"}));
+  keys.push_back(choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; },
+                            {"auto", "always", "never"}));
+  keys.push_back(choice_key("recompute", [](auto& c) -> auto& { return c.recompute; },
+                            {"none", "cheap", "layers"}));
   Key interval = key(
       "recompute_num_layers", [](auto& c) -> auto& { return c.recompute_num_layers; }, positive);
-  interval.get = [get = interval.get](const Config& c) { return c.recompute == "layers" ? get(c) : Json(); };
+  interval.get = [get = interval.get](const Config& c) {
+    return c.recompute == "layers" ? get(c) : Json();
+  };
   keys.push_back(std::move(interval));
-  keys.push_back(bytes_key("memory_budget.device", [](auto& c) -> auto& { return c.memory_budget.device; }));
-  keys.push_back(bytes_key("memory_budget.host", [](auto& c) -> auto& { return c.memory_budget.host; }));
-  keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
+  keys.push_back(
+      bytes_key("memory_budget.device", [](auto& c) -> auto& { return c.memory_budget.device; }));
+  keys.push_back(
+      bytes_key("memory_budget.host", [](auto& c) -> auto& { return c.memory_budget.host; }));
+  keys.push_back(
+      bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
 }
 
-// nvme_path belongs to both offload sections; libds has one scratch folder. A section that offloads elsewhere
-// sets it only if the other section has none.
+// nvme_path belongs to both offload sections; libds has one scratch folder. A section that offloads
+// elsewhere sets it only if the other section has none.
 Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier, Tier ZeroConfig::*other) {
   const std::string path = "zero_optimization." + section + ".nvme_path";
   auto set = [path, tier, other](Config& c, const Json& given) {
@@ -290,12 +318,14 @@ Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier, Tier ZeroC
     if (!first && !used) return;
     if (!first && c.zero.*other == Tier::nvme && c.zero.nvme_path != folder) {
       raise(DS_ERROR_CONFIG,
-            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", KeyName(path),
-            folder, c.zero.nvme_path);
+            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used",
+            KeyName(path), folder, c.zero.nvme_path);
     }
     c.zero.nvme_path = folder;
   };
-  auto get = [tier](const Config& c) { return c.zero.*tier == Tier::nvme ? Json(c.zero.nvme_path) : Json(); };
+  auto get = [tier](const Config& c) {
+    return c.zero.*tier == Tier::nvme ? Json(c.zero.nvme_path) : Json();
+  };
   return {path, "", set, get};
 }
 
@@ -313,14 +343,16 @@ Key loco_key(const std::string& name, Field field, Limits limits) {
 
 void quantization_keys(std::vector<Key>& keys) {
   const std::string zero = "zero_optimization.";
-  keys.push_back(
-      key(zero + "zero_quantized_weights", [](auto& c) -> auto& { return c.zero.quantized_weights; }));
-  keys.push_back(
-      key(zero + "zero_quantized_gradients", [](auto& c) -> auto& { return c.zero.quantized_gradients; }));
+  keys.push_back(key(zero + "zero_quantized_weights",
+                     [](auto& c) -> auto& { return c.zero.quantized_weights; }));
+  keys.push_back(key(zero + "zero_quantized_gradients",
+                     [](auto& c) -> auto& { return c.zero.quantized_gradients; }));
   Key bits = key(
       zero + "zero_quantized_gradients_bits", [](auto& c) -> auto& { return c.zero.gradient_bits; },
       Limits{.low = 4, .high = 8});
-  bits.get = [get = bits.get](const Config& c) { return c.zero.quantized_gradients ? get(c) : Json(); };
+  bits.get = [get = bits.get](const Config& c) {
+    return c.zero.quantized_gradients ? get(c) : Json();
+  };
   keys.push_back(std::move(bits));
   keys.push_back(loco_key(
       "err_beta", [](auto& c) -> auto& { return c.zero.err_beta; }, decay));
@@ -336,16 +368,17 @@ void zero_keys(std::vector<Key>& keys) {
   add(
       "stage", [](auto& c) -> auto& { return c.zero.stage; }, Limits{.low = 0, .high = 3});
   add(
-      "reduce_bucket_size", [](auto& c) -> auto& { return c.zero.reduce_bucket_size; }, positive_elements);
+      "reduce_bucket_size", [](auto& c) -> auto& { return c.zero.reduce_bucket_size; },
+      positive_elements);
   add(
-      "stage3_prefetch_bucket_size", [](auto& c) -> auto& { return c.zero.prefetch_bucket_size; }, elements,
-      "prefetch_bucket_size");
+      "stage3_prefetch_bucket_size", [](auto& c) -> auto& { return c.zero.prefetch_bucket_size; },
+      elements, "prefetch_bucket_size");
   add(
-      "stage3_max_live_parameters", [](auto& c) -> auto& { return c.zero.max_live_parameters; }, elements,
-      "max_live_parameters");
+      "stage3_max_live_parameters", [](auto& c) -> auto& { return c.zero.max_live_parameters; },
+      elements, "max_live_parameters");
   add(
-      "stage3_max_reuse_distance", [](auto& c) -> auto& { return c.zero.max_reuse_distance; }, elements,
-      "max_reuse_distance");
+      "stage3_max_reuse_distance", [](auto& c) -> auto& { return c.zero.max_reuse_distance; },
+      elements, "max_reuse_distance");
   add(
       "stage3_param_persistence_threshold",
       [](auto& c) -> auto& { return c.zero.param_persistence_threshold; }, elements,
@@ -358,18 +391,21 @@ void zero_keys(std::vector<Key>& keys) {
       "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, elements);
   add("overlap_comm", [](auto& c) -> auto& { return c.zero.overlap_comm; }, {});
   add("offload_optimizer.device", [](auto& c) -> auto& { return c.zero.optimizer_tier; }, {});
-  keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier, &ZeroConfig::param_tier));
+  keys.push_back(
+      nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier, &ZeroConfig::param_tier));
   add(
-      "offload_optimizer.buffer_count", [](auto& c) -> auto& { return c.zero.buffer_count; }, positive);
+      "offload_optimizer.buffer_count", [](auto& c) -> auto& { return c.zero.buffer_count; },
+      positive);
   add(
       "mics_shard_size", [](auto& c) -> auto& { return c.zero.mics_shard_size; },
       Limits{.low = -1, .high = kMost});
-  add("mics_hierarchical_params_gather", [](auto& c) -> auto& { return c.zero.mics_hierarchical_gather; },
-      {});
+  add("mics_hierarchical_params_gather",
+      [](auto& c) -> auto& { return c.zero.mics_hierarchical_gather; }, {});
   add(
       "zero_hpz_partition_size", [](auto& c) -> auto& { return c.zero.hpz_partition_size; }, count);
   add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
-  keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier, &ZeroConfig::optimizer_tier));
+  keys.push_back(
+      nvme_path_key("offload_param", &ZeroConfig::param_tier, &ZeroConfig::optimizer_tier));
   quantization_keys(keys);
   keys.push_back(key(
       "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; },
@@ -386,13 +422,15 @@ void model_keys(std::vector<Key>& keys) {
     one.get = [get = one.get](const Config& c) { return c.model.family.empty() ? Json() : get(c); };
     keys.push_back(std::move(one));
   };
-  keys.push_back(choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
+  keys.push_back(
+      choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
   auto of_folder = [&](Key one) {
     one.get = [get = one.get](const Config& c) { return c.model.folder.empty() ? Json() : get(c); };
     keys.push_back(std::move(one));
   };
   of_folder(key("model.folder", [](auto& c) -> auto& { return c.model.folder; }));
-  of_folder(choice_key("model.init", [](auto& c) -> auto& { return c.model.init; }, {"folder", "random"}));
+  of_folder(choice_key("model.init", [](auto& c) -> auto& { return c.model.init; },
+                       {"folder", "random"}));
   of_folder(key("model.mask", [](auto& c) -> auto& { return c.model.mask; }));
   Key documents = key("model.documents", [](auto& c) -> auto& { return c.model.documents; });
   documents.get = [get = documents.get](const Config& c) {
@@ -412,7 +450,8 @@ void model_keys(std::vector<Key>& keys) {
   add(
       "dropout", [](auto& c) -> auto& { return c.model.dropout; }, Limits{.low = 0, .high = 0.999});
   add(
-      "layerdrop", [](auto& c) -> auto& { return c.model.layerdrop; }, Limits{.low = 0, .high = 0.999});
+      "layerdrop", [](auto& c) -> auto& { return c.model.layerdrop; },
+      Limits{.low = 0, .high = 0.999});
 }
 
 // A key of masked language models, which only a folder can hold.
@@ -433,7 +472,8 @@ void masking_keys(std::vector<Key>& keys) {
   keys.push_back(masking_key(
       "data.mask_replace_prob", [](auto& c) -> auto& { return c.data.mask_replace_prob; }, share));
   keys.push_back(masking_key(
-      "data.random_replace_prob", [](auto& c) -> auto& { return c.data.random_replace_prob; }, share));
+      "data.random_replace_prob", [](auto& c) -> auto& { return c.data.random_replace_prob; },
+      share));
   keys.push_back(masking_key(
       "data.mask_token", [](auto& c) -> auto& { return c.data.mask_token; }, count));
 }
@@ -441,12 +481,17 @@ void masking_keys(std::vector<Key>& keys) {
 // Keys of data.format "jsonl".
 void jsonl_keys(std::vector<Key>& keys) {
   auto add = [&](Key one) {
-    one.get = [get = one.get](const Config& c) { return c.data.format == "jsonl" ? get(c) : Json(); };
+    one.get = [get = one.get](const Config& c) {
+      return c.data.format == "jsonl" ? get(c) : Json();
+    };
     keys.push_back(std::move(one));
   };
-  add(choice_key("data.loss_on", [](auto& c) -> auto& { return c.data.loss_on; }, {"answers", "all"}));
+  add(choice_key("data.loss_on", [](auto& c) -> auto& { return c.data.loss_on; },
+                 {"answers", "all"}));
   Key chosen = key("data.chat_template", [](auto& c) -> auto& { return c.data.chat_template; });
-  chosen.get = [get = chosen.get](const Config& c) { return c.data.chat_template.empty() ? Json() : get(c); };
+  chosen.get = [get = chosen.get](const Config& c) {
+    return c.data.chat_template.empty() ? Json() : get(c);
+  };
   add(std::move(chosen));
 }
 
@@ -460,7 +505,8 @@ Key packing_key() {
     } else if (given.is_string() && given.string() == "isolated") {
       packing = given.string();
     } else {
-      raise(DS_ERROR_CONFIG, "{}: must be false, true or \"isolated\", got {}", KeyName(path), given.dump());
+      raise(DS_ERROR_CONFIG, "{}: must be false, true or \"isolated\", got {}", KeyName(path),
+            given.dump());
     }
   };
   auto get = [](const Config& c) {
@@ -470,31 +516,35 @@ Key packing_key() {
   return {path, "", set, get};
 }
 
-// Run folders of earlier versions have it: batches of a rank, so what an evaluation saw depended on the
-// layout.
+// Run folders of earlier versions have it: batches of a rank, so what an evaluation saw depended on
+// the layout.
 Key eval_batches_key() {
   const std::string path = "run.eval_batches";
   auto set = [path](Config& config, const Json& given) {
     int64_t batches = 0;
     read_value(path, given, positive, batches);
-    config.warnings.push_back(
-        path + ": has no effect any more: evaluations see all held-out samples, or run.eval_samples of them");
+    config.warnings.push_back(path +
+                              ": has no effect any more: evaluations see all held-out samples, or "
+                              "run.eval_samples of them");
   };
   return {path, "", set, [](const Config&) { return Json(); }};
 }
 
 void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
-  keys.push_back(
-      choice_key("data.format", [](auto& c) -> auto& { return c.data.format; }, {"text", "jsonl", "tokens"}));
+  keys.push_back(choice_key("data.format", [](auto& c) -> auto& { return c.data.format; },
+                            {"text", "jsonl", "tokens"}));
   jsonl_keys(keys);
   keys.push_back(packing_key());
   keys.push_back(key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }));
   keys.push_back(key(
-      "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));
+      "data.heldout", [](auto& c) -> auto& { return c.data.heldout; },
+      Limits{.low = 0, .high = 0.9}));
   keys.push_back(bytes_key(
-      "data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; }, Limits{.low = 1, .high = 0x1p40}));
-  keys.push_back(key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
+      "data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; },
+      Limits{.low = 1, .high = 0x1p40}));
+  keys.push_back(
+      key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
   masking_keys(keys);
   keys.push_back(key("run.dir", [](auto& c) -> auto& { return c.run.dir; }));
   keys.push_back(key("run.resume", [](auto& c) -> auto& { return c.run.resume; }));
@@ -508,7 +558,8 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key("run.async_save", [](auto& c) -> auto& { return c.run.async_save; }));
-  keys.push_back(key("run.device_fallback", [](auto& c) -> auto& { return c.run.device_fallback; }));
+  keys.push_back(
+      key("run.device_fallback", [](auto& c) -> auto& { return c.run.device_fallback; }));
   keys.push_back(key(
       "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
   keys.push_back(key(

@@ -36,8 +36,8 @@ const std::vector<Key>& config_keys();
 // One key of DeepSpeed that libds knows by name only.
 struct ForeignKey {
   enum class Rule {
-    no_effect,       // a value of its kind: it selects how DeepSpeed works, not what comes out
-    only,            // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
+    no_effect,  // a value of its kind: it selects how DeepSpeed works, not what comes out
+    only,  // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
     section,         // a section that is off unless its "enabled" says true; on is unsupported
     warned_section,  // as `section`, but on is a warning
     nested,          // a section whose parts have an "enabled" each; one that is on is unsupported
@@ -47,7 +47,7 @@ struct ForeignKey {
   Rule rule = Rule::no_effect;
   Json neutral;                     // of rule only
   std::vector<std::string> inside;  // of sections: their keys beside "enabled"; empty: anything
-  std::string reason;               // why it is refused, and what to do instead; of warnings the rest of it
+  std::string reason;  // why it is refused, and what to do instead; of warnings the rest of it
   // Of rule no_effect: refuses a value that DeepSpeed refuses, too. Null: DeepSpeed takes any.
   std::function<void(const std::string& path, const Json& given)> check = nullptr;
   bool whole() const { return rule != Rule::no_effect && rule != Rule::only; }
@@ -64,8 +64,8 @@ enum class ForeignEffect {
 // Throws DS_ERROR_CONFIG naming the path when the value asks for what libds does not have.
 ForeignEffect check_foreign(const ForeignKey& key, const Json& given);
 
-// Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys. The batch
-// and the model are complete.
+// Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys.
+// The batch and the model are complete.
 void check_sizes(const Config& config);
 
 // Completes and checks train_batch, micro_batch and accumulation (0: not given).

@@ -16,7 +16,8 @@ struct Factor {
   double value;
 };
 
-// `what` is the product of the factors, of which 1 says nothing. In f64: a product near 2^63 must not wrap.
+// `what` is the product of the factors, of which 1 says nothing. In f64: a product near 2^63 must
+// not wrap.
 template <size_t n>
 void check_product(const char* unit, const std::array<Factor, n>& factors, double limit) {
   double product = 1;
@@ -25,7 +26,8 @@ void check_product(const char* unit, const std::array<Factor, n>& factors, doubl
     product *= factor.value;
     text += fmt::format("{}{} {:.0f}", text.empty() ? "" : " * ", factor.path, factor.value);
   }
-  if (product > limit) raise(DS_ERROR_CONFIG, "{} = {:.0f} {} is above {:.0f}", text, product, unit, limit);
+  if (product > limit)
+    raise(DS_ERROR_CONFIG, "{} = {:.0f} {} is above {:.0f}", text, product, unit, limit);
 }
 
 double real(int64_t value) { return static_cast<double>(value); }
@@ -40,17 +42,20 @@ Factor rows_of_a_sample(const Config& c) {
 
 void check_sizes(const Config& c) {
   constexpr double kTokens = 2147483647, kWeights = 0x1p43, kValues = 0x1p50;
-  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)}, sequence = rows_of_a_sample(c);
+  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)},
+      sequence = rows_of_a_sample(c);
   if (c.model.family.empty()) return;  // the caller's graph says what a sample is
-  check_product("tokens of a rank's step",
-                std::array{micro, Factor{"gradient_accumulation_steps", real(c.accumulation)}, sequence},
-                kTokens);
+  check_product(
+      "tokens of a rank's step",
+      std::array{micro, Factor{"gradient_accumulation_steps", real(c.accumulation)}, sequence},
+      kTokens);
   const ModelConfig& m = c.model;
   const Factor layers{"model.layers", real(m.layers)}, hidden{"model.hidden", real(m.hidden)},
       vocab{"model.vocab", real(m.vocab)};
   check_product("weights", std::array{layers, hidden, hidden}, kWeights);
   check_product("weights", std::array{vocab, hidden}, kWeights);
-  check_product("weights", std::array{Factor{"model.positions", real(m.positions)}, hidden}, kWeights);
+  check_product("weights", std::array{Factor{"model.positions", real(m.positions)}, hidden},
+                kWeights);
   check_product("values", std::array{micro, sequence, layers, hidden}, kValues);
   check_product("values", std::array{micro, sequence, vocab}, kValues);
 }

@@ -34,14 +34,15 @@ std::string number_text(double x) {
 std::string range_text(const Limits& limits) {
   if (std::isinf(limits.low) || (std::isinf(limits.high) && std::isinf(limits.below))) return "";
   const bool open = limits.below <= limits.high;
-  return fmt::format(" (it must be {} {} {})", number_text(limits.low), open ? "or more, and below" : "to",
+  return fmt::format(" (it must be {} {} {})", number_text(limits.low),
+                     open ? "or more, and below" : "to",
                      number_text(open ? limits.below : limits.high));
 }
 
 void check_limits(const std::string& path, double x, const Limits& limits) {
   auto refuse = [&](const char* relation, double limit) {
-    raise(DS_ERROR_CONFIG, "{}: {} is {} {}{}", KeyName(path), number_text(x), relation, number_text(limit),
-          range_text(limits));
+    raise(DS_ERROR_CONFIG, "{}: {} is {} {}{}", KeyName(path), number_text(x), relation,
+          number_text(limit), range_text(limits));
   };
   if (x < limits.low) refuse("below", limits.low);
   if (x > limits.high) refuse("above", limits.high);
@@ -81,11 +82,13 @@ std::optional<bool> truth_of(const Json& given) {
 }
 
 std::optional<bool> truth_at(const std::string& path, const Json& given) {
-  constexpr std::string_view kSections[] = {"zero_optimization.", "fp16.",   "bf16.",         "compile.",
-                                            "tensorboard.",       "wandb.",  "comet.",        "csv_monitor.",
-                                            "comms_logger.",      "timers.", "hybrid_engine."};
-  const bool words = std::any_of(std::begin(kSections), std::end(kSections),
-                                 [&](std::string_view section) { return path.starts_with(section); });
+  constexpr std::string_view kSections[] = {
+      "zero_optimization.", "fp16.",   "bf16.",         "compile.",
+      "tensorboard.",       "wandb.",  "comet.",        "csv_monitor.",
+      "comms_logger.",      "timers.", "hybrid_engine."};
+  const bool words =
+      std::any_of(std::begin(kSections), std::end(kSections),
+                  [&](std::string_view section) { return path.starts_with(section); });
   return words && given.is_string() ? truth_of_word(ascii_lower(given.string())) : truth_of(given);
 }
 
@@ -133,7 +136,8 @@ void read_value(const std::string& path, const Json& given, const Limits&, Tier&
   wrong_kind(path, "\"none\", \"cpu\" or \"nvme\"", given);
 }
 
-void read_value(const std::string& path, const Json& given, const Limits&, std::vector<std::string>& out) {
+void read_value(const std::string& path, const Json& given, const Limits&,
+                std::vector<std::string>& out) {
   if (given.is_string()) {
     out = {given.string()};
     return;
@@ -186,7 +190,11 @@ Json write_value(int64_t value) { return value; }
 Json write_value(uint64_t value) { return static_cast<int64_t>(value); }
 Json write_value(double value) { return value; }
 Json write_value(const std::string& value) { return value; }
-Json write_value(Tier value) { return value == Tier::device ? "none" : value == Tier::host ? "cpu" : "nvme"; }
-Json write_value(const std::vector<std::string>& value) { return Json::Array(value.begin(), value.end()); }
+Json write_value(Tier value) {
+  return value == Tier::device ? "none" : value == Tier::host ? "cpu" : "nvme";
+}
+Json write_value(const std::vector<std::string>& value) {
+  return Json::Array(value.begin(), value.end());
+}
 
 }  // namespace ds

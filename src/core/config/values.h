@@ -20,9 +20,10 @@ struct Limits {
 inline constexpr Limits not_negative{.low = 0};
 inline constexpr Limits decay{.low = 0, .below = 1};
 
-// Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the value has
-// another kind or leaves the limits. Integers may be written as reals with an integral value (5e8), and
-// booleans as 0 and 1, in sections of classes also as words; booleans and strings are never numbers.
+// Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the
+// value has another kind or leaves the limits. Integers may be written as reals with an integral
+// value (5e8), and booleans as 0 and 1, in sections of classes also as words; booleans and strings
+// are never numbers.
 void read_value(const std::string& path, const Json& given, const Limits& limits, bool& out);
 void read_value(const std::string& path, const Json& given, const Limits& limits, int& out);
 void read_value(const std::string& path, const Json& given, const Limits& limits, int64_t& out);
@@ -38,8 +39,9 @@ int64_t parse_bytes(const std::string& path, const Json& given, const Limits& li
 
 // A boolean, or the number 0 or 1, which DeepSpeed takes for one.
 std::optional<bool> truth_of(const Json& given);
-// The same for a key of a section that DeepSpeed reads with a pydantic class, where "true", "yes", "on" and
-// their opposites are booleans, too. In other sections any text is true to DeepSpeed, and nothing here.
+// The same for a key of a section that DeepSpeed reads with a pydantic class, where "true", "yes",
+// "on" and their opposites are booleans, too. In other sections any text is true to DeepSpeed, and
+// nothing here.
 std::optional<bool> truth_at(const std::string& path, const Json& given);
 
 // The config spelling of a value.

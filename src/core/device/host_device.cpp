@@ -33,10 +33,11 @@ HostArena::~HostArena() {
 }
 
 void HostArena::grow(int64_t wanted) {
-  void* moved = mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
+  void* moved =
+      mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
   if (moved == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} in place of {}: {}", bytes_text(wanted),
-          bytes_text(bytes_), std::strerror(errno));
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} in place of {}: {}",
+          bytes_text(wanted), bytes_text(bytes_), std::strerror(errno));
   }
   address_ = static_cast<std::byte*>(moved);
   bytes_ = wanted;

@@ -1,9 +1,10 @@
-// Problem: a plugin has streams, events and memory in C; the executor has queues of which some are threads of
-// the host, and an error of one must end all. Invariant: nothing of the host ever blocks a stream. A stream
-// waits for a stream by itself. A thread waits for a stream by asking for the event again and again, so that
-// it sees an error of another queue at once. For a thread's event the calling thread waits before it gives
-// the stream anything more; what it waits for was given earlier, so that cannot be a circle. Cost: an event
-// of the plugin for each record, used again when nobody waits for it any more.
+// Problem: a plugin has streams, events and memory in C; the executor has queues of which some are
+// threads of the host, and an error of one must end all. Invariant: nothing of the host ever blocks
+// a stream. A stream waits for a stream by itself. A thread waits for a stream by asking for the
+// event again and again, so that it sees an error of another queue at once. For a thread's event
+// the calling thread waits before it gives the stream anything more; what it waits for was given
+// earlier, so that cannot be a circle. Cost: an event of the plugin for each record, used again
+// when nobody waits for it any more.
 #include "core/device/plugin_device.h"
 
 #include <fmt/core.h>
@@ -40,7 +41,8 @@ ds_status status_of(int32_t status) {
 }
 
 ds_plugin_view plain(const TensorView& view) {
-  return {view.data, view.dtype, view.rank, {view.dims[0], view.dims[1], view.dims[2], view.dims[3]}};
+  return {
+      view.data, view.dtype, view.rank, {view.dims[0], view.dims[1], view.dims[2], view.dims[3]}};
 }
 
 std::vector<ds_plugin_view> plain(std::span<const TensorView> in, std::span<const TensorView> out) {
@@ -73,8 +75,10 @@ std::vector<ds_plugin_attr> plain(const Attrs& attrs) {
 
 void PluginDevice::check(int32_t status, std::string_view call) const {
   if (status == DS_PLUGIN_OK) return;
-  const std::string text = one_line(fmt::format("device '{}', {}: {}", name_, call, table_.message()));
-  if (status == DS_PLUGIN_FAILED || status == DS_PLUGIN_LOST) throw DeviceFault(DS_ERROR_INTERNAL, text);
+  const std::string text =
+      one_line(fmt::format("device '{}', {}: {}", name_, call, table_.message()));
+  if (status == DS_PLUGIN_FAILED || status == DS_PLUGIN_LOST)
+    throw DeviceFault(DS_ERROR_INTERNAL, text);
   throw Error(status_of(status), text);
 }
 
@@ -90,7 +94,8 @@ class PluginDevice::Memory final : public Arena {
       device_.check(device_.table_.arena_grow(arena_, wanted), "an arena");
     } else {
       void* address = nullptr;
-      device_.check(device_.table_.arena_create(device_.device_, wanted, &arena_, &address), "an arena");
+      device_.check(device_.table_.arena_create(device_.device_, wanted, &arena_, &address),
+                    "an arena");
       address_ = static_cast<std::byte*>(address);
     }
     bytes_ = wanted;
@@ -127,7 +132,8 @@ class PluginDevice::Pinned final : public Arena {
   void pin() {
     address_ = host_.address();
     bytes_ = host_.bytes();
-    if (bytes_ > 0) device_.check(device_.table_.pin(device_.device_, address_, bytes_), "a host arena");
+    if (bytes_ > 0)
+      device_.check(device_.table_.pin(device_.device_, address_, bytes_), "a host arena");
     pinned_ = bytes_ > 0;
   }
   void unpin() {
@@ -144,8 +150,8 @@ class PluginDevice::Mark {
  public:
   explicit Mark(const PluginDevice& device, bool timed = false)
       : device_(device),
-        event_(device.create<ds_plugin_event>("an event", device.table_.event_create, device.device_,
-                                              timed ? 1 : 0)) {}
+        event_(device.create<ds_plugin_event>("an event", device.table_.event_create,
+                                              device.device_, timed ? 1 : 0)) {}
   ~Mark() { device_.table_.event_destroy(event_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
@@ -203,7 +209,9 @@ class PluginDevice::Queue final : public DeviceQueue, public Faults::Member {
   std::unique_ptr<Event> make_event() const override;
   void record(Event& event) override;
   void wait(const Event& event) override;
-  std::unique_ptr<Instant> make_instant() const override { return std::make_unique<PluginInstant>(device_); }
+  std::unique_ptr<Instant> make_instant() const override {
+    return std::make_unique<PluginInstant>(device_);
+  }
   void note(Instant& instant) override;
   void finish() const noexcept override { table().finish(queue_); }
   bool captures() const override { return device_.info_.captures != 0; }
@@ -267,7 +275,8 @@ class PluginDevice::PluginEvent final : public Event {
     return [mark = mark_, queue = queue_](int64_t ns) {
       // A sleep lasts about 50 us longer than asked, so short waits spin.
       constexpr std::chrono::microseconds kAwake{100}, kMost{200};
-      const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::nanoseconds(ns);
+      const auto begin = std::chrono::steady_clock::now(),
+                 end = begin + std::chrono::nanoseconds(ns);
       std::chrono::microseconds pause{0};
       for (;;) {
         queue->check_faults();
@@ -277,7 +286,8 @@ class PluginDevice::PluginEvent final : public Event {
         if (now - begin < kAwake) {
           std::this_thread::yield();
         } else {
-          std::this_thread::sleep_for(pause = std::min(kMost, pause + std::chrono::microseconds(5)));
+          std::this_thread::sleep_for(pause =
+                                          std::min(kMost, pause + std::chrono::microseconds(5)));
         }
       }
     };
@@ -291,7 +301,8 @@ class PluginDevice::PluginEvent final : public Event {
 
 class PluginDevice::PluginKernel final : public Kernel {
  public:
-  PluginKernel(const PluginDevice& device, ds_plugin_kernel* kernel) : device_(device), kernel_(kernel) {}
+  PluginKernel(const PluginDevice& device, ds_plugin_kernel* kernel)
+      : device_(device), kernel_(kernel) {}
   ~PluginKernel() override { device_.table_.kernel_destroy(kernel_); }
   void run(const LaunchArgs&) const override {
     raise(DS_ERROR_INTERNAL, "a kernel of device '{}' runs on its queues only", device_.name());
@@ -305,7 +316,8 @@ class PluginDevice::PluginKernel final : public Kernel {
 
 class PluginDevice::PluginGraph final : public CapturedWork {
  public:
-  PluginGraph(const PluginDevice& device, ds_plugin_graph* graph) : device_(device), graph_(graph) {}
+  PluginGraph(const PluginDevice& device, ds_plugin_graph* graph)
+      : device_(device), graph_(graph) {}
   ~PluginGraph() override { device_.table_.graph_destroy(graph_); }
   ds_plugin_graph* get() const { return graph_; }
 
@@ -326,7 +338,8 @@ PluginDevice::Queue::~Queue() {
   table().queue_destroy(queue_);
 }
 
-// The order of a queue is its own, so the status of a call is about its arguments or about work before it.
+// The order of a queue is its own, so the status of a call is about its arguments or about work
+// before it.
 void PluginDevice::Queue::give(int32_t status, std::string_view call) {
   check_faults();
   device_.check(status, call);
@@ -342,8 +355,9 @@ std::unique_ptr<Kernel> PluginDevice::Queue::make_kernel(const KernelRequest& re
     runs.push_back({run.begin, run.end, run.missed, run.group, run.param, run.element});
   const std::string op(request.op);
   const size_t in = request.in.size();
-  const ds_plugin_query query{sizeof query,       op.c_str(),   views.data(), views.data() + in, in,
-                              request.out.size(), attrs.data(), attrs.size(), runs.data(),       runs.size()};
+  const ds_plugin_query query{sizeof query, op.c_str(),         views.data(), views.data() + in,
+                              in,           request.out.size(), attrs.data(), attrs.size(),
+                              runs.data(),  runs.size()};
   int64_t scratch = 0;
   ds_plugin_kernel* made = nullptr;
   int32_t status = table().kernel_create(device_.device_, &query, &scratch, &made);
@@ -395,7 +409,8 @@ std::unique_ptr<CapturedWork> PluginDevice::Queue::end_capture() {
 }
 
 void PluginDevice::Queue::launch(const CapturedWork& work) {
-  give(table().graph_launch(static_cast<const PluginGraph&>(work).get(), queue_), "a launch of a graph");
+  give(table().graph_launch(static_cast<const PluginGraph&>(work).get(), queue_),
+       "a launch of a graph");
 }
 
 std::unique_ptr<Event> PluginDevice::Queue::make_event() const {
@@ -408,7 +423,8 @@ void PluginDevice::Queue::record(Event& event) {
 }
 
 void PluginDevice::Queue::note(Instant& instant) {
-  give(table().record(queue_, static_cast<PluginInstant&>(instant).mark.event()), "the time of an event");
+  give(table().record(queue_, static_cast<PluginInstant&>(instant).mark.event()),
+       "the time of an event");
 }
 
 void PluginDevice::Queue::wait(const Event& event) {
@@ -446,11 +462,13 @@ class PluginDevice::Link final : public DeviceLink {
   void abort() noexcept override { device_.table_.link_abort(link_); }
 
  private:
-  // What a link refuses is an error of the collective that asks, not of what the device has yet to do.
+  // What a link refuses is an error of the collective that asks, not of what the device has yet to
+  // do.
   void done(int32_t status) const {
-    if (status == DS_PLUGIN_OK || status == DS_PLUGIN_LOST) return device_.check(status, "its link");
-    throw Error(DS_ERROR_COMM,
-                one_line(fmt::format("device '{}', its link: {}", device_.name_, device_.table_.message())));
+    if (status == DS_PLUGIN_OK || status == DS_PLUGIN_LOST)
+      return device_.check(status, "its link");
+    throw Error(DS_ERROR_COMM, one_line(fmt::format("device '{}', its link: {}", device_.name_,
+                                                    device_.table_.message())));
   }
 
   const PluginDevice& device_;
@@ -478,7 +496,8 @@ LinkId PluginDevice::make_link_id() const {
 
 std::unique_ptr<DeviceLink> PluginDevice::open_link(const LinkId& id, int rank, int size) const {
   return std::make_unique<Link>(
-      *this, create<ds_plugin_device_link>("a link", table_.link_open, device_, id.data(), rank, size));
+      *this,
+      create<ds_plugin_device_link>("a link", table_.link_open, device_, id.data(), rank, size));
 }
 
 PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32)
@@ -551,7 +570,8 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
   const ds_plugin_device_table* table = load_device(name);
   if (!table) {
     raise(DS_ERROR_UNSUPPORTED,
-          "device '{0}:{1}' needs libds_{0}.so, beside libds or in a folder of DS_PLUGIN_PATH; there is none",
+          "device '{0}:{1}' needs libds_{0}.so, beside libds or in a folder of DS_PLUGIN_PATH; "
+          "there is none",
           name, index);
   }
   return std::make_unique<PluginDevice>(*table, index, tf32);

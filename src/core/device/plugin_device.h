@@ -13,8 +13,9 @@
 
 namespace ds {
 
-// A device of a plugin: what ds_plugin.h has, as the interfaces of device.h. Its queues are streams of the
-// plugin, or threads of the host for host code (make_host_queue). Memory of the host is pinned.
+// A device of a plugin: what ds_plugin.h has, as the interfaces of device.h. Its queues are streams
+// of the plugin, or threads of the host for host code (make_host_queue). Memory of the host is
+// pinned.
 class PluginDevice final : public Device {
  public:
   // Throws DS_ERROR_UNSUPPORTED with the plugin's reason where it has no device `index`.
@@ -77,8 +78,8 @@ class PluginDevice final : public Device {
 // Opens device `index` of libds_NAME.so.
 std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32);
 
-// The number of the device of libds_NAME.so that is the local rank's own: the rank modulo the devices there
-// are. Where there is none, the rank, for which make_plugin_device() says why.
+// The number of the device of libds_NAME.so that is the local rank's own: the rank modulo the
+// devices there are. Where there is none, the rank, for which make_plugin_device() says why.
 int32_t own_plugin_device(const std::string& name, int32_t local_rank);
 
 // What there is of libds_NAME.so on this machine, in a line: the devices, or why there is none.

@@ -61,7 +61,8 @@ class SeparateDevice::Memory final : public Arena {
   }
 
   void discard(int64_t begin, int64_t end) override {
-    int64_t low = (begin + kPageBytes - 1) / kPageBytes * kPageBytes, high = end / kPageBytes * kPageBytes;
+    int64_t low = (begin + kPageBytes - 1) / kPageBytes * kPageBytes,
+            high = end / kPageBytes * kPageBytes;
     if (low < high) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, low, high - low);
   }
 
@@ -77,7 +78,8 @@ class SeparateDevice::Memory final : public Arena {
     if (ftruncate(file_, wanted) != 0) refuse("an arena", wanted);
     void* alias = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (alias == MAP_FAILED) refuse("an arena", wanted);
-    void* reserved = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* reserved =
+        mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) {
       munmap(alias, size);
       refuse("addresses for an arena", wanted);

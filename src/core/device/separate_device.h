@@ -11,9 +11,10 @@
 
 namespace ds {
 
-// A device in software that keeps what a real one would make us keep. Addresses of its memory are reserved
-// and never mapped, so that host code which uses one faults; the bytes lie behind another address, the alias,
-// which only reach() tells. Each queue is a thread, so that a missing wait is a race.
+// A device in software that keeps what a real one would make us keep. Addresses of its memory are
+// reserved and never mapped, so that host code which uses one faults; the bytes lie behind another
+// address, the alias, which only reach() tells. Each queue is a thread, so that a missing wait is a
+// race.
 class SeparateDevice final : public Device {
  public:
   explicit SeparateDevice(const Delays& delays = {}) : delays_(delays) {}

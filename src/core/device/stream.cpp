@@ -11,7 +11,8 @@ Stream::Stream(std::shared_ptr<Device> device)
 
 DeviceQueue& Stream::queue() {
   if (device_->faults().failed())
-    raise(DS_ERROR_POISONED, "the stream is unusable: its engine on device '{}' has failed", device_->name());
+    raise(DS_ERROR_POISONED, "the stream is unusable: its engine on device '{}' has failed",
+          device_->name());
   return *queue_;
 }
 

@@ -6,20 +6,23 @@
 
 namespace ds {
 
-// A queue of a device for work that does not come from a program: a caller's copies, and the order in which
-// an engine reads and writes the caller's tensors. It keeps its device. One thread at a time.
+// A queue of a device for work that does not come from a program: a caller's copies, and the order
+// in which an engine reads and writes the caller's tensors. It keeps its device. One thread at a
+// time.
 class Stream {
  public:
   explicit Stream(std::shared_ptr<Device> device);
 
   const std::shared_ptr<Device>& device() const { return device_; }
-  // Throws DS_ERROR_POISONED once a queue of the device has failed: then none of them does anything.
+  // Throws DS_ERROR_POISONED once a queue of the device has failed: then none of them does
+  // anything.
   DeviceQueue& queue();
   // An event behind everything that the stream has been given so far.
   std::unique_ptr<Event> mark();
   // Waits until all of that has finished.
   void synchronize();
-  // Keeps what the work so far reads or writes until that work has finished, or longer. Null: nothing.
+  // Keeps what the work so far reads or writes until that work has finished, or longer. Null:
+  // nothing.
   void keep(std::shared_ptr<void> memory);
 
  private:

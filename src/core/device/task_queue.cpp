@@ -19,9 +19,9 @@ namespace {
 // Bounds what a lost wake-up would cost.
 constexpr int64_t kLongestSleep = 50'000'000;
 
-// Who sleeps and who wakes tell each other by additions and loads in the one order of all threads, so that
-// one of the two sees the other. On x86-64 additions alone are enough, and there a checker of races must not
-// see more: it would take this order for a wait.
+// Who sleeps and who wakes tell each other by additions and loads in the one order of all threads,
+// so that one of the two sees the other. On x86-64 additions alone are enough, and there a checker
+// of races must not see more: it would take this order for a wait.
 #ifdef __SANITIZE_THREAD__
 constexpr std::memory_order kTold = std::memory_order_relaxed;
 #else
@@ -31,11 +31,13 @@ constexpr std::memory_order kTold = std::memory_order_seq_cst;
 // Sleeps while the word has this value.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t value, int64_t ns = kLongestSleep) {
   timespec longest{0, static_cast<long>(std::min(ns, kLongestSleep))};
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest,
+          nullptr, 0);
 }
 
 void wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
+          nullptr, 0);
 }
 
 }  // namespace
@@ -61,7 +63,8 @@ void Faults::remove(Member* queue) {
 
 TaskQueue::TaskQueue(std::string name, Faults* faults)
     : name_(std::move(name)), faults_(faults), last_(new Task) {
-  SignalsBlocked blocked(SignalsBlocked::Which::all);  // also of what the thread writes, and for its life
+  SignalsBlocked blocked(
+      SignalsBlocked::Which::all);  // also of what the thread writes, and for its life
   thread_ = std::thread([this, first = last_] { loop(first); });
   if (faults_) faults_->add(this);
 }
@@ -169,8 +172,8 @@ bool TaskQueue::finished(uint64_t ticket) const {
 }
 
 bool TaskQueue::done(uint64_t ticket) const {
-  bool failed =
-      failed_.load(std::memory_order_acquire);  // first: what finished before the error has finished
+  bool failed = failed_.load(
+      std::memory_order_acquire);  // first: what finished before the error has finished
   if (finished(ticket)) return true;
   if (failed) std::rethrow_exception(error_);
   return false;

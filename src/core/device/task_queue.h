@@ -36,14 +36,14 @@ class Faults {
   std::vector<Member*> queues_;
 };
 
-// A thread that carries out tasks one after the other. Tickets count from 1. After an error, of a task or by
-// fail(), tasks that have not begun are dropped, submit() throws the error, and so do wait() and done() for
-// every ticket whose task did not finish. All calls may come from any thread.
+// A thread that carries out tasks one after the other. Tickets count from 1. After an error, of a
+// task or by fail(), tasks that have not begun are dropped, submit() throws the error, and so do
+// wait() and done() for every ticket whose task did not finish. All calls may come from any thread.
 //
-// Nothing in here orders two threads but the submission of a task, before the task, and the end of a task,
-// before whoever waits for its ticket. In particular no lock is taken by both sides: it would order them by
-// accident, and hide a missing wait from a checker of races. So tasks travel in a list without a lock, and
-// each ticket has a word of its own.
+// Nothing in here orders two threads but the submission of a task, before the task, and the end of
+// a task, before whoever waits for its ticket. In particular no lock is taken by both sides: it
+// would order them by accident, and hide a missing wait from a checker of races. So tasks travel in
+// a list without a lock, and each ticket has a word of its own.
 class TaskQueue final : public Faults::Member {
  public:
   // faults: the queues that it fails together with; null: it alone. Borrowed.

@@ -29,7 +29,8 @@ void ThreadQueue::sleep_before(uint64_t task) const {
 
 template <typename Body>
 void ThreadQueue::submit(Works works, Body body) {
-  auto task = [this, works, body = std::move(body), owner = owner_, number = number_, task = given_++] {
+  auto task = [this, works, body = std::move(body), owner = owner_, number = number_,
+               task = given_++] {
     if (delays_.jitter) sleep_before(task);
     int64_t begin = owner ? now_ns() : 0;
     try {
@@ -71,7 +72,8 @@ void ThreadQueue::launch(const Kernel& kernel, const LaunchArgs& args) {
     std::span<const TensorView> all(views);
     reached.in = all.first(args.in.size());
     reached.out = all.last(args.out.size());
-    reached.scalars = static_cast<const StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
+    reached.scalars =
+        static_cast<const StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
     kernel.run(reached);
   });
 }

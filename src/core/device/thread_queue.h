@@ -39,11 +39,11 @@ class TicketEvent final : public Event {
 // Delays that a test asks for.
 struct Delays {
   std::optional<uint64_t> jitter;  // a seed: before some tasks the thread sleeps for up to 100 us
-  int64_t work_us = 0;             // slept after each kernel and each task of run(), as if it took that long
+  int64_t work_us = 0;  // slept after each kernel and each task of run(), as if it took that long
 };
 
-// A thread of the host as a queue of a device: its kernels are host code, and find the device's memory where
-// Device::reach() says.
+// A thread of the host as a queue of a device: its kernels are host code, and find the device's
+// memory where Device::reach() says.
 class ThreadQueue final : public DeviceQueue {
  public:
   ThreadQueue(Device& device, const std::string& name, const Delays& delays = {});

@@ -24,12 +24,13 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-// Polls with a pause instruction before the spinning thread starts to yield, and the time it spins in all.
+// Polls with a pause instruction before the spinning thread starts to yield, and the time it spins
+// in all.
 constexpr int kPolls = 2000;
 constexpr std::chrono::microseconds kSpin{40};
 
-// Spins until ready() or the spin time is over; says which. After the first polls the core is offered to
-// others between polls, so that oversubscribed ranks pass it on instead of burning it.
+// Spins until ready() or the spin time is over; says which. After the first polls the core is
+// offered to others between polls, so that oversubscribed ranks pass it on instead of burning it.
 template <typename Ready>
 bool spin(const Ready& ready) {
   for (int i = 0; i < kPolls; ++i) {
@@ -55,8 +56,9 @@ void pin(std::thread& thread, int cpu) {
 
 }  // namespace
 
-// A job is open from the store of `unclaimed` until `done` reaches `count`. A claim is a successful decrement
-// of a positive `unclaimed`; it keeps the job open, so task and count may be read after it and only after it.
+// A job is open from the store of `unclaimed` until `done` reaches `count`. A claim is a successful
+// decrement of a positive `unclaimed`; it keeps the job open, so task and count may be read after
+// it and only after it.
 struct ThreadTeam::Impl {
   using Task = std::function<void(int64_t, int)>;
 
@@ -140,7 +142,8 @@ struct ThreadTeam::Impl {
 
 ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes, std::span<const int> cpus)
     : impl_(std::make_unique<Impl>()) {
-  require(threads >= 1 && threads <= kMostThreads, "threads must be 1 to {}, got {}", kMostThreads, threads);
+  require(threads >= 1 && threads <= kMostThreads, "threads must be 1 to {}, got {}", kMostThreads,
+          threads);
   require(cpus.empty() || cpus.size() >= static_cast<size_t>(threads),
           "cpus must name one for each of {} threads, got {}", threads, cpus.size());
   impl_->size = threads;
@@ -182,13 +185,15 @@ void ThreadTeam::parallel_for(int64_t count, const std::function<void(int64_t, i
   impl_->wake();
   impl_->drain(0);
   impl_->wait_done();
-  if (std::exception_ptr error = std::exchange(impl_->error, nullptr)) std::rethrow_exception(error);
+  if (std::exception_ptr error = std::exchange(impl_->error, nullptr))
+    std::rethrow_exception(error);
 }
 
 std::span<std::byte> ThreadTeam::scratch(int thread) {
-  require(thread >= 0 && thread < impl_->size, "thread must be below the team's size {}, got {}", impl_->size,
-          thread);
-  return {impl_->scratch + impl_->scratch_stride * static_cast<size_t>(thread), impl_->scratch_bytes};
+  require(thread >= 0 && thread < impl_->size, "thread must be below the team's size {}, got {}",
+          impl_->size, thread);
+  return {impl_->scratch + impl_->scratch_stride * static_cast<size_t>(thread),
+          impl_->scratch_bytes};
 }
 
 }  // namespace ds

@@ -7,17 +7,18 @@
 
 namespace ds {
 
-// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the kernel
-// so that results do not depend on the team: neither on its size nor on which thread runs a task. Workers
-// spin briefly, then sleep. Not reentrant; one caller at a time.
+// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the
+// kernel so that results do not depend on the team: neither on its size nor on which thread runs a
+// task. Workers spin briefly, then sleep. Not reentrant; one caller at a time.
 class ThreadTeam {
  public:
   static constexpr int kMostThreads = 1024;
   static constexpr size_t kScratchBytes = size_t{2} << 20;
-  // scratch_bytes: aligned private memory of each thread, allocated here once. cpus: empty, or one a thread:
-  // worker t runs on cpus[t] only, where the system allows it. The caller is the host's thread and stays
-  // free.
-  explicit ThreadTeam(int threads, size_t scratch_bytes = kScratchBytes, std::span<const int> cpus = {});
+  // scratch_bytes: aligned private memory of each thread, allocated here once. cpus: empty, or one
+  // a thread: worker t runs on cpus[t] only, where the system allows it. The caller is the host's
+  // thread and stays free.
+  explicit ThreadTeam(int threads, size_t scratch_bytes = kScratchBytes,
+                      std::span<const int> cpus = {});
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -25,8 +26,8 @@ class ThreadTeam {
   int size() const;
   size_t scratch_bytes() const;
 
-  // Calls task(index, thread) for every index in [0, count), thread in [0, size()); returns when all are
-  // done. An exception of a task is rethrown here.
+  // Calls task(index, thread) for every index in [0, count), thread in [0, size()); returns when
+  // all are done. An exception of a task is rethrown here.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& task);
 
   // Scratch of `thread`, 64-byte aligned; contents are undefined between tasks.

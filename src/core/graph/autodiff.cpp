@@ -12,7 +12,8 @@ namespace ds {
 namespace {
 
 // Which values depend on a parameter or on one of `wrt`: only those get gradients.
-IdVector<ValueId, bool> values_wanting_gradient(const Graph& graph, const std::vector<ValueId>& wrt) {
+IdVector<ValueId, bool> values_wanting_gradient(const Graph& graph,
+                                                const std::vector<ValueId>& wrt) {
   IdVector<ValueId, bool> wanted(graph.values.size(), false);
   for (const Parameter& param : graph.params) wanted[param.value] = !param.frozen;
   for (ValueId value : wrt) wanted.at(value) = true;
@@ -49,9 +50,10 @@ ValueId BackwardContext::emit(std::string_view op_name, const std::vector<ValueI
 
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
                    std::vector<ValueId>* input_grads) {
-  require(!graph.backward_begin.exists(), "graph '{}' already has a backward part at node {}", graph.name,
-          graph.backward_begin);
-  require(graph.values.has(loss) && graph.type(loss).shape.rank() == 0, "loss must be a scalar value, got {}",
+  require(!graph.backward_begin.exists(), "graph '{}' already has a backward part at node {}",
+          graph.name, graph.backward_begin);
+  require(graph.values.has(loss) && graph.type(loss).shape.rank() == 0,
+          "loss must be a scalar value, got {}",
           graph.values.has(loss) ? graph.type(loss).text() : fmt::format("{}", loss));
   IdVector<ValueId, bool> wanted = values_wanting_gradient(graph, wrt);
   NodeId begin = graph.nodes.past();
@@ -82,9 +84,9 @@ void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
       ValueId value = node.in[k], add = contributions[k];
       if (!add.exists() || !wanted[value]) continue;
       ValueId& sum = grad[value];
-      sum = !sum.exists()
-                ? add
-                : graph.add("add", {sum, add}, {}, unique_name(graph, "d." + graph.values[value].name));
+      sum = !sum.exists() ? add
+                          : graph.add("add", {sum, add}, {},
+                                      unique_name(graph, "d." + graph.values[value].name));
     }
   }
   for (Parameter& param : graph.params) param.grad = grad[param.value];

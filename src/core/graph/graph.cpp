@@ -24,12 +24,12 @@ void check_value(const Graph& graph, std::string_view name, const TensorType& ty
   require(!other.exists(), "value name '{}' is already used by value {}", name, other);
   bool sized = type.shape.rank() <= 4;
   for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= least);
-  require(sized, "value '{}' must have at most 4 dimensions, each n or at least {}, got {}", name, least,
-          type.text());
+  require(sized, "value '{}' must have at most 4 dimensions, each n or at least {}, got {}", name,
+          least, type.text());
   constexpr int64_t kMost = int64_t{1} << 40;
   int64_t numel = type.shape.numel(graph.bound);
-  require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name, kMost,
-          graph.bound, numel, type.text());
+  require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name,
+          kMost, graph.bound, numel, type.text());
 }
 
 ValueId add_value(Graph& graph, std::string_view name, TensorType type, int64_t least = 1) {
@@ -46,18 +46,20 @@ void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined)
             "node {} '{}': operand {} is used before it is defined", id, node.op, i);
   }
   std::vector<TensorType> types = infer_types(graph, node.op, node.in, node.attrs);
-  require(op(node.op).by_callback == (node.custom != nullptr), "node {} '{}': has {} callbacks", id, node.op,
-          node.custom ? "no use for" : "no");
-  require(types.size() == node.out.size(), "node {} '{}': must have {} outputs, got {}", id, node.op,
-          types.size(), node.out.size());
+  require(op(node.op).by_callback == (node.custom != nullptr), "node {} '{}': has {} callbacks", id,
+          node.op, node.custom ? "no use for" : "no");
+  require(types.size() == node.out.size(), "node {} '{}': must have {} outputs, got {}", id,
+          node.op, types.size(), node.out.size());
   for (size_t i = 0; i < types.size(); ++i) {
-    require(in_range(graph, node.out[i]), "node {} '{}': output {} is value {}, which does not exist", id,
-            node.op, i, node.out[i]);
+    require(in_range(graph, node.out[i]),
+            "node {} '{}': output {} is value {}, which does not exist", id, node.op, i,
+            node.out[i]);
     const Value& value = graph.values[node.out[i]];
-    require(!defined[node.out[i]] && value.producer == id, "node {} '{}': output %{} is produced by node {}",
-            id, node.op, value.name, value.producer);
-    require(value.type == types[i], "node {} '{}': output %{} must be {}, got {}", id, node.op, value.name,
-            types[i].text(), value.type.text());
+    require(!defined[node.out[i]] && value.producer == id,
+            "node {} '{}': output %{} is produced by node {}", id, node.op, value.name,
+            value.producer);
+    require(value.type == types[i], "node {} '{}': output %{} must be {}, got {}", id, node.op,
+            value.name, types[i].text(), value.type.text());
     defined[node.out[i]] = true;
   }
 }
@@ -75,15 +77,16 @@ std::string unique_name(const Graph& graph, std::string_view base) {
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
   const std::vector<Dim>& dims = type.shape.dims();
   require(std::count_if(dims.begin(), dims.end(), [](const Dim& d) { return d.symbolic; }) <= 1,
-          "input '{}' must have at most one dimension n, got {}", TensorName(value_name), type.text());
+          "input '{}' must have at most one dimension n, got {}", TensorName(value_name),
+          type.text());
   ValueId value = add_value(*this, value_name, std::move(type));
   inputs.push_back(value);
   return value;
 }
 
 ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init) {
-  require(!type.shape.symbolic(), "parameter '{}' must have a constant shape, got {}", TensorName(value_name),
-          type.text());
+  require(!type.shape.symbolic(), "parameter '{}' must have a constant shape, got {}",
+          TensorName(value_name), type.text());
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
           "init of parameter '{}' must be zeros, ones or normal, got '{}'", TensorName(value_name),
           init.kind);
@@ -95,8 +98,9 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
 ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Attrs attrs,
                    std::string_view value_name) {
   std::vector<TensorType> types = infer_types(*this, op_name, in, attrs);
-  std::string base = value_name.empty() ? unique_name(*this, fmt::format("{}.{}", op_name, nodes.size()))
-                                        : std::string(value_name);
+  std::string base = value_name.empty()
+                         ? unique_name(*this, fmt::format("{}.{}", op_name, nodes.size()))
+                         : std::string(value_name);
   Node node{std::string(op_name), in, {}, std::move(attrs)};
   NodeId id = nodes.past();
   auto name_of = [&](size_t i) { return i == 0 ? base : fmt::format("{}.{}", base, i); };
@@ -119,7 +123,8 @@ void Graph::add_output(std::string_view output_name, ValueId value) {
   require_name("output", output_name);
   require(!find_output(output_name), "output name '{}' is already used by %{}", output_name,
           find_output(output_name) ? values[find_output(output_name)->value].name : "");
-  require(values.size() > 0, "output must be a value of the graph, which has none yet, got {}", value);
+  require(values.size() > 0, "output must be a value of the graph, which has none yet, got {}",
+          value);
   require(in_range(*this, value), "output must be a value from 0 to {}, got {}",
           static_cast<int64_t>(values.size()) - 1, value);
   outputs.push_back({std::string(output_name), value});
@@ -185,8 +190,8 @@ void Graph::check() const {
   for (const GraphOutput& output : outputs) {
     require_name("output", output.name);
     require(find_output(output.name) == &output, "output name '{}' is used twice", output.name);
-    require(in_range(*this, output.value), "output '{}' is value {}, which does not exist", output.name,
-            output.value);
+    require(in_range(*this, output.value), "output '{}' is value {}, which does not exist",
+            output.name, output.value);
   }
   for (const Parameter& param : params) {
     if (!param.grad.exists()) continue;

@@ -46,7 +46,8 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-// How a parameter is drawn: "zeros", "ones" (scale unused) or "normal" (scale = standard deviation).
+// How a parameter is drawn: "zeros", "ones" (scale unused) or "normal" (scale = standard
+// deviation).
 struct Init {
   std::string kind = "zeros";
   double scale = 0;
@@ -60,8 +61,8 @@ struct Parameter {
   Init init;
   ValueId grad;         // set by differentiate()
   bool frozen = false;  // gets none; no part of the text
-  // Of a larger tensor, to which ids, names and draws belong; none: the parameter is whole. No part of the
-  // text either.
+  // Of a larger tensor, to which ids, names and draws belong; none: the parameter is whole. No part
+  // of the text either.
   std::optional<ParamSlice> slice;
   // Axes of the mesh over which its gradients are summed; none: those of `data`.
   std::vector<std::string> reduced_over;
@@ -85,22 +86,23 @@ class Graph {
   IdVector<ParamId, Parameter> params;
   std::vector<GraphOutput> outputs;  // outputs[0] is the loss of a training graph
   NodeId backward_begin;             // first node of the backward part; none before differentiate()
-  // f32[], of the forward part: what the loss counts for among those of a step; none: all count alike. No
-  // part of the text.
+  // f32[], of the forward part: what the loss counts for among those of a step; none: all count
+  // alike. No part of the text.
   ValueId loss_weight;
 
   ValueId add_input(std::string_view name, TensorType type);
   ValueId add_param(std::string_view name, TensorType type, Init init);
-  // Appends a node: checks arity, types and attributes against the op table and infers output types. Output
-  // names are `name`, `name.1`, ...; an empty name makes one. Returns the first output.
+  // Appends a node: checks arity, types and attributes against the op table and infers output
+  // types. Output names are `name`, `name.1`, ...; an empty name makes one. Returns the first
+  // output.
   ValueId add(std::string_view op, const std::vector<ValueId>& in, Attrs attrs = {},
               std::string_view name = "");
   // Appends a node of a custom operation.
   ValueId add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in);
   void add_output(std::string_view name, ValueId value);
 
-  // The names in `values` change by these only: find_value looks them up in a table. None checks a name;
-  // check() does.
+  // The names in `values` change by these only: find_value looks them up in a table. None checks a
+  // name; check() does.
   ValueId append_value(Value value);
   void rename_value(ValueId value, std::string name);
   void replace_values(IdVector<ValueId, Value> values);
@@ -110,10 +112,11 @@ class Graph {
   ParamId find_param(std::string_view name) const;
   const GraphOutput* find_output(std::string_view name) const;  // null when absent
 
-  // Text form; parse_graph(print()) gives an equal graph, unless an operation is a callback: no text has
-  // those.
+  // Text form; parse_graph(print()) gives an equal graph, unless an operation is a callback: no
+  // text has those.
   std::string print() const;
-  void check() const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
+  void check()
+      const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
 
  private:
   struct NameHash : std::hash<std::string_view> {
@@ -124,9 +127,10 @@ class Graph {
 
 Graph parse_graph(std::string_view text);
 
-// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; none where it
-// is frozen or the loss does not depend on it) and, in `input_grads`, by the named values. The seed is a
-// `fill` of 1. Contributions to one value are summed with `add` in order of decreasing consumer position.
+// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; none
+// where it is frozen or the loss does not depend on it) and, in `input_grads`, by the named values.
+// The seed is a `fill` of 1. Contributions to one value are summed with `add` in order of
+// decreasing consumer position.
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},
                    std::vector<ValueId>* input_grads = nullptr);
 

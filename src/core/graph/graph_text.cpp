@@ -66,7 +66,8 @@ template <typename T>
 T parse_number(std::string_view word) {
   T value{};
   auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
-  require(code == std::errc() && end == word.data() + word.size(), "number expected, got '{}'", word);
+  require(code == std::errc() && end == word.data() + word.size(), "number expected, got '{}'",
+          word);
   return value;
 }
 
@@ -132,7 +133,8 @@ class GraphParser {
   }
 
   void parse_param(std::string_view line, const std::vector<std::string_view>& words) {
-    require(words.size() >= 5 && words[3] == "=", "param must be 'param %name type = init', got '{}'", line);
+    require(words.size() >= 5 && words[3] == "=",
+            "param must be 'param %name type = init', got '{}'", line);
     Init init{std::string(words[4]), 0};
     size_t next = 5;
     if (init.kind == "normal") {
@@ -169,7 +171,8 @@ class GraphParser {
     std::vector<TensorType> inferred = infer_types(graph_, node.op, node.in, node.attrs);
     if (op(node.op).by_callback) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "operation '{}' is a callback of the program that wrote this text, and a text has no callbacks",
+            "operation '{}' is a callback of the program that wrote this text, and a text has no "
+            "callbacks",
             node.attrs.text("name"));
     }
     require(inferred.size() == outs.size(), "{}: has {} outputs, got {}", node.op, inferred.size(),
@@ -179,7 +182,8 @@ class GraphParser {
               inferred[i].text(), types[i]);
       std::string_view name = without_percent(outs[i]);
       require_name("value", name, name.max_size());
-      node.out.push_back(graph_.append_value({std::string(name), inferred[i], graph_.nodes.past()}));
+      node.out.push_back(
+          graph_.append_value({std::string(name), inferred[i], graph_.nodes.past()}));
     }
     graph_.nodes.push_back(std::move(node));
   }
@@ -216,7 +220,8 @@ std::string Graph::print() const {
   }
   if (outputs.empty()) return text;
   text += "  output";
-  for (const GraphOutput& output : outputs) text += " " + output.name + "=" + percent(*this, output.value);
+  for (const GraphOutput& output : outputs)
+    text += " " + output.name + "=" + percent(*this, output.value);
   return text + "\n";
 }
 

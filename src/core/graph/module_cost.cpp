@@ -9,7 +9,8 @@
 namespace ds {
 namespace {
 
-constexpr std::string_view kGradient = "d.";  // of a value's name: its gradient (core/graph/autodiff.cpp)
+constexpr std::string_view kGradient =
+    "d.";  // of a value's name: its gradient (core/graph/autodiff.cpp)
 
 double numel_of(const Graph& graph, ValueId value, int64_t n) {
   return static_cast<double>(graph.type(value).shape.numel(n));
@@ -18,7 +19,8 @@ double numel_of(const Graph& graph, ValueId value, int64_t n) {
 // q k^T and the sum by weights, of all pairs in a sequence, and the softmax between them.
 ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
   const double heads = static_cast<double>(node.attrs.integer("heads")),
-               seq = static_cast<double>(node.attrs.integer("seq")), out = numel_of(graph, node.out[0], n);
+               seq = static_cast<double>(node.attrs.integer("seq")),
+               out = numel_of(graph, node.out[0], n);
   const double macs = 2 * out * seq;
   return {2 * macs + heads * static_cast<double>(n) * seq, macs};
 }
@@ -50,8 +52,8 @@ ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n) {
   if (op == "attention") return attention_cost(graph, node, n);
   const double elements = node.out.empty() ? 0 : numel_of(graph, node.out[0], n);
   if (op == "layer_norm") return {(node.in.size() > 1 ? 5 : 4) * elements, 0};
-  // Of the activations those of Hugging Face that call a counted function of torch.nn.functional by its name.
-  // GELU's classes took theirs before the profiler put its own in its place.
+  // Of the activations those of Hugging Face that call a counted function of torch.nn.functional by
+  // its name. GELU's classes took theirs before the profiler put its own in its place.
   static const auto& by_element = *new std::set<std::string, std::less<>>{"relu", "relu2", "silu"};
   const std::string& act = op == "glu" ? node.attrs.text("act") : op;
   if (by_element.contains(act)) return {elements, 0};
@@ -89,8 +91,9 @@ ParamId param_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-// A sum hands its gradient on as it is, so that what reads it may be the backward part of another node than
-// the sum: then the parameter tells. A shared parameter has several forward nodes: then the gradient tells.
+// A sum hands its gradient on as it is, so that what reads it may be the backward part of another
+// node than the sum: then the parameter tells. A shared parameter has several forward nodes: then
+// the gradient tells.
 std::string module_of(const Graph& graph, NodeId id) {
   const Node& node = graph.nodes[id];
   auto name_of = [&](ValueId value) { return graph.values[value].name; };
@@ -106,7 +109,8 @@ std::string module_of(const Graph& graph, NodeId id) {
     auto reads = [&](const Node& one) {
       return std::find(one.in.begin(), one.in.end(), graph.params[param].value) != one.in.end();
     };
-    if (!producer.exists() || !reads(graph.nodes[producer])) return module_of_param(graph.params[param].name);
+    if (!producer.exists() || !reads(graph.nodes[producer]))
+      return module_of_param(graph.params[param].name);
   }
   if (!forward.exists() && !node.out.empty()) forward = gradient_of(graph, node.out[0]);
   return forward.exists() ? name_of(forward) : "";
@@ -138,7 +142,8 @@ std::vector<Module> modules_of(const Graph& graph, int64_t n) {
     sorted.push_back(out[index]);
     const std::string below = out[index].path.empty() ? "" : out[index].path + ".";
     for (size_t i = 0; i < out.size(); ++i) {
-      if (!taken[i] && out[i].depth == out[index].depth + 1 && out[i].path.starts_with(below)) self(self, i);
+      if (!taken[i] && out[i].depth == out[index].depth + 1 && out[i].path.starts_with(below))
+        self(self, i);
     }
   };
   if (!out.empty()) take(take, 0);

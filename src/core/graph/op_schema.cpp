@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// Element types that a type of the table stands for: "T[n,C]", "A[n]", "i32[n]"; "[any]" says nothing.
+// Element types that a type of the table stands for: "T[n,C]", "A[n]", "i32[n]"; "[any]" says
+// nothing.
 Json dtypes_of(std::string_view type) {
   std::string_view name = type.substr(0, type.find('['));
   Json::Array out;

@@ -1,10 +1,11 @@
-// Problem. A rank holds some columns of a matrix, and of these ZeRO gives it some elements to update and to
-// write. Files hold whole matrices. Which elements of the file are those?
+// Problem. A rank holds some columns of a matrix, and of these ZeRO gives it some elements to
+// update and to write. Files hold whole matrices. Which elements of the file are those?
 //
-// Algorithm. A tensor that is cut along one dimension is a matrix: a row for each place in the dimensions
-// before it, and in a row as many elements as the dimension and those behind it have. A run is a range of
-// columns, and the local tensor is a matrix of the columns of all runs. A range of its elements covers of
-// each run the end of a first row, whole rows, and the beginning of a last one: three blocks.
+// Algorithm. A tensor that is cut along one dimension is a matrix: a row for each place in the
+// dimensions before it, and in a row as many elements as the dimension and those behind it have. A
+// run is a range of columns, and the local tensor is a matrix of the columns of all runs. A range
+// of its elements covers of each run the end of a first row, whole rows, and the beginning of a
+// last one: three blocks.
 //
 // Cost. The blocks do not depend on the number of rows.
 #include "core/graph/param_slice.h"
@@ -37,21 +38,24 @@ ParamSlice ParamSlice::whole(std::vector<int64_t> shape) {
 
 void ParamSlice::check(const std::string& name) const {
   require(dim < std::max<size_t>(shape.size(), 1),
-          "the slice of parameter '{}' must cut one of {} dimensions, got {}", TensorName(name), shape.size(),
-          dim);
+          "the slice of parameter '{}' must cut one of {} dimensions, got {}", TensorName(name),
+          shape.size(), dim);
   int64_t numel = 1;
   for (int64_t e : shape) {
     bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);
-    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number", TensorName(name), e);
+    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number",
+            TensorName(name), e);
   }
   int64_t extent = shape.empty() ? 1 : shape[dim];
   std::vector<Run> sorted = runs;
-  std::sort(sorted.begin(), sorted.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Run& a, const Run& b) { return a.first < b.first; });
   int64_t free = 0;
   for (const Run& run : sorted) {
     bool fits = run.first >= free && run.count > 0 && run.count <= extent - run.first;
     require(fits,
-            "runs of parameter '{}' must be apart from each other and within 0 to {}, got {} from {} on",
+            "runs of parameter '{}' must be apart from each other and within 0 to {}, got {} from "
+            "{} on",
             TensorName(name), extent - 1, run.count, run.first);
     free = run.first + run.count;
   }
@@ -73,7 +77,9 @@ std::vector<int64_t> ParamSlice::local_shape() const {
   return local;
 }
 
-int64_t ParamSlice::stride() const { return shape.empty() ? 1 : product(std::span(shape).subspan(dim)); }
+int64_t ParamSlice::stride() const {
+  return shape.empty() ? 1 : product(std::span(shape).subspan(dim));
+}
 
 std::vector<ParamSlice::Run> ParamSlice::element_runs() const {
   int64_t unit = shape.empty() ? 1 : product(std::span(shape).subspan(dim + 1));
@@ -105,7 +111,8 @@ std::vector<SliceBlock> ParamSlice::blocks(int64_t begin, int64_t count) const {
     };
     auto clipped = [&](int64_t r) -> SliceBlock {
       int64_t from = std::max(begin, r * row + at), to = std::min(end, r * row + at + part.count);
-      return {from, r * whole_row + part.first + (from - r * row - at), std::max(to - from, int64_t{0})};
+      return {from, r * whole_row + part.first + (from - r * row - at),
+              std::max(to - from, int64_t{0})};
     };
     add(clipped(top));
     if (bottom > top) {

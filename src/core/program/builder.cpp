@@ -35,14 +35,14 @@ Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs
 }
 
 Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access) {
-  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements", first,
-         first + numel, buffer.name, buffer.numel);
+  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements",
+         first, first + numel, buffer.name, buffer.numel);
   return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
 }
 
 Instr cast_instr(std::vector<Operand> operands, DType dtype, MicroId micro) {
-  return make_instr(instruction("cast"), std::move(operands), {{"dtype", std::string(dtype_name(dtype))}},
-                    micro);
+  return make_instr(instruction("cast"), std::move(operands),
+                    {{"dtype", std::string(dtype_name(dtype))}}, micro);
 }
 
 void Splice::apply(Program& program) {

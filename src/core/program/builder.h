@@ -42,21 +42,23 @@ Instr cast_instr(std::vector<Operand> operands, DType dtype, MicroId micro = Mic
 // Instructions to put before and after each instruction of a program.
 class Splice {
  public:
-  explicit Splice(const Program& program) : before_(program.instrs.size()), after_(program.instrs.size()) {}
+  explicit Splice(const Program& program)
+      : before_(program.instrs.size()), after_(program.instrs.size()) {}
   void before(InstrId index, Instr instr) { before_[index].push_back(std::move(instr)); }
   void after(InstrId index, Instr instr) { after_[index].push_back(std::move(instr)); }
   void after_front(InstrId index, Instr instr) {
     after_[index].insert(after_[index].begin(), std::move(instr));
   }
-  // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its
-  // anchor.
+  // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of
+  // its anchor.
   void apply(Program& program);
 
  private:
   IdVector<InstrId, std::vector<Instr>> before_, after_;
 };
 
-// Sets Operand::last on the last use of every transient buffer that is not kept, and clears it elsewhere.
+// Sets Operand::last on the last use of every transient buffer that is not kept, and clears it
+// elsewhere.
 void mark_last_uses(Program& program);
 // Numbers the collectives in issue order.
 void number_collectives(Program& program);

@@ -5,10 +5,10 @@
 
 namespace ds {
 
-// Quantized elements: of every granule an f32 scale, then its elements as signed integers of `bits` (8 or 4)
-// in units of the scale; with 4, byte j holds element j in its low half and element 128 + j in its high half.
-// Granules lie one behind the other, so that whatever cuts elements at granules cuts their codes, too. A
-// granule whose scale is NaN held a NaN or an infinity.
+// Quantized elements: of every granule an f32 scale, then its elements as signed integers of `bits`
+// (8 or 4) in units of the scale; with 4, byte j holds element j in its low half and element 128 +
+// j in its high half. Granules lie one behind the other, so that whatever cuts elements at granules
+// cuts their codes, too. A granule whose scale is NaN held a NaN or an infinity.
 constexpr int64_t granule_code_bytes(int64_t bits) {
   return static_cast<int64_t>(sizeof(float)) + kGranule * bits / 8;
 }

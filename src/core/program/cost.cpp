@@ -36,13 +36,15 @@ DType factor_type(std::span<const TensorType> in) {
 Cost op_cost(const OpDef& row, std::span<const TensorType> in, std::span<const TensorType> out,
              const Attrs& attrs, int64_t n) {
   double read = row.read_bytes ? row.read_bytes(in, attrs, n) : bytes_of(in, n);
-  if (row.updates_last) out = out.first(out.size() - 1);  // some rows, which are small beside what is read
-  return {row.flops(in, attrs, n), read + bytes_of(out, n), row.products ? factor_type(in) : widest(in)};
+  if (row.updates_last)
+    out = out.first(out.size() - 1);  // some rows, which are small beside what is read
+  return {row.flops(in, attrs, n), read + bytes_of(out, n),
+          row.products ? factor_type(in) : widest(in)};
 }
 
 // Bytes of outputs that are read, too; `attrs` says of a sum whether there is something to add to.
-double updated_bytes(const InstrDef& row, size_t inputs, std::span<const TensorType> out, const Attrs& attrs,
-                     int64_t n) {
+double updated_bytes(const InstrDef& row, size_t inputs, std::span<const TensorType> out,
+                     const Attrs& attrs, int64_t n) {
   auto scalars = std::count_if(row.operands.begin(), row.operands.end(),
                                [](const OperandRule& rule) { return rule.role == Role::scalars; });
   inputs += static_cast<size_t>(scalars);
@@ -64,8 +66,8 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
-Cost launch_cost(const InstrDef& row, std::span<const TensorType> in, std::span<const TensorType> out,
-                 const Attrs& attrs, int64_t n) {
+Cost launch_cost(const InstrDef& row, std::span<const TensorType> in,
+                 std::span<const TensorType> out, const Attrs& attrs, int64_t n) {
   if (row.graph) return op_cost(*row.graph, in, out, attrs, n);
   Cost cost{0, bytes_of(in, n) + bytes_of(out, n), DS_DTYPE_F32};
   if (!row.flops) return cost;

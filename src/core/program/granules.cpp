@@ -13,9 +13,12 @@ namespace ds {
 namespace {
 
 // An empty parameter has a granule of padding, so that no bucket is empty.
-int64_t padded_numel(int64_t numel, int64_t granule) { return std::max(granule, round_up(numel, granule)); }
+int64_t padded_numel(int64_t numel, int64_t granule) {
+  return std::max(granule, round_up(numel, granule));
+}
 
-// Fills buckets in the order of parameters; one open bucket for small ones, one for the current scope.
+// Fills buckets in the order of parameters; one open bucket for small ones, one for the current
+// scope.
 class Packer {
  public:
   Packer(const IdVector<ClassId, int>& ranks, int64_t bucket_size)
@@ -27,14 +30,22 @@ class Packer {
     BucketId& open = open_[{small, spec.frozen, matrices, spec.granule, spec.cls}];
     std::string& large_scope = large_scope_[{spec.frozen, matrices, spec.granule, spec.cls}];
     int64_t padded = padded_numel(spec.numel, spec.granule);
-    bool fits = open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
+    bool fits =
+        open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     BucketId target = layout.buckets.past();
     if (fits && !spec.alone) target = open;
     if (target != open) {
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
-      layout.buckets.push_back(
-          {std::move(name), {}, 0, small, spec.frozen, spec.granule, spec.cls, ranks_[spec.cls], matrices});
+      layout.buckets.push_back({std::move(name),
+                                {},
+                                0,
+                                small,
+                                spec.frozen,
+                                spec.granule,
+                                spec.cls,
+                                ranks_[spec.cls],
+                                matrices});
     }
     if (!spec.alone) {
       open = target;

@@ -11,8 +11,8 @@ namespace ds {
 using BucketId = Id<struct BucketTag>;
 using ClassId = Id<struct ClassTag>;  // of parameters that are reduced over the same ranks
 
-// The unit of ownership and norms is a granule: consecutive elements of one parameter, zero-padded; as many
-// as its bucket says, by default these. The codes of quantization are always of so many
+// The unit of ownership and norms is a granule: consecutive elements of one parameter, zero-padded;
+// as many as its bucket says, by default these. The codes of quantization are always of so many
 // (core/program/codes.h).
 inline constexpr int64_t kGranule = 256;
 
@@ -28,7 +28,8 @@ struct ParamSpec {
   std::vector<std::string> reduced_over = {};
   ClassId cls{0};
   int32_t group = 0;  // whose values its updates have, as far as is known
-  // Of a parameter that is updated matrix by matrix (optim/optimizer.h, MatrixUpdate): its last dimensions.
+  // Of a parameter that is updated matrix by matrix (optim/optimizer.h, MatrixUpdate): its last
+  // dimensions.
   int64_t rows = 0, cols = 0;
 };
 
@@ -39,15 +40,15 @@ struct ParamPlace {
   int64_t numel = 0;
 };
 
-// Parameters of one class that are gathered, reduced and updated together: padded to granules, concatenated,
-// padded to as many granules as the class has ranks, cut evenly between granules: rank r of them owns
-// elements [r * shard, (r + 1) * shard).
+// Parameters of one class that are gathered, reduced and updated together: padded to granules,
+// concatenated, padded to as many granules as the class has ranks, cut evenly between granules:
+// rank r of them owns elements [r * shard, (r + 1) * shard).
 struct Bucket {
   std::string name;
   std::vector<ParamPlace> params;
   int64_t numel = 0;        // padded; a multiple of ranks * granule
   bool persistent = false;  // small parameters: never partitioned in stage 3
-  bool frozen = false;      // of parameters that were made frozen: has no states until one is trained
+  bool frozen = false;  // of parameters that were made frozen: has no states until one is trained
   int64_t granule = kGranule;
   ClassId cls{0};
   int ranks = 1;          // of the class
@@ -67,13 +68,14 @@ struct Layout {
   int64_t numel() const;  // padded elements of all buckets
 };
 
-// Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
-// a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
-// share none with others, those of another class or granule, or
-// of another kind of update neither, and those that are alone none at all. A
-// bucket is cut before it exceeds bucket_size elements. A parameter that would bring the small ones above
-// most_persistent elements in all counts as a larger one. ranks: of each class.
+// Parameters of at most persistence_threshold elements share buckets over the whole model; larger
+// ones share a bucket with their neighbours of the same scope (the name up to its first number:
+// "h.3"); frozen ones share none with others, those of another class or granule, or of another kind
+// of update neither, and those that are alone none at all. A bucket is cut before it exceeds
+// bucket_size elements. A parameter that would bring the small ones above most_persistent elements
+// in all counts as a larger one. ranks: of each class.
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,
-                   int64_t bucket_size, int64_t persistence_threshold, int64_t most_persistent = INT64_MAX);
+                   int64_t bucket_size, int64_t persistence_threshold,
+                   int64_t most_persistent = INT64_MAX);
 
 }  // namespace ds

@@ -53,8 +53,10 @@ PhysicalRange physical_range(const Program& program, const Instr& instr, const O
   const Buffer& buffer = program.buffers[operand.buffer];
   int64_t begin = buffer.offset + operand.begin + round * operand.stride;
   int64_t bytes = operand.bytes(program.bound);
-  if (instr.queue == Queue::read || instr.queue == Queue::write) bytes = round_up(bytes, kFileBlock);
-  return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin, begin + bytes};
+  if (instr.queue == Queue::read || instr.queue == Queue::write)
+    bytes = round_up(bytes, kFileBlock);
+  return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin,
+          begin + bytes};
 }
 
 void OrderTracker::begin(InstrId id, Queue queue) {

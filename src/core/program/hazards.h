@@ -8,12 +8,14 @@
 
 namespace ds {
 
-// Which earlier instructions an access of physical bytes conflicts with: reads with the last write; writes
-// with the last write and every read since. Bytes are those of one arena of one rank.
+// Which earlier instructions an access of physical bytes conflicts with: reads with the last write;
+// writes with the last write and every read since. Bytes are those of one arena of one rank.
 class HazardMap {
  public:
-  // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the access.
-  void access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue, std::vector<InstrId>& out);
+  // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the
+  // access.
+  void access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue,
+              std::vector<InstrId>& out);
 
  private:
   struct Piece {
@@ -25,8 +27,8 @@ class HazardMap {
   std::map<int64_t, Piece> pieces_;  // by begin; disjoint
 };
 
-// Physical place of an operand of an instruction: arena number (tier * 2 + residency) and byte range, with
-// the rest of the last block of a file transfer.
+// Physical place of an operand of an instruction: arena number (tier * 2 + residency) and byte
+// range, with the rest of the last block of a file transfer.
 struct PhysicalRange {
   int arena = 0;
   int64_t begin = 0;
@@ -38,15 +40,16 @@ PhysicalRange physical_range(const Program& program, const Instr& instr, const O
 // For each queue the number of its instructions known to be finished.
 using QueueClock = PerQueue<int32_t>;
 
-// Follows the order that queues and waits give. Instructions are entered in issue order, those of a second
-// run behind those of the first.
+// Follows the order that queues and waits give. Instructions are entered in issue order, those of a
+// second run behind those of the first.
 class OrderTracker {
  public:
   explicit OrderTracker(size_t instrs) : clocks_(instrs), places_(instrs) {}
   // Starts instruction `id`: clock before any wait.
   void begin(InstrId id, Queue queue);
-  bool covered(InstrId earlier) const;  // is `earlier` finished before the current instruction starts?
-  void wait(InstrId earlier);           // the current instruction also waits for `earlier`
+  bool covered(
+      InstrId earlier) const;  // is `earlier` finished before the current instruction starts?
+  void wait(InstrId earlier);  // the current instruction also waits for `earlier`
   void finish();
   // A run ends: everything but the write queue has finished before what is entered from here on.
   void end_run();

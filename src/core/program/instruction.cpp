@@ -1,6 +1,7 @@
-// The table of instructions. Passes, executors, the engine and reports ask a row what an instruction is; none
-// of them knows instructions by name. A row is plain data, so that a new instruction is one row here, its
-// kernel (or its case in exec/instruction_launch.cpp) and the place that emits it.
+// The table of instructions. Passes, executors, the engine and reports ask a row what an
+// instruction is; none of them knows instructions by name. A row is plain data, so that a new
+// instruction is one row here, its kernel (or its case in exec/instruction_launch.cpp) and the
+// place that emits it.
 #include "core/program/instruction.h"
 
 #include <algorithm>
@@ -19,7 +20,9 @@ namespace {
 constexpr OperandRule reads(Role role, int32_t least = 1, int32_t most = 1) {
   return {role, Access::read, false, least, most};
 }
-constexpr OperandRule writes(Role role, int32_t most = 1) { return {role, Access::write, false, 1, most}; }
+constexpr OperandRule writes(Role role, int32_t most = 1) {
+  return {role, Access::write, false, 1, most};
+}
 constexpr OperandRule writes_or_updates(Role role, int32_t least = 1) {
   return {role, Access::write, true, least};
 }
@@ -41,7 +44,9 @@ double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9
 // With an error: two sums and a difference, three products.
 double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
 // Of a byte of codes, which is one element or two.
-double dequantize_flops(const Attrs& attrs) { return 8 / static_cast<double>(attrs.integer("bits")); }
+double dequantize_flops(const Attrs& attrs) {
+  return 8 / static_cast<double>(attrs.integer("bits"));
+}
 double dequantize_sum_flops(const Attrs& attrs) { return 2 * dequantize_flops(attrs); }
 
 InstrDef kernel(const char* name, Op op, Kind kind, std::vector<OperandRule> operands,
@@ -90,10 +95,11 @@ InstrDef mean_gradients_row() {
   return row;
 }
 
-// Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host whatever
-// the device.
+// Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host
+// whatever the device.
 InstrDef init_param_row() {
-  InstrDef row{.name = "init_param", .op = Op::init_param, .kind = Kind::state, .queue = Queue::host};
+  InstrDef row{
+      .name = "init_param", .op = Op::init_param, .kind = Kind::state, .queue = Queue::host};
   row.operands = {reads(Role::scalars), writes_or_updates(Role::target)};
   row.flops = flops<0>;
   return row;
@@ -104,16 +110,17 @@ InstrDef host_event(const char* name, Op op, OperandRule operand) {
 }
 
 InstrDef quantize_row() {
-  InstrDef row = kernel("quantize", Op::quantize, Kind::state,
-                        {reads(Role::source), updates(Role::error, 0), writes(Role::target)}, quantize_flops);
+  InstrDef row =
+      kernel("quantize", Op::quantize, Kind::state,
+             {reads(Role::source), updates(Role::error, 0), writes(Role::target)}, quantize_flops);
   row.encodes = row.starts_early = true;
   return row;
 }
 
 InstrDef pack_rows_row() {
-  InstrDef row =
-      kernel("pack_rows", Op::pack_rows, Kind::state,
-             {reads(Role::source), reads(Role::ids), writes(Role::rows), writes(Role::numbers)}, flops<0>);
+  InstrDef row = kernel(
+      "pack_rows", Op::pack_rows, Kind::state,
+      {reads(Role::source), reads(Role::ids), writes(Role::rows), writes(Role::numbers)}, flops<0>);
   row.selects = true;
   return row;
 }
@@ -121,8 +128,8 @@ InstrDef pack_rows_row() {
 // In the order of Op.
 InstrDef lamb_moments_row() {
   return kernel("lamb_moments", Op::lamb_moments, Kind::update,
-                {reads(Role::grad), reads(Role::scalars), reads(Role::master), updates(Role::state, 2, 2),
-                 writes_or_updates(Role::norms)},
+                {reads(Role::grad), reads(Role::scalars), reads(Role::master),
+                 updates(Role::state, 2, 2), writes_or_updates(Role::norms)},
                 flops<18>);
 }
 
@@ -142,8 +149,8 @@ InstrDef local_adam_row() {
 
 InstrDef synced_adam_row() {
   return kernel("synced_adam", Op::synced_adam, Kind::update,
-                {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2), updates(Role::master),
-                 writes_or_updates(Role::param)},
+                {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2),
+                 updates(Role::master), writes_or_updates(Role::param)},
                 flops<5>);
 }
 
@@ -153,24 +160,26 @@ std::vector<InstrDef> build_table() {
   const std::vector<OperandRule> one_to_one{reads(Role::source), writes(Role::target)};
   return {
       following(kernel("zero", zero, state, {writes(Role::target, kAny)}, flops<0>)),
-      following(kernel("accumulate", accumulate, state, {reads(Role::source), writes_or_updates(Role::sum)},
-                       accumulate_flops)),
+      following(kernel("accumulate", accumulate, state,
+                       {reads(Role::source), writes_or_updates(Role::sum)}, accumulate_flops)),
       init_param_row(),
-      following(kernel("granule_norms", granule_norms, state, {reads(Role::source), writes(Role::norms)},
-                       flops<2>)),
+      following(kernel("granule_norms", granule_norms, state,
+                       {reads(Role::source), writes(Role::norms)}, flops<2>)),
       quantize_row(),
       kernel("dequantize", dequantize, state, one_to_one, dequantize_flops),
       reduction(kernel("dequantize_sum", dequantize_sum, state, one_to_one, dequantize_sum_flops)),
       pack_rows_row(),
       reduction(kernel("sum_rows", sum_rows, state,
                        {reads(Role::rows), reads(Role::numbers), writes(Role::target)}, flops<1>)),
-      following(kernel("sum_norms", sum_norms, state, {reads(Role::norms), writes(Role::norms)}, flops<1>)),
+      following(kernel("sum_norms", sum_norms, state, {reads(Role::norms), writes(Role::norms)},
+                       flops<1>)),
       kernel("add_error", add_error, state,
              {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::norms)},
              flops<3>),
-      reduction(kernel("mean_signs", mean_signs, state,
-                       {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::norms)},
-                       flops<8>)),
+      reduction(kernel(
+          "mean_signs", mean_signs, state,
+          {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::norms)},
+          flops<8>)),
       kernel("pack_signs", pack_signs, state,
              {reads(Role::norms), reads(Role::scalars), updates(Role::error), writes(Role::target)},
              flops<2 * 256>),
@@ -183,10 +192,11 @@ std::vector<InstrDef> build_table() {
       // Of LAMB: moments and norms of what they make of a step, the ratios of the norms, the step.
       lamb_moments_row(),
       following(kernel("lamb_ratios", lamb_ratios, state,
-                       {reads(Role::norms), updates(Role::state, 0), writes(Role::target)}, flops<1>)),
+                       {reads(Role::norms), updates(Role::state, 0), writes(Role::target)},
+                       flops<1>)),
       lamb_row(),
-      kernel("momentum", momentum, update, {reads(Role::grad), reads(Role::scalars), updates(Role::state)},
-             flops<4>),
+      kernel("momentum", momentum, update,
+             {reads(Role::grad), reads(Role::scalars), updates(Role::state)}, flops<4>),
       kernel("frozen_adam", frozen_adam, update,
              {reads(Role::state, 2, 2), reads(Role::scalars), updates(Role::master),
               writes_or_updates(Role::param)},
@@ -197,37 +207,41 @@ std::vector<InstrDef> build_table() {
       local_adam_row(),
       synced_adam_row(),
       // Of 1-bit LAMB behind the freeze.
-      kernel(
-          "scale_momentum", scale_momentum, state,
-          {reads(Role::source), reads(Role::scalars), reads(Role::source), writes_or_updates(Role::target)},
-          flops<1>),
-      kernel("lamb_scales", lamb_scales, state, {reads(Role::norms), writes(Role::target, 2)}, flops<1>),
+      kernel("scale_momentum", scale_momentum, state,
+             {reads(Role::source), reads(Role::scalars), reads(Role::source),
+              writes_or_updates(Role::target)},
+             flops<1>),
+      kernel("lamb_scales", lamb_scales, state, {reads(Role::norms), writes(Role::target, 2)},
+             flops<1>),
       kernel("frozen_lamb_moments", frozen_lamb_moments, update,
-             {reads(Role::state, 3, 3), reads(Role::scalars), reads(Role::master), updates(Role::state),
-              writes_or_updates(Role::norms)},
+             {reads(Role::state, 3, 3), reads(Role::scalars), reads(Role::master),
+              updates(Role::state), writes_or_updates(Role::norms)},
              flops<18>),
       following(kernel("frozen_lamb_ratios", frozen_lamb_ratios, state,
-                       {reads(Role::norms), reads(Role::scalars), reads(Role::source), updates(Role::state),
-                        writes(Role::target)},
+                       {reads(Role::norms), reads(Role::scalars), reads(Role::source),
+                        updates(Role::state), writes(Role::target)},
                        flops<1>)),
       optimizer("adamw_codes", adamw_codes, 4, adamw_codes_flops),
       // Of Muon: momentum and what the step is made of, matrices of norm 1, Newton-Schulz's sums of
       // products, the step.
       kernel("muon_momentum", muon_momentum, update,
-             {reads(Role::grad), reads(Role::scalars), updates(Role::state), writes_or_updates(Role::target)},
+             {reads(Role::grad), reads(Role::scalars), updates(Role::state),
+              writes_or_updates(Role::target)},
              flops<7>),
       kernel("unit_matrix", unit_matrix, state, one_to_one, flops<3>),
-      kernel("blend", blend, state, {reads(Role::source), reads(Role::source, 0), writes(Role::target)},
+      kernel("blend", blend, state,
+             {reads(Role::source), reads(Role::source, 0), writes(Role::target)}, flops<3>),
+      kernel("muon", muon, update,
+             {reads(Role::source), reads(Role::scalars), updates(Role::master),
+              writes_or_updates(Role::param)},
              flops<3>),
-      kernel(
-          "muon", muon, update,
-          {reads(Role::source), reads(Role::scalars), updates(Role::master), writes_or_updates(Role::param)},
-          flops<3>),
       // Of compressed gradients.
-      kernel("pack_top", pack_top, state,
-             {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::target)},
-             flops<2>),
-      reduction(kernel("sum_top", sum_top, state, {reads(Role::source), writes(Role::target)}, flops<1>)),
+      kernel(
+          "pack_top", pack_top, state,
+          {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::target)},
+          flops<2>),
+      reduction(
+          kernel("sum_top", sum_top, state, {reads(Role::source), writes(Role::target)}, flops<1>)),
       mean_gradients_row(),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
@@ -292,7 +306,8 @@ const InstrDef& instruction(std::string_view name) {
   std::vector<std::string> names;
   for (const InstrDef* row : instruction_table()) names.push_back(row->name);
   for (const OpDef& row : op_table()) names.push_back(row.name);
-  raise(DS_ERROR_INVALID_ARGUMENT, "no instruction is named '{}'{}", name, did_you_mean(name, names));
+  raise(DS_ERROR_INVALID_ARGUMENT, "no instruction is named '{}'{}", name,
+        did_you_mean(name, names));
 }
 
 std::vector<const InstrDef*> instruction_table() {

@@ -11,10 +11,10 @@
 
 namespace ds {
 
-// The in-order queues of one rank. Instructions of one queue start and finish in issue order; across queues
-// only waits order them. A run of a program starts when all queues but `write` have finished the run before:
-// saves may go on into it. compute: device kernels; host: kernels on host memory; comm: collectives; copy:
-// device <-> host; read, write: file <-> host.
+// The in-order queues of one rank. Instructions of one queue start and finish in issue order;
+// across queues only waits order them. A run of a program starts when all queues but `write` have
+// finished the run before: saves may go on into it. compute: device kernels; host: kernels on host
+// memory; comm: collectives; copy: device <-> host; read, write: file <-> host.
 enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
 template <class T>
@@ -27,8 +27,8 @@ const char* queue_name(Queue queue);
 
 enum class Access : int8_t { read = 0, write, update };  // update: read and written
 
-// The instructions that programs have beside the operations of the graph. `graph` stands for those, `added`
-// for rows of add_instruction.
+// The instructions that programs have beside the operations of the graph. `graph` stands for those,
+// `added` for rows of add_instruction.
 enum class Op : int8_t {
   zero = 0,
   accumulate,
@@ -103,7 +103,7 @@ enum class Role : int8_t {
   source = 0,  // read
   target,      // written
   sum,         // added to
-  scalars,     // the step's scalars: a kernel that only reads them has them by pointer, not as a view
+  scalars,  // the step's scalars: a kernel that only reads them has them by pointer, not as a view
   grad,
   master,
   state,  // of the optimizer
@@ -115,7 +115,8 @@ enum class Role : int8_t {
   ids
 };
 
-// A place in the list of operands. Rows of operations of the graph have none: theirs are values of it.
+// A place in the list of operands. Rows of operations of the graph have none: theirs are values of
+// it.
 struct OperandRule {
   Role role;
   Access access;
@@ -124,7 +125,8 @@ struct OperandRule {
   int32_t most = 1;         // more: it repeats
 };
 
-// What a row says, one row for each instruction, in one table: the same for every program, size and rank.
+// What a row says, one row for each instruction, in one table: the same for every program, size and
+// rank.
 struct InstrDef {
   std::string name;
   Op op = Op::added;
@@ -132,27 +134,29 @@ struct InstrDef {
   Queue queue = Queue::compute;       // before it follows its state to other memory
   std::vector<OperandRule> operands;  // reads, then writes and updates
 
-  // Floating-point operations for an element of the first operand; null: none. Operations of the graph have
-  // theirs in OpDef.
+  // Floating-point operations for an element of the first operand; null: none. Operations of the
+  // graph have theirs in OpDef.
   double (*flops)(const Attrs& attrs) = nullptr;
 
-  bool follows_state = false;    // runs on the host's memory when its operands live there
-  bool starts_early = false;     // what moves or encodes what is needed later: hoist may start it earlier
-  bool encodes = false;          // its target holds codes of its source's elements
-  bool selects = false;          // reads no more of its first operand than its first output holds
-  bool reduces = false;          // adds up what ranks have
+  bool follows_state = false;  // runs on the host's memory when its operands live there
+  bool starts_early =
+      false;             // what moves or encodes what is needed later: hoist may start it earlier
+  bool encodes = false;  // its target holds codes of its source's elements
+  bool selects = false;  // reads no more of its first operand than its first output holds
+  bool reduces = false;  // adds up what ranks have
   const OpDef* graph = nullptr;  // the operation's row; null: none of the graph's
 };
 
 const InstrDef& instruction(Op op);  // not of `graph` or `added`
-// Of an instruction or an operation of the graph; null when there is none of that name. Rows stay where they
-// are for as long as the process lives.
+// Of an instruction or an operation of the graph; null when there is none of that name. Rows stay
+// where they are for as long as the process lives.
 const InstrDef* find_instruction(std::string_view name);
-const InstrDef& instruction(std::string_view name);  // throws, with the nearest name as a suggestion
-std::vector<const InstrDef*> instruction_table();    // all but those of the graph, in a fixed order
+const InstrDef& instruction(
+    std::string_view name);                        // throws, with the nearest name as a suggestion
+std::vector<const InstrDef*> instruction_table();  // all but those of the graph, in a fixed order
 
-// The rule of each of `count` operands of an instruction; throws when it takes another number. Of a row that
-// is not the graph's.
+// The rule of each of `count` operands of an instruction; throws when it takes another number. Of a
+// row that is not the graph's.
 std::vector<OperandRule> operand_rules(const InstrDef& row, size_t count);
 
 // Enters a row for a kernel that a plugin or a test registers; its name must be new.

@@ -8,16 +8,17 @@
 
 namespace ds {
 
-// The ranks of a group in nested blocks: level 0 are neighbours (of a node, of a shard group), level 1 the
-// ranks with one place in neighbouring blocks of those, and so on; the sizes multiply to the ranks of the
-// group. What is cut over the first d levels is held whole by every block of ways(d) neighbours. A cut over
-// all levels takes the outermost one last, so that the parts of one block of any level are gathered into what
-// lies together: gathers go from the outermost level inwards, reductions outwards (ZeRO++, hpZ: arXiv
-// 2306.10209; MiCS: arXiv 2205.00119).
+// The ranks of a group in nested blocks: level 0 are neighbours (of a node, of a shard group),
+// level 1 the ranks with one place in neighbouring blocks of those, and so on; the sizes multiply
+// to the ranks of the group. What is cut over the first d levels is held whole by every block of
+// ways(d) neighbours. A cut over all levels takes the outermost one last, so that the parts of one
+// block of any level are gathered into what lies together: gathers go from the outermost level
+// inwards, reductions outwards (ZeRO++, hpZ: arXiv 2306.10209; MiCS: arXiv 2205.00119).
 class RankLevels {
  public:
   RankLevels() = default;
-  // Innermost first; sizes of 1 are left out, but one rank is one level. Neighbours are `stride` apart.
+  // Innermost first; sizes of 1 are left out, but one rank is one level. Neighbours are `stride`
+  // apart.
   explicit RankLevels(const std::vector<int>& sizes, int stride = 1);
   // Blocks of `bounds` neighbours, each a multiple of the one before; the last is the whole group.
   static RankLevels of_blocks(std::vector<int> bounds, int stride = 1);

@@ -21,8 +21,8 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     require(ranks <= INT32_MAX, "a mesh of {} ranks is too large", ranks);
     bool twice = axes_[i].name == kExpert || axes_[i].name == kExpertData;
     for (size_t k = 0; k < axes_.size(); ++k)
-      require(!twice || axes_[k].name != kData, "mesh axis '{}' is a part of 'data', which is there, too",
-              axes_[i].name);
+      require(!twice || axes_[k].name != kData,
+              "mesh axis '{}' is a part of 'data', which is there, too", axes_[i].name);
     for (size_t k = 0; k < i; ++k)
       require(axes_[k].name != axes_[i].name, "mesh axis '{}' is there twice", axes_[i].name);
   }
@@ -81,7 +81,8 @@ RankGroup Mesh::group(const std::vector<std::string_view>& axes) const {
   size_t found = 0, behind = axes_.size();  // behind: the axis that must follow
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (std::find(axes.begin(), axes.end(), axes_[i].name) == axes.end()) continue;
-    require(found == 0 || behind == i, "mesh {} has other axes between {}", name(), fmt::join(axes, " and "));
+    require(found == 0 || behind == i, "mesh {} has other axes between {}", name(),
+            fmt::join(axes, " and "));
     if (found++ == 0) out.stride = stride(i);
     out.size *= axes_[i].size;
     behind = i + 1;

@@ -15,15 +15,16 @@ struct RankGroup {
   auto operator<=>(const RankGroup&) const = default;
 };
 
-// The axis over which batches differ and ZeRO cuts. A mesh may have two in its place, the experts' view of
-// the same ranks: those along `expert` have different experts, those along `expert_data` the same ones.
+// The axis over which batches differ and ZeRO cuts. A mesh may have two in its place, the experts'
+// view of the same ranks: those along `expert` have different experts, those along `expert_data`
+// the same ones.
 inline constexpr const char* kData = "data";
 inline constexpr const char* kExpert = "expert";
 inline constexpr const char* kExpertData = "expert_data";
 
-// The ranks of a run as a grid with named axes, of which the first is the fastest: on the mesh (tensor 2,
-// data 3) rank 1 is tensor 1 of data 0. A rank is named by its coordinates; a collective by the axes that its
-// ranks differ in.
+// The ranks of a run as a grid with named axes, of which the first is the fastest: on the mesh
+// (tensor 2, data 3) rank 1 is tensor 1 of data 0. A rank is named by its coordinates; a collective
+// by the axes that its ranks differ in.
 class Mesh {
  public:
   struct Axis {
@@ -46,8 +47,11 @@ class Mesh {
   RankGroup group(const std::vector<std::string_view>& axes) const;
   RankGroup data_group() const { return group(data_axes()); }
   int data_size() const { return size(kData); }
-  // The number of the micro-batch that a rank has in a micro-step: equal for ranks with one data coordinate.
-  int64_t leaf(int64_t micro, int rank) const { return micro * data_size() + coordinate(rank, kData); }
+  // The number of the micro-batch that a rank has in a micro-step: equal for ranks with one data
+  // coordinate.
+  int64_t leaf(int64_t micro, int rank) const {
+    return micro * data_size() + coordinate(rank, kData);
+  }
   std::string name() const;  // "tensor:2,data:3"
   bool operator==(const Mesh&) const = default;
 

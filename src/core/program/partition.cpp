@@ -12,8 +12,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void check(int64_t items, int64_t parts) {
   if (items < 0 || parts < 1) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "a partition needs items >= 0 and parts >= 1, got {} and {}", items,
-          parts);
+    raise(DS_ERROR_INVALID_ARGUMENT, "a partition needs items >= 0 and parts >= 1, got {} and {}",
+          items, parts);
   }
 }
 

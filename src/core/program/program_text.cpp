@@ -90,7 +90,8 @@ TensorType parse_type(std::string_view text) {
 RankGroup parse_group(std::string_view text) {
   size_t x = text.find('x');
   require(x != std::string_view::npos, "group must be like 4x2, got '{}'", text);
-  return {static_cast<int>(number(text.substr(0, x))), static_cast<int>(number(text.substr(x + 1)))};
+  return {static_cast<int>(number(text.substr(0, x))),
+          static_cast<int>(number(text.substr(x + 1)))};
 }
 
 // Of "1of3": the bits 1 under the mask 3.
@@ -100,11 +101,11 @@ MicroFilter parse_filter(std::string_view text) {
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2,
-// "0:12:0:2:5:512" are elements of parameter 5 from its element 512 on.
-// "0:12*4+100" are four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7
-// further on, the same again. With several ranks the norms of a bucket come from each of them, level by
-// level.
+// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of
+// group 2, "0:12:0:2:5:512" are elements of parameter 5 from its element 512 on. "0:12*4+100" are
+// four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7
+// further on, the same again. With several ranks the norms of a bucket come from each of them,
+// level by level.
 constexpr int64_t kMostRuns = int64_t{1} << 24;  // a program is unlikely to have as many
 
 struct Fold {
@@ -157,7 +158,8 @@ std::vector<ElementRun> parse_runs(std::string_view text) {
       Fold fold = parse_fold(word.substr(star + 1, next - star - 1), word);
       size_t folded = of_word.size();
       require(fold.count > 0 && fold.count <= (kMostRuns - std::ssize(runs)) / std::ssize(of_word),
-              "an instruction has at most {} runs, got '{}' behind {}", kMostRuns, word, runs.size());
+              "an instruction has at most {} runs, got '{}' behind {}", kMostRuns, word,
+              runs.size());
       for (size_t k = folded; k < folded * static_cast<size_t>(fold.count); ++k) {
         ElementRun r = of_word[k - folded];
         bool large = __builtin_add_overflow(r.begin, fold.distance, &r.begin) ||
@@ -269,7 +271,8 @@ class Reader {
     std::string name = b.name;
     names_[name] = program.buffers.add(std::move(b));
   }
-  // 12 comp linear !%x+0*64:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9 ~13
+  // 12 comp linear !%x+0*64:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9
+  // ~13
   void instr(const std::vector<std::string>& w) {
     Instr in;
     in.queue = static_cast<Queue>(index_of(kQueueNames, w.at(1), "queue"));
@@ -352,15 +355,15 @@ std::string Segment::name() const {
 }
 
 std::string Program::print() const {
-  std::string out = fmt::format("program {} rank={} mesh={} n={}{}\n", name, rank, mesh.name(), bound,
-                                separate ? " separate" : "");
+  std::string out = fmt::format("program {} rank={} mesh={} n={}{}\n", name, rank, mesh.name(),
+                                bound, separate ? " separate" : "");
   for (int t = 0; t < 3; ++t) {
     out += fmt::format("arena {} persistent={} transient={}\n", kTierNames[t], arenas[t].persistent,
                        arenas[t].transient);
   }
   if (repeat.rounds > 1)
-    out += fmt::format("repeat {} to {} rounds={} micros={}\n", repeat.begin, repeat.end, repeat.rounds,
-                       repeat.micros);
+    out += fmt::format("repeat {} to {} rounds={} micros={}\n", repeat.begin, repeat.end,
+                       repeat.rounds, repeat.micros);
   for (const Buffer& b : buffers) {
     out += fmt::format("buffer %{} {} {}[{}] {} @{}", b.name, kTierNames[static_cast<int>(b.tier)],
                        dtype_name(b.dtype), b.numel,

@@ -19,14 +19,16 @@ Position Program::end_of(Phase phase, MicroId micro) const {
     bool here = later % repeat.micros == 0 && later >= 0 && later / repeat.micros < rounds;
     if (here) return next({last, later / repeat.micros});
   }
-  raise(DS_ERROR_INTERNAL, "program {} has no segment '{}'", name, Segment{phase, micro, {}}.name());
+  raise(DS_ERROR_INTERNAL, "program {} has no segment '{}'", name,
+        Segment{phase, micro, {}}.name());
 }
 
 int64_t Program::runs(InstrId instr) const {
   if (!repeat.has(instr)) return takes_part(instr) ? 1 : 0;
   if (instrs[instr].when.mask == 0) return repeat.rounds;
   int64_t count = 0;
-  for (int32_t round = 0; round < repeat.rounds; ++round) count += takes_part({instr, round}) ? 1 : 0;
+  for (int32_t round = 0; round < repeat.rounds; ++round)
+    count += takes_part({instr, round}) ? 1 : 0;
   return count;
 }
 

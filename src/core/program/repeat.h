@@ -6,14 +6,16 @@
 
 namespace ds {
 
-// The issue order of one run in which a repeated stretch is written out in its first two rounds and its last.
+// The issue order of one run in which a repeated stretch is written out in its first two rounds and
+// its last.
 //
-// Whoever checks or orders accesses looks at these instead of at every round. That is enough: every round has
-// the same instructions on the same bytes, or on bytes that no other round touches (operands with a stride).
-// So whatever an access of round r conflicts with lies in round r, in round r - 1, in front of the repeated
-// stretch or behind it. Rounds 0 and 1 have every such pair, and what orders a pair of rounds 0 and 1
-// (queues, and waits for the same round or the one before) orders the pair of rounds r - 1 and r in the same
-// way. The last round has what meets the instructions behind.
+// Whoever checks or orders accesses looks at these instead of at every round. That is enough: every
+// round has the same instructions on the same bytes, or on bytes that no other round touches
+// (operands with a stride). So whatever an access of round r conflicts with lies in round r, in
+// round r - 1, in front of the repeated stretch or behind it. Rounds 0 and 1 have every such pair,
+// and what orders a pair of rounds 0 and 1 (queues, and waits for the same round or the one before)
+// orders the pair of rounds r - 1 and r in the same way. The last round has what meets the
+// instructions behind.
 class ShortRun {
  public:
   explicit ShortRun(const Program& program);
@@ -29,8 +31,8 @@ class ShortRun {
   Entry at(int32_t number) const;
   // The entry of an instruction; outside the repeated stretch it has one for all copies.
   int32_t number(InstrId instr, int copy) const;
-  // What the wait of an entry waits for: an entry of this run, or of the one before when the wait says so.
-  // -1: nothing, in a round that has none before it.
+  // What the wait of an entry waits for: an entry of this run, or of the one before when the wait
+  // says so. -1: nothing, in a round that has none before it.
   int32_t awaited(const Entry& entry, const Wait& wait) const;
   // How an instruction says that it waits for an earlier entry of the same run.
   Wait wait_for(const Entry& entry, int32_t earlier) const;

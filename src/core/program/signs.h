@@ -9,11 +9,12 @@
 
 namespace ds {
 
-// The wire format of a compressed all-reduce (docs/reference/ops.md, "Signs"): tensors of a bucket as one bit
-// an element and a scale. Each tensor is padded with zeros and cut into one chunk for each rank; rank r
-// receives chunk r of all ranks and sends back what it makes of them. A block is what one rank sends another
-// at a time: a scale (f32) of every tensor, then the bits of one chunk of every tensor, 8 elements a byte,
-// the first in the most significant bit, 1 for a value that is not negative.
+// The wire format of a compressed all-reduce (docs/reference/ops.md, "Signs"): tensors of a bucket
+// as one bit an element and a scale. Each tensor is padded with zeros and cut into one chunk for
+// each rank; rank r receives chunk r of all ranks and sends back what it makes of them. A block is
+// what one rank sends another at a time: a scale (f32) of every tensor, then the bits of one chunk
+// of every tensor, 8 elements a byte, the first in the most significant bit, 1 for a value that is
+// not negative.
 
 // Sums of squares are formed by so many elements.
 inline constexpr int64_t kSignSum = 256;
@@ -29,15 +30,17 @@ struct SignTensor {
   int64_t begin = 0, numel = 0;  // in the bucket
   int64_t index = 0;             // of its scale in a block
   int64_t chunk = 0;
-  int64_t first = 0;  // of the chunks of the tensors before it: where it begins in the server's error, and
-                      // `ranks` times this in the worker's
-  int64_t bits = 0;   // where its bits begin in a block, in bytes
-  int64_t sums = 0;   // where its sums of squares begin, of tensors as long as `ways` chunks
+  int64_t first = 0;  // of the chunks of the tensors before it: where it begins in the server's
+                      // error, and `ranks` times this in the worker's
+  int64_t bits = 0;  // where its bits begin in a block, in bytes
+  int64_t sums = 0;  // where its sums of squares begin, of tensors as long as `ways` chunks
 };
 
-// Calls f(SignTensor) for each tensor; `ways` is 1, or the number of ranks where whole tensors are meant.
+// Calls f(SignTensor) for each tensor; `ways` is 1, or the number of ranks where whole tensors are
+// meant.
 template <typename F>
-void for_sign_tensors(std::span<const ElementRun> tensors, int64_t ranks, int64_t ways, const F& f) {
+void for_sign_tensors(std::span<const ElementRun> tensors, int64_t ranks, int64_t ways,
+                      const F& f) {
   SignTensor t;
   t.bits = static_cast<int64_t>(tensors.size() * sizeof(float));
   for (const ElementRun& run : tensors) {

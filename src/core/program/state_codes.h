@@ -9,14 +9,15 @@
 
 namespace ds {
 
-// States of an optimizer in 8 bits (docs/adr/0040): a code for each element, and for each block of 256
-// elements, which is a granule, a scale of one byte.
+// States of an optimizer in 8 bits (docs/adr/0040): a code for each element, and for each block of
+// 256 elements, which is a granule, a scale of one byte.
 //
-// A code is a small float: exponent and three bits of mantissa, below the sign where there is one. The scale
-// is the biased exponent of the block's largest element, and codes count from it downwards: 16 octaves with a
-// sign, 32 without. So a code is the top of an f32's bits but for an offset that the block has, and code 0 is
-// zero. What codes say is exact in f32, and to encode it again, with the same scale or a smaller one, changes
-// nothing. That is why checkpoints may hold f32.
+// A code is a small float: exponent and three bits of mantissa, below the sign where there is one.
+// The scale is the biased exponent of the block's largest element, and codes count from it
+// downwards: 16 octaves with a sign, 32 without. So a code is the top of an f32's bits but for an
+// offset that the block has, and code 0 is zero. What codes say is exact in f32, and to encode it
+// again, with the same scale or a smaller one, changes nothing. That is why checkpoints may hold
+// f32.
 inline constexpr int64_t kStateBlock = kGranule;
 static_assert(kStateBlock == 256);
 
@@ -36,19 +37,24 @@ struct StateScale {
 
   // `scale`: a byte of the block.
   constexpr StateScale(StateCodes codes, uint8_t scale)
-      : offset(8 * (std::max<int32_t>(scale, least(codes)) + 1) - count(codes)), top(count(codes) - 1) {}
+      : offset(8 * (std::max<int32_t>(scale, least(codes)) + 1) - count(codes)),
+        top(count(codes) - 1) {}
 
-  static constexpr int32_t count(StateCodes codes) { return codes == StateCodes::squares ? 256 : 128; }
+  static constexpr int32_t count(StateCodes codes) {
+    return codes == StateCodes::squares ? 256 : 128;
+  }
   // Below it the lowest octave would have no normal numbers.
-  static constexpr int32_t least(StateCodes codes) { return codes == StateCodes::squares ? 32 : 16; }
+  static constexpr int32_t least(StateCodes codes) {
+    return codes == StateCodes::squares ? 32 : 16;
+  }
 };
 
-inline constexpr int kStateShift = 20;                  // bits of an f32 below those that a code has
-inline constexpr uint32_t kToNearest = 1u << 19;        // added below a code's last bit
+inline constexpr int kStateShift = 20;            // bits of an f32 below those that a code has
+inline constexpr uint32_t kToNearest = 1u << 19;  // added below a code's last bit
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;  // of f32
 
-// The scale of a block whose largest |x| has these bits. What would be rounded to the next octave has it for
-// scale; 255 is that of a block with an infinity or a NaN.
+// The scale of a block whose largest |x| has these bits. What would be rounded to the next octave
+// has it for scale; 255 is that of a block with an infinity or a NaN.
 constexpr uint8_t state_scale(uint32_t largest) {
   if (largest >= kInfinityBits) return 255;
   return static_cast<uint8_t>(std::min((largest + 0xfffffu) >> 23, 254u));

@@ -26,7 +26,8 @@ double bytes_per_second(Queue queue, const Machine& machine) {
 
 double duration(const Program& program, const Instr& instr, const Machine& machine) {
   Cost cost = instruction_cost(program, instr, program.bound);
-  return std::max(cost.flops / machine.flops_per_second, cost.bytes / bytes_per_second(instr.queue, machine));
+  return std::max(cost.flops / machine.flops_per_second,
+                  cost.bytes / bytes_per_second(instr.queue, machine));
 }
 
 }  // namespace
@@ -48,8 +49,8 @@ Timeline predict_timeline(const Program& program, const Machine& machine) {
   return out;
 }
 
-std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program, const Timeline& timeline,
-                                                        Tier tier) {
+std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
+                                                        const Timeline& timeline, Tier tier) {
   constexpr double kNever = -1;
   IdVector<BufferId, std::pair<double, double>> lives(program.buffers.size(), {kNever, kNever});
   for (InstrId i : program.instrs.ids()) {
@@ -65,7 +66,8 @@ std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program, 
   std::map<double, int64_t> changes{{0, program.arenas[static_cast<int>(tier)].persistent}};
   for (BufferId b : lives.ids()) {
     const Buffer& buffer = program.buffers[b];
-    if (buffer.residency != Residency::transient || buffer.tier != tier || lives[b].first == kNever) continue;
+    if (buffer.residency != Residency::transient || buffer.tier != tier || lives[b].first == kNever)
+      continue;
     changes[lives[b].first] += buffer.bytes();
     changes[lives[b].second] -= buffer.bytes();
   }

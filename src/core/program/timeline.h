@@ -13,15 +13,15 @@ struct Timeline {
   double seconds = 0;  // of the whole run
 };
 
-// A picture of the order, not a forecast: an instruction takes the longer of its arithmetic and its bytes at
-// the machine's rates, and begins when its queue and everything it waits for are done. Ranks are taken to be
-// equally fast, launches to cost nothing, and the run before to be over. Of what is repeated it has one
-// round.
+// A picture of the order, not a forecast: an instruction takes the longer of its arithmetic and its
+// bytes at the machine's rates, and begins when its queue and everything it waits for are done.
+// Ranks are taken to be equally fast, launches to cost nothing, and the run before to be over. Of
+// what is repeated it has one round.
 Timeline predict_timeline(const Program& program, const Machine& machine);
 
-// Bytes of `tier` in use from each time on, ascending by time: the persistent arena and every transient
-// buffer between its first and its last instruction.
-std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program, const Timeline& timeline,
-                                                        Tier tier);
+// Bytes of `tier` in use from each time on, ascending by time: the persistent arena and every
+// transient buffer between its first and its last instruction.
+std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
+                                                        const Timeline& timeline, Tier tier);
 
 }  // namespace ds

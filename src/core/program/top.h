@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// The wire format of gradients of which a rank sends the largest elements: their values (f32), tensor behind
-// tensor, then where in the bucket they lie (i32), both in ascending order of place.
+// The wire format of gradients of which a rank sends the largest elements: their values (f32),
+// tensor behind tensor, then where in the bucket they lie (i32), both in ascending order of place.
 inline constexpr int64_t kTopBytes = 8;  // an element
 
 // Elements that are sent of a tensor: the ratio of them, rounded up.

@@ -22,7 +22,8 @@ void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   bool collective = in.def->kind == Kind::collective;
   ensure(collective == (in.group.size > 0), "{} names {} ranks", at(p, i), in.group.size);
-  ensure(collective == (in.queue == Queue::comm), "{} is on queue {}", at(p, i), queue_name(in.queue));
+  ensure(collective == (in.queue == Queue::comm), "{} is on queue {}", at(p, i),
+         queue_name(in.queue));
   if (in.def->graph || in.def->op == Op::added) return;
   std::vector<OperandRule> rules = operand_rules(*in.def, in.operands.size());
   for (size_t k = 0; k < rules.size(); ++k) {
@@ -54,8 +55,8 @@ bool reachable(const Program& p, Queue queue, Tier tier, Access access) {
 void verify_memory(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   for (size_t k = 0; k < in.operands.size(); ++k) {
-    ensure(p.buffers.has(in.operands[k].buffer), "{} names buffer {} of {}", at(p, i), in.operands[k].buffer,
-           p.buffers.size());
+    ensure(p.buffers.has(in.operands[k].buffer), "{} names buffer {} of {}", at(p, i),
+           in.operands[k].buffer, p.buffers.size());
     const Buffer& buffer = p.buffers[in.operands[k].buffer];
     ensure(reachable(p, in.queue, buffer.tier, in.operands[k].access),
            "{} on queue {} has operand {}, %{}, in memory '{}', which it does not reach", at(p, i),
@@ -63,24 +64,26 @@ void verify_memory(const Program& p, InstrId i) {
   }
 }
 
-// What is repeated is whole segments, each round is of other micro-steps, and an operand that moves on with
-// the rounds is in none of them where it is in another.
+// What is repeated is whole segments, each round is of other micro-steps, and an operand that moves
+// on with the rounds is in none of them where it is in another.
 void verify_repeat(const Program& p) {
   const Repeat& r = p.repeat;
-  ensure(
-      r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end && r.end <= p.instrs.past(),
-      "instructions {} to {} of {} are repeated {} times", r.begin, r.end, p.instrs.past(), r.rounds);
+  ensure(r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end &&
+             r.end <= p.instrs.past(),
+         "instructions {} to {} of {} are repeated {} times", r.begin, r.end, p.instrs.past(),
+         r.rounds);
   for (InstrId i : p.instrs.ids()) {
     for (const Operand& o : p.instrs[i].operands) {
-      ensure(o.stride == 0 || r.has(i), "{} is not repeated, but moves on by {} bytes", at(p, i), o.stride);
-      ensure(o.stride == 0 || o.stride >= o.bytes(p.bound), "{} moves on by {} of {} bytes", at(p, i),
-             o.stride, o.bytes(p.bound));
+      ensure(o.stride == 0 || r.has(i), "{} is not repeated, but moves on by {} bytes", at(p, i),
+             o.stride);
+      ensure(o.stride == 0 || o.stride >= o.bytes(p.bound), "{} moves on by {} of {} bytes",
+             at(p, i), o.stride, o.bytes(p.bound));
     }
   }
 }
 
-// Operands inside their buffers, transient buffers written before read, nothing after the last use; a buffer
-// that ended in one round is written anew in the next.
+// Operands inside their buffers, transient buffers written before read, nothing after the last use;
+// a buffer that ended in one round is written anew in the next.
 class LogicalCheck {
  public:
   explicit LogicalCheck(const Program& p)
@@ -99,8 +102,8 @@ class LogicalCheck {
   void verify_order(InstrId i) {
     const Instr& in = p_.instrs[i];
     if (in.queue != Queue::comm || in.comm_order < 0) return;
-    ensure(in.comm_order > comm_order_, "{} has place {} after {} in the order of collectives", at(p_, i),
-           in.comm_order, comm_order_);
+    ensure(in.comm_order > comm_order_, "{} has place {} after {} in the order of collectives",
+           at(p_, i), in.comm_order, comm_order_);
     comm_order_ = in.comm_order;
   }
 
@@ -115,8 +118,8 @@ class LogicalCheck {
       if (buffer.residency == Residency::transient && !buffer.kept()) use(entry, o);
     }
     for (const Operand& o : in.operands) {
-      ensure(!o.last || !p_.buffers[o.buffer].kept(), "{} ends %{}, which is kept", at(p_, entry.instr),
-             p_.buffers[o.buffer].name);
+      ensure(!o.last || !p_.buffers[o.buffer].kept(), "{} ends %{}, which is kept",
+             at(p_, entry.instr), p_.buffers[o.buffer].name);
       if (o.last) ended_[o.buffer] = entry.copy;
     }
   }
@@ -128,9 +131,10 @@ class LogicalCheck {
       ended_[b] = -1;
       written_[b] = 0;
     }
-    ensure(ended_[b] < 0, "{} uses %{} after its last use", at(p_, entry.instr), p_.buffers[b].name);
-    ensure(o.access == Access::write || written_[b], "{} reads %{} before it is written", at(p_, entry.instr),
+    ensure(ended_[b] < 0, "{} uses %{} after its last use", at(p_, entry.instr),
            p_.buffers[b].name);
+    ensure(o.access == Access::write || written_[b], "{} reads %{} before it is written",
+           at(p_, entry.instr), p_.buffers[b].name);
     if (o.access != Access::read) written_[b] = 1;
   }
 
@@ -143,7 +147,8 @@ class LogicalCheck {
 
 // What is kept between runs has bytes that no other buffer uses.
 void verify_kept(const Program& p) {
-  if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); })) return;
+  if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); }))
+    return;
   IdVector<BufferId, char> used(p.buffers.size(), 0);
   for (const Instr& in : p.instrs) {
     for (const Operand& o : in.operands) used[o.buffer] = 1;
@@ -153,7 +158,8 @@ void verify_kept(const Program& p) {
     if (!used[b] || !kept.kept()) continue;
     for (BufferId other : p.buffers.ids()) {
       const Buffer& o = p.buffers[other];
-      if (other == b || !used[other] || o.residency != Residency::transient || o.tier != kept.tier) continue;
+      if (other == b || !used[other] || o.residency != Residency::transient || o.tier != kept.tier)
+        continue;
       ensure(o.offset + o.bytes() <= kept.offset || kept.offset + kept.bytes() <= o.offset,
              "%{} at {}..{} shares bytes with %{}, which is kept at {}..{}", o.name, o.offset,
              o.offset + o.bytes(), kept.name, kept.offset, kept.offset + kept.bytes());
@@ -161,12 +167,13 @@ void verify_kept(const Program& p) {
   }
 }
 
-// Two runs, one after the other: every conflict is ordered by queues and waits, also that of the second run
-// with saves of the first. Of repeated instructions each has a few rounds (core/program/repeat.h says why
-// they stand for all).
+// Two runs, one after the other: every conflict is ordered by queues and waits, also that of the
+// second run with saves of the first. Of repeated instructions each has a few rounds
+// (core/program/repeat.h says why they stand for all).
 class PhysicalCheck {
  public:
-  explicit PhysicalCheck(const Program& p) : p_(p), run_(p), order_(2 * static_cast<size_t>(run_.size())) {}
+  explicit PhysicalCheck(const Program& p)
+      : p_(p), run_(p), order_(2 * static_cast<size_t>(run_.size())) {}
 
   void run() {
     for (bool second : {false, true}) {
@@ -189,7 +196,8 @@ class PhysicalCheck {
     order_.begin(id, in.queue);
     for (const Wait& wait : in.waits) {
       bool both = p_.repeat.has(i) && p_.repeat.has(wait.instr);
-      ensure(p_.instrs.has(wait.instr) && (wait.run_before || (wait.round_before ? both : wait.instr < i)),
+      ensure(p_.instrs.has(wait.instr) &&
+                 (wait.run_before || (wait.round_before ? both : wait.instr < i)),
              "{} waits for instruction {}", at(p_, i), wait.instr);
       int32_t awaited = run_.awaited(entry, wait);
       if (awaited >= 0 && (second || !wait.run_before))
@@ -212,7 +220,8 @@ class PhysicalCheck {
   void conflicts(const Instr& in, InstrId i, InstrId id, const Operand& o) {
     PhysicalRange range = physical_range(p_, in, o);
     found_.clear();
-    maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue, found_);
+    maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue,
+                              found_);
     for (InstrId earlier : found_) {
       if (earlier == id || order_.covered(earlier)) continue;
       int32_t n = earlier.number(), mine = id.number();

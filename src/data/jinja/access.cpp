@@ -50,8 +50,9 @@ const Values* numbered(const Value& object) {
 bool is_of_python(const Value& object, std::string_view name) {
   static constexpr std::string_view kOfMacro[] = {"name",          "arguments", "catch_kwargs",
                                                   "catch_varargs", "caller",    "explicit_caller"},
-                                    kOfSeries[] = {"start",   "stop",       "step", "count", "index",
-                                                   "mapping", "isdisjoint", "send", "throw", "close"};
+                                    kOfSeries[] = {"start", "stop",    "step",       "count",
+                                                   "index", "mapping", "isdisjoint", "send",
+                                                   "throw", "close"};
   const auto among = [&](std::span<const std::string_view> names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -92,14 +93,17 @@ Value item(const Value& object, const Value& index, Budget& budget) {
   if (items && (index.is_int() || index.is_bool())) {
     auto size = static_cast<int64_t>(items->size());
     int64_t at = index.integer() < 0 ? index.integer() + size : index.integer();
-    if (at < 0 || at >= size) return Value::undefined(fmt::format("list.{}", index.integer()), budget);
+    if (at < 0 || at >= size)
+      return Value::undefined(fmt::format("list.{}", index.integer()), budget);
     return (*items)[static_cast<size_t>(at)];
   }
   if (object.is_text() && (index.is_int() || index.is_bool())) {
     const std::string& text = object.text();
     budget.work(text.size() / 16 + 1);
-    int64_t size = length(text), at = index.integer() < 0 ? index.integer() + size : index.integer();
-    if (at < 0 || at >= size) return Value::undefined(fmt::format("str.{}", index.integer()), budget);
+    int64_t size = length(text),
+            at = index.integer() < 0 ? index.integer() + size : index.integer();
+    if (at < 0 || at >= size)
+      return Value::undefined(fmt::format("str.{}", index.integer()), budget);
     size_t begin = offset_of(text, at);
     std::string_view rest = std::string_view(text).substr(begin);
     return Value::of(std::string(rest.substr(0, offset_of(rest, 1))), budget);
@@ -113,7 +117,8 @@ Value item(const Value& object, const Value& index, Budget& budget) {
   return attribute(object, index.text(), budget);
 }
 
-Value slice(const Value& object, const Value& begin, const Value& end, const Value& step, Budget& budget) {
+Value slice(const Value& object, const Value& begin, const Value& end, const Value& step,
+            Budget& budget) {
   require_defined(object);
   int64_t size = size_of(object), by = bound(step, 1);
   if (by == 0) fault(DS_ERROR_CONFIG, "the step of a slice is 0");

@@ -15,7 +15,8 @@ void Arguments::expect(std::string callee, std::vector<std::string_view> paramet
   }
   for (const auto& [name, value] : named_) {
     auto known = std::find(parameters_.begin(), parameters_.end(), name);
-    if (known == parameters_.end()) fault(DS_ERROR_CONFIG, "{} has no parameter '{}'", callee_, name);
+    if (known == parameters_.end())
+      fault(DS_ERROR_CONFIG, "{} has no parameter '{}'", callee_, name);
     if (known - parameters_.begin() < static_cast<std::ptrdiff_t>(placed_.size())) {
       fault(DS_ERROR_CONFIG, "{}: parameter '{}' is given twice", callee_, name);
     }
@@ -59,7 +60,8 @@ bool Arguments::flag(size_t parameter, bool otherwise) const {
 const std::string& Arguments::text(size_t parameter) const {
   const Value& found = at(parameter);
   if (!found.is_text()) {
-    fault(DS_ERROR_CONFIG, "{}: '{}' must be a str, got a {}", callee_, parameters_[parameter], found.kind());
+    fault(DS_ERROR_CONFIG, "{}: '{}' must be a str, got a {}", callee_, parameters_[parameter],
+          found.kind());
   }
   return found.text();
 }

@@ -16,7 +16,8 @@ class Arguments {
   Arguments(Values placed, std::vector<std::pair<std::string, Value>> named)
       : placed_(std::move(placed)), named_(std::move(named)) {}
 
-  // The parameters that the callee has, in order; throws Fault for an argument too many or of another name.
+  // The parameters that the callee has, in order; throws Fault for an argument too many or of
+  // another name.
   void expect(std::string callee, std::vector<std::string_view> parameters);
   bool has(size_t parameter) const { return find(parameter) != nullptr; }
   // The argument of a parameter, which must be given unless a default is.

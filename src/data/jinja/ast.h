@@ -13,10 +13,10 @@ struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
 // One node of an expression. What `in` holds, by kind:
-//   list, tuple: items; dict: key, value, key, value, ...; attribute: the object; item: object, index;
-//   slice: object, begin, end, step (null: not given); call, filter, test: what is called, filtered or
-//   tested, then arguments; both, either, binary: two operands; compare: operands, with operators in `words`;
-//   condition: value, test, other value (null: none).
+//   list, tuple: items; dict: key, value, key, value, ...; attribute: the object; item: object,
+//   index; slice: object, begin, end, step (null: not given); call, filter, test: what is called,
+//   filtered or tested, then arguments; both, either, binary: two operands; compare: operands, with
+//   operators in `words`; condition: value, test, other value (null: none).
 struct Expression {
   enum class Kind : uint8_t {
     constant,
@@ -62,13 +62,24 @@ struct Macro {
 
 // One tag with its body, or text.
 struct Statement {
-  enum class Kind : uint8_t { text, value, condition, loop, set, set_block, macro, leave, go_on, generation };
+  enum class Kind : uint8_t {
+    text,
+    value,
+    condition,
+    loop,
+    set,
+    set_block,
+    macro,
+    leave,
+    go_on,
+    generation
+  };
   Kind kind = Kind::text;
   int line = 1;
   std::string text;                  // text; the namespace of a `set`, "" for none
   std::vector<std::string> targets;  // names that loop and set give values
-  // value, set: the expression; set_block: its filters around nothing; condition: one test for each body but
-  // the last; loop: what it goes through, and the filter (null: none).
+  // value, set: the expression; set_block: its filters around nothing; condition: one test for each
+  // body but the last; loop: what it goes through, and the filter (null: none).
   std::vector<ExpressionPtr> expressions;
   std::vector<Block> bodies;  // condition: one for each branch and the else; loop: body, else
   std::unique_ptr<Macro> macro;

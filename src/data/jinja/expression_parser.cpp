@@ -66,7 +66,8 @@ bool ExpressionParser::take_if(Token::Kind kind, std::string_view text) {
 }
 
 std::string ExpressionParser::expect_name() {
-  if (peek().kind != Token::Kind::name) fault(DS_ERROR_CORRUPT, "a name is expected, got {}", shown(peek()));
+  if (peek().kind != Token::Kind::name)
+    fault(DS_ERROR_CORRUPT, "a name is expected, got {}", shown(peek()));
   return take().text;
 }
 
@@ -75,18 +76,21 @@ void ExpressionParser::expect_mark(std::string_view text) {
 }
 
 void ExpressionParser::expect(Token::Kind kind, std::string_view wanted) {
-  if (peek().kind != kind) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", wanted, shown(peek()));
+  if (peek().kind != kind)
+    fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", wanted, shown(peek()));
   take();
 }
 
-ExpressionPtr ExpressionParser::make(NodeKind kind, std::string text, std::vector<ExpressionPtr> in) {
+ExpressionPtr ExpressionParser::make(NodeKind kind, std::string text,
+                                     std::vector<ExpressionPtr> in) {
   auto out = std::make_unique<Expression>();
   out->kind = kind;
   out->line = tokens_[next_ > 0 ? next_ - 1 : 0].line;
   out->text = std::move(text);
   for (const ExpressionPtr& one : in) out->depth = std::max(out->depth, one ? one->depth + 1 : 1);
   out->in = std::move(in);
-  if (out->depth > kDeepest) fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
+  if (out->depth > kDeepest)
+    fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
   return out;
 }
 
@@ -97,7 +101,8 @@ ExpressionPtr ExpressionParser::constant(Value value) {
 }
 
 ExpressionPtr ExpressionParser::expression() {
-  if (++nested_ > kDeepest) fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
+  if (++nested_ > kDeepest)
+    fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
   ExpressionPtr value = either();
   while (take_name("if")) {
     std::vector<ExpressionPtr> in = nodes(std::move(value), either());
@@ -135,7 +140,8 @@ ExpressionPtr ExpressionParser::both() {
 
 ExpressionPtr ExpressionParser::invert() {
   if (!take_name("not")) return compare();
-  if (++nested_ > kDeepest) fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
+  if (++nested_ > kDeepest)
+    fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
   ExpressionPtr out = make(NodeKind::invert, "", nodes(invert()));
   --nested_;
   return out;
@@ -198,7 +204,8 @@ ExpressionPtr ExpressionParser::power() {
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr out;
   if (at_mark("-") || at_mark("+")) {
-    if (++nested_ > kDeepest) fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
+    if (++nested_ > kDeepest)
+      fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
     NodeKind kind = take().text == "-" ? NodeKind::minus : NodeKind::plus;
     out = make(kind, "", nodes(unary(false)));
     --nested_;
@@ -254,7 +261,8 @@ ExpressionPtr ExpressionParser::number(const Token& token) {
   if (token.kind == Token::Kind::real) {
     double value = 0;
     auto [last, error] = std::from_chars(begin, end, value);
-    if (error != std::errc() || last != end) fault(DS_ERROR_CORRUPT, "'{}' is no number", token.text);
+    if (error != std::errc() || last != end)
+      fault(DS_ERROR_CORRUPT, "'{}' is no number", token.text);
     return constant(Value::of(value));
   }
   int64_t value = 0;
@@ -358,10 +366,10 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr inner) {
   ExpressionPtr out = make(NodeKind::test, name, nodes(std::move(inner)));
   const Token& next = peek();
   bool mark = next.kind == Token::Kind::mark && (next.text == "[" || next.text == "{");
-  bool word =
-      next.kind == Token::Kind::name && next.text != "and" && next.text != "or" && next.text != "else";
-  bool literal =
-      next.kind == Token::Kind::string || next.kind == Token::Kind::integer || next.kind == Token::Kind::real;
+  bool word = next.kind == Token::Kind::name && next.text != "and" && next.text != "or" &&
+              next.text != "else";
+  bool literal = next.kind == Token::Kind::string || next.kind == Token::Kind::integer ||
+                 next.kind == Token::Kind::real;
   if (take_mark("(")) {
     arguments(*out);
   } else if (mark || word || literal) {
@@ -375,7 +383,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr inner) {
 // The opening parenthesis has been taken.
 void ExpressionParser::arguments(Expression& call) {
   while (!at_mark(")")) {
-    if (at_mark("*") || at_mark("**")) fault(DS_ERROR_UNSUPPORTED, "'*' before an argument is unsupported");
+    if (at_mark("*") || at_mark("**"))
+      fault(DS_ERROR_UNSUPPORTED, "'*' before an argument is unsupported");
     ExpressionPtr value;
     bool named = peek().kind == Token::Kind::name && tokens_[next_ + 1].kind == Token::Kind::mark &&
                  tokens_[next_ + 1].text == "=";

@@ -13,7 +13,8 @@ namespace ds::jinja {
 class ExpressionParser {
  public:
   // line: that of the last token that was looked at.
-  ExpressionParser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) {}
+  ExpressionParser(std::vector<Token> tokens, int& line)
+      : tokens_(std::move(tokens)), line_(line) {}
 
   const Token& peek();
   Token take();

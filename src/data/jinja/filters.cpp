@@ -1,5 +1,5 @@
-// The filters. Each is a row of a table: its parameters, and a function. map, select and their kin, which
-// apply others to each item, are in item_filters.cpp.
+// The filters. Each is a row of a table: its parameters, and a function. map, select and their kin,
+// which apply others to each item, are in item_filters.cpp.
 #include "data/jinja/filters.h"
 
 #include <fmt/core.h>
@@ -83,7 +83,8 @@ Value json(V value, A a, B budget) {
   }
   if (a.has(2) && !a.at(2).is_none()) {
     Values marks = iterate(a.at(2), budget);
-    if (marks.size() != 2) fault(DS_ERROR_CONFIG, "tojson: separators must be two, got {}", marks.size());
+    if (marks.size() != 2)
+      fault(DS_ERROR_CONFIG, "tojson: separators must be two, got {}", marks.size());
     style.comma = marks[0].str(budget);
     style.colon = marks[1].str(budget);
   }
@@ -99,7 +100,8 @@ Value first(V value, A, B budget) {
 }
 
 Value last(V value, A, B budget) {
-  if (value.is_series(Series::Kind::generator)) fault(DS_ERROR_CONFIG, "a generator cannot be reversed");
+  if (value.is_series(Series::Kind::generator))
+    fault(DS_ERROR_CONFIG, "a generator cannot be reversed");
   Values all = iterate(value, budget);
   return all.empty() ? Value::undefined("the last item of an empty sequence", budget) : all.back();
 }
@@ -119,7 +121,8 @@ Value members(V value, A, B budget) {
   if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict())
     return Value::generator(
-        {}, Fault{DS_ERROR_CONFIG, fmt::format("items: a mapping is needed, got a {}", value.kind())});
+        {},
+        Fault{DS_ERROR_CONFIG, fmt::format("items: a mapping is needed, got a {}", value.kind())});
   return Value::generator(iterate(call_method(value, "items", {}, budget), budget));
 }
 
@@ -127,8 +130,8 @@ Value members(V value, A, B budget) {
 Value truncated(double value, V otherwise) {
   if (std::isnan(value)) return otherwise;
   if (std::abs(value) < 9e18) return Value::of(static_cast<int64_t>(value));
-  fault(std::isinf(value) ? DS_ERROR_CONFIG : DS_ERROR_UNSUPPORTED, "int of {}: it has more than 64 bits",
-        value);
+  fault(std::isinf(value) ? DS_ERROR_CONFIG : DS_ERROR_UNSUPPORTED,
+        "int of {}: it has more than 64 bits", value);
 }
 
 // A number as a text may be undefined for Python, and have marks that only Python knows.
@@ -147,7 +150,8 @@ Value as_integer(V value, A a, B budget) {
   int64_t out = 0;
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   auto [end, error] = std::from_chars(begin, text.data() + text.size(), out);
-  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return Value::of(out);
+  if (error == std::errc() && end == text.data() + text.size() && !text.empty())
+    return Value::of(out);
   double real = 0;
   auto [real_end, real_error] = std::from_chars(begin, text.data() + text.size(), real);
   bool whole = real_error == std::errc() && real_end == text.data() + text.size() && !text.empty();
@@ -167,7 +171,8 @@ Value as_real(V value, A a, B budget) {
 
 Value magnitude(V value, A, B) {
   if (value.is_real()) return Value::of(std::abs(value.number()));
-  if (!value.is_number() || value.integer() == INT64_MIN) fault(DS_ERROR_CONFIG, "abs of a {}", value.kind());
+  if (!value.is_number() || value.integer() == INT64_MIN)
+    fault(DS_ERROR_CONFIG, "abs of a {}", value.kind());
   return Value::of(std::abs(value.integer()));
 }
 
@@ -176,8 +181,8 @@ Value rounded(V value, A a, B) {
   std::string method = a.text(1, "common");
   if (!value.is_number()) fault(DS_ERROR_CONFIG, "round of a {}", value.kind());
   if (method != "common" || digits < 0 || digits > 15 || std::abs(value.number()) > 1e15) {
-    fault(DS_ERROR_UNSUPPORTED, "round of {} to {} digits by '{}' is unsupported", value.number(), digits,
-          method);
+    fault(DS_ERROR_UNSUPPORTED, "round of {} to {} digits by '{}' is unsupported", value.number(),
+          digits, method);
   }
   // Python rounds the exact binary value, and so does fmt.
   std::string text = fmt::format("{:.{}f}", value.number(), digits);
@@ -192,9 +197,11 @@ Value indented(V value, A a, B budget) {
   if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent of a {}", value.kind());
   std::string indent = "    ";
   if (a.has(0)) {
-    if (!a.at(0).is_text()) budget.memory(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)));
-    indent = a.at(0).is_text() ? a.text(0)
-                               : std::string(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)), ' ');
+    if (!a.at(0).is_text())
+      budget.memory(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)));
+    indent = a.at(0).is_text()
+                 ? a.text(0)
+                 : std::string(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)), ' ');
   }
   bool first = a.flag(1, false), blank = a.flag(2, false);
   std::string text = value.str(budget);
@@ -211,7 +218,9 @@ Value indented(V value, A a, B budget) {
 }
 
 Value text_replaced(V value, A a, B budget) {
-  const auto text_of = [&](V one) { return one.is_text() ? one : Value::of(one.str(budget), budget); };
+  const auto text_of = [&](V one) {
+    return one.is_text() ? one : Value::of(one.str(budget), budget);
+  };
   const Value text = text_of(value);
   Values arguments{text_of(a.at(0)), text_of(a.at(1))};
   if (a.has(2) && !a.at(2).is_none()) arguments.push_back(a.at(2));
@@ -247,14 +256,16 @@ const std::vector<Filter>& filters() {
 }
 
 const Filter* filter_named(std::string_view name) {
-  auto at =
-      std::find_if(filters().begin(), filters().end(), [&](const Filter& one) { return one.name == name; });
+  auto at = std::find_if(filters().begin(), filters().end(),
+                         [&](const Filter& one) { return one.name == name; });
   return at == filters().end() ? nullptr : &*at;
 }
 
 }  // namespace
 
-bool is_filter(std::string_view name) { return filter_named(name) != nullptr || is_item_filter(name); }
+bool is_filter(std::string_view name) {
+  return filter_named(name) != nullptr || is_item_filter(name);
+}
 
 Value apply_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
   budget.work(value.is_text() ? value.text().size() / 32 + 1 : 1);

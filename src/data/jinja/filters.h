@@ -7,7 +7,8 @@
 
 namespace ds::jinja {
 
-// The filters of `value | name(...)`. `tojson` is the one of Transformers, which escapes nothing for HTML.
+// The filters of `value | name(...)`. `tojson` is the one of Transformers, which escapes nothing
+// for HTML.
 bool is_filter(std::string_view name);
 Value apply_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget);
 

@@ -32,8 +32,8 @@ Value range(Arguments a, Budget& budget) {
   return Value::series(Series::Kind::range, std::move(out));
 }
 
-std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view function,
-                                                       Budget& budget) {
+std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a,
+                                                       std::string_view function, Budget& budget) {
   std::vector<std::pair<std::string, Value>> out;
   if (a.placed().size() > 1)
     fault(DS_ERROR_CONFIG, "{} takes one mapping, got {}", function, a.placed().size());
@@ -47,8 +47,8 @@ std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::
   }
   for (const auto& [name, value] : a.named()) {
     budget.work(out.size() / 8);
-    auto known =
-        std::find_if(out.begin(), out.end(), [&, &key = name](const auto& o) { return o.first == key; });
+    auto known = std::find_if(out.begin(), out.end(),
+                              [&, &key = name](const auto& o) { return o.first == key; });
     if (known != out.end()) {
       known->second = value;
     } else {
@@ -75,7 +75,8 @@ Value date_text(Arguments a, Budget& budget) {
   return Value::of(std::string(out.data(), size), budget);
 }
 
-constexpr std::string_view kFunctions[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+constexpr std::string_view kFunctions[] = {"range", "dict", "namespace", "raise_exception",
+                                           "strftime_now"};
 
 }  // namespace
 

@@ -31,7 +31,8 @@ class Interpreter::Nested {
     interpreter.budget_.work(1);
     if (++interpreter.depth_ > kDeepestRun) {
       --interpreter.depth_;
-      fault(DS_ERROR_UNSUPPORTED, "macros and blocks run deeper than {} in each other", kDeepestRun);
+      fault(DS_ERROR_UNSUPPORTED, "macros and blocks run deeper than {} in each other",
+            kDeepestRun);
     }
   }
   ~Nested() { --interpreter_.depth_; }
@@ -149,7 +150,8 @@ Interpreter::Flow Interpreter::loop(const Statement& one, Scope& scope) {
   return Flow::next;
 }
 
-void Interpreter::assign(const std::vector<std::string>& targets, const Value& value, Scope& scope) {
+void Interpreter::assign(const std::vector<std::string>& targets, const Value& value,
+                         Scope& scope) {
   if (targets.size() == 1) return scope.set(targets[0], value);
   Values parts = iterate(value, budget_);
   if (parts.size() != targets.size()) {
@@ -166,7 +168,8 @@ void Interpreter::set(const Statement& one, Scope& scope) {
     fault(DS_ERROR_CONFIG, "'{}' is no namespace, so its attribute cannot be set", one.text);
   }
   if (made.is_space()) fault(DS_ERROR_UNSUPPORTED, "a namespace in a namespace is unsupported");
-  if (one.targets[0].starts_with("_")) fault(DS_ERROR_CONFIG, "attribute '{}' cannot be set", one.targets[0]);
+  if (one.targets[0].starts_with("_"))
+    fault(DS_ERROR_CONFIG, "attribute '{}' cannot be set", one.targets[0]);
   Value space = *found;  // the same members
   for (auto& [key, old] : space.members().items) {
     if (key != one.targets[0]) continue;
@@ -184,7 +187,8 @@ void Interpreter::set_block(const Statement& one, Scope& scope) {
     std::vector<const Expression*> filters;  // from the innermost on
     for (const Expression* at = filter; at; at = at->in[0].get()) filters.push_back(at);
     std::reverse(filters.begin(), filters.end());
-    for (const Expression* at : filters) made = apply_filter(at->text, made, arguments(*at, scope), budget_);
+    for (const Expression* at : filters)
+      made = apply_filter(at->text, made, arguments(*at, scope), budget_);
   }
   assign(one.targets, made, scope);
 }
@@ -249,7 +253,8 @@ Value Interpreter::value(const Expression& e, const Scope& scope) {
     }
     case NodeKind::condition:
       if (value(*e.in[1], scope).truth()) return value(*e.in[0], scope);
-      return e.in[2] ? value(*e.in[2], scope) : Value::undefined("the value of an if without else", budget_);
+      return e.in[2] ? value(*e.in[2], scope)
+                     : Value::undefined("the value of an if without else", budget_);
   }
   return {};
 }
@@ -265,13 +270,14 @@ Value Interpreter::dict(const Expression& e, const Scope& scope) {
   std::vector<std::pair<std::string, Value>> items;
   for (size_t i = 0; i < e.in.size(); i += 2) {
     Value key = value(*e.in[i], scope);
-    if (!key.is_text()) fault(DS_ERROR_UNSUPPORTED, "a key that is a {} is unsupported", key.kind());
+    if (!key.is_text())
+      fault(DS_ERROR_UNSUPPORTED, "a key that is a {} is unsupported", key.kind());
     Value one = value(*e.in[i + 1], scope);
     if (one.is_space()) fault(DS_ERROR_UNSUPPORTED, "a namespace in a dict is unsupported");
     budget_.memory(key.text().size() + sizeof(Value) + sizeof(std::string));
     budget_.work(items.size() / 8);
-    auto known =
-        std::find_if(items.begin(), items.end(), [&](const auto& o) { return o.first == key.text(); });
+    auto known = std::find_if(items.begin(), items.end(),
+                              [&](const auto& o) { return o.first == key.text(); });
     if (known != items.end()) {
       known->second = std::move(one);
     } else {
@@ -303,7 +309,8 @@ Values Interpreter::all(const Expression& e, const Scope& scope, size_t from) {
   Values out;
   for (size_t i = from; i < e.in.size(); ++i) {
     out.push_back(value(*e.in[i], scope));
-    if (out.back().is_space()) fault(DS_ERROR_UNSUPPORTED, "a namespace in a list or call is unsupported");
+    if (out.back().is_space())
+      fault(DS_ERROR_UNSUPPORTED, "a namespace in a list or call is unsupported");
   }
   return out;
 }
@@ -313,7 +320,8 @@ Arguments Interpreter::arguments(const Expression& e, const Scope& scope) {
   std::vector<std::pair<std::string, Value>> named;
   for (const auto& [key, one] : e.named) {
     named.emplace_back(key, value(*one, scope));
-    if (named.back().second.is_space()) fault(DS_ERROR_UNSUPPORTED, "a namespace in a call is unsupported");
+    if (named.back().second.is_space())
+      fault(DS_ERROR_UNSUPPORTED, "a namespace in a call is unsupported");
   }
   return {std::move(placed), std::move(named)};
 }
@@ -323,14 +331,16 @@ Value Interpreter::call(const Expression& e, const Scope& scope) {
   if (callee.kind == NodeKind::attribute) {
     Value object = value(*callee.in[0], scope);
     if (object.is_loop()) return loop_method(object.loop(), callee.text, arguments(e, scope));
-    if (is_method(object, callee.text)) return call_method(object, callee.text, arguments(e, scope), budget_);
+    if (is_method(object, callee.text))
+      return call_method(object, callee.text, arguments(e, scope), budget_);
     if (object.is_text() || object.is_list()) {
       fault(DS_ERROR_CONFIG, "a {} has no method '{}'", object.kind(), callee.text);
     }
   }
   Value found = value(callee, scope);
   if (found.is_macro()) return call_macro(found.macro(), arguments(e, scope));
-  if (found.is_function()) return call_function(found.function().name, arguments(e, scope), budget_);
+  if (found.is_function())
+    return call_function(found.function().name, arguments(e, scope), budget_);
   require_defined(found);
   fault(DS_ERROR_CONFIG, "a {} cannot be called", found.kind());
 }

@@ -12,7 +12,8 @@
 
 namespace ds::jinja {
 
-// Names with values. A loop, a macro and a generation have a scope of their own for each run of their body.
+// Names with values. A loop, a macro and a generation have a scope of their own for each run of
+// their body.
 struct Scope {
   const Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> names = {};  // texts of the tree or of the caller

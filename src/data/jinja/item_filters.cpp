@@ -30,8 +30,9 @@ Value named(const Arguments& a, std::string_view name) {
   return {};
 }
 
-// What a filter makes of the items of a value, by make(item, out) for each. As in Python, nothing is told
-// before it is asked for. Of a value that is false these filters make nothing, whatever it is, unless `all`.
+// What a filter makes of the items of a value, by make(item, out) for each. As in Python, nothing
+// is told before it is asked for. Of a value that is false these filters make nothing, whatever it
+// is, unless `all`.
 template <typename Make>
 Value lazily(V value, bool all, B budget, const Make& make) {
   if (!all && !value.truth()) return Value::generator({});
@@ -61,17 +62,19 @@ Value map(V value, const Arguments& a, B budget, ApplyFilter apply) {
   });
 }
 
-// select and reject: a test of each item, or of an attribute of it, which is the first argument then.
+// select and reject: a test of each item, or of an attribute of it, which is the first argument
+// then.
 Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attribute) {
   const bool has_path = by_attribute && !a.placed().empty();
   const Value path = has_path ? a.placed()[0] : Value();
   const Arguments rest = has_path ? a.without_first() : a;
   return lazily(value, false, budget, [&](V one, Values& out) {
-    if (by_attribute && !has_path) fault(DS_ERROR_CONFIG, "selectattr and rejectattr need an attribute");
+    if (by_attribute && !has_path)
+      fault(DS_ERROR_CONFIG, "selectattr and rejectattr need an attribute");
     Value looked = by_attribute ? path_of(one, path, budget) : one;
-    bool good = rest.placed().empty()
-                    ? looked.truth()
-                    : apply_test(rest.placed()[0].str(budget), looked, rest.without_first(), budget);
+    bool good = rest.placed().empty() ? looked.truth()
+                                      : apply_test(rest.placed()[0].str(budget), looked,
+                                                   rest.without_first(), budget);
     if (good == wanted) out.push_back(one);
   });
 }
@@ -113,7 +116,8 @@ Value unique(V value, Arguments a, B budget) {
     budget.memory(sizeof(Value));
     const Value key = key_of(one, path, case_sensitive, budget);
     if (!hashable(key)) fault(DS_ERROR_CONFIG, "unique of a {}", key.kind());
-    if (std::any_of(keys.begin(), keys.end(), [&](V other) { return equal(key, other, budget); })) return;
+    if (std::any_of(keys.begin(), keys.end(), [&](V other) { return equal(key, other, budget); }))
+      return;
     keys.push_back(key);
     out.push_back(one);
   });
@@ -125,8 +129,8 @@ Value extreme(V value, Arguments a, B budget, bool largest) {
   if (all.empty()) return Value::undefined("an item of an empty sequence", budget);
   size_t best = 0;
   for (size_t i = 1; i < all.size(); ++i) {
-    bool better =
-        largest ? less(all[best].first, all[i].first, budget) : less(all[i].first, all[best].first, budget);
+    bool better = largest ? less(all[best].first, all[i].first, budget)
+                          : less(all[i].first, all[best].first, budget);
     if (better) best = i;
   }
   return all[best].second;
@@ -150,7 +154,8 @@ Value sum(V value, Arguments a, B budget) {
 
 Value dict_sorted(V value, Arguments a, B budget) {
   a.expect("dictsort", {"case_sensitive", "by", "reverse"});
-  if (!value.is_dict()) fault(DS_ERROR_CONFIG, "dictsort: a mapping is needed, got a {}", value.kind());
+  if (!value.is_dict())
+    fault(DS_ERROR_CONFIG, "dictsort: a mapping is needed, got a {}", value.kind());
   Values options{Value::of(a.flag(2, false)), Value::of(a.flag(0, false)),
                  Value::of(int64_t{a.text(1, "key") == "value" ? 1 : 0})};
   return sorted(call_method(value, "items", {}, budget), {std::move(options), {}}, budget);
@@ -163,10 +168,14 @@ struct ItemFilter {
 
 constexpr ItemFilter kFilters[] = {
     {"map", map},
-    {"select", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, false); }},
-    {"reject", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, false); }},
-    {"selectattr", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, true); }},
-    {"rejectattr", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, true); }},
+    {"select",
+     [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, false); }},
+    {"reject",
+     [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, false); }},
+    {"selectattr",
+     [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, true); }},
+    {"rejectattr",
+     [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, true); }},
     {"sort", [](V v, const Arguments& a, B b, ApplyFilter) { return sorted(v, a, b); }},
     {"unique", [](V v, const Arguments& a, B b, ApplyFilter) { return unique(v, a, b); }},
     {"min", [](V v, const Arguments& a, B b, ApplyFilter) { return extreme(v, a, b, false); }},
@@ -186,8 +195,8 @@ const ItemFilter* item_filter_named(std::string_view name) {
 
 bool is_item_filter(std::string_view name) { return item_filter_named(name) != nullptr; }
 
-Value apply_item_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget,
-                        ApplyFilter apply) {
+Value apply_item_filter(std::string_view name, const Value& value, const Arguments& arguments,
+                        Budget& budget, ApplyFilter apply) {
   return item_filter_named(name)->run(value, arguments, budget, apply);
 }
 

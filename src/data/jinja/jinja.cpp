@@ -39,7 +39,8 @@ ChatTemplate::Rendering ChatTemplate::render(const Json& variables) const {
     }
     interpreter.run(parsed_->tree.body);
   } catch (const jinja::Fault& fault) {
-    raise(fault.status, "{}: line {} of the chat template: {}", name_, interpreter.line(), fault.message);
+    raise(fault.status, "{}: line {} of the chat template: {}", name_, interpreter.line(),
+          fault.message);
   }
   return {std::move(interpreter.text()), std::move(interpreter.answers())};
 }

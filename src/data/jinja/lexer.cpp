@@ -35,7 +35,8 @@ std::string normalize(std::string_view source) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<uint8_t>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<uint8_t>(c) >= 0x80;
 }
 
 class Lexer {
@@ -60,7 +61,8 @@ class Lexer {
 
   void advance(size_t bytes) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
-                                         source_.begin() + static_cast<std::ptrdiff_t>(at_ + bytes), '\n'));
+                                         source_.begin() + static_cast<std::ptrdiff_t>(at_ + bytes),
+                                         '\n'));
     if (bytes > 0) line_start_ = source_[at_ + bytes - 1] == '\n';
     at_ += bytes;
   }
@@ -88,7 +90,8 @@ class Lexer {
     } else if (begin < source_.size() && !value && sign != '+') {
       size_t line_begin = text.rfind('\n') + 1;  // npos + 1 is 0
       bool whole_line = line_begin > 0 || starts_line;
-      if (whole_line && strip(text.substr(line_begin), Side::left).empty()) shown.resize(line_begin);
+      if (whole_line && strip(text.substr(line_begin), Side::left).empty())
+        shown.resize(line_begin);
     }
     if (!shown.empty()) put(TokenKind::text, std::move(shown));
     advance(text.size());
@@ -103,7 +106,8 @@ class Lexer {
   void comment() {
     size_t end = source_.find("#}", at_ + 2);
     if (end == std::string::npos) fault(DS_ERROR_CORRUPT, "a comment has no end");
-    bool trims = source_[end - 1] == '-' && end > at_ + 2, keeps = source_[end - 1] == '+' && end > at_ + 2;
+    bool trims = source_[end - 1] == '-' && end > at_ + 2,
+         keeps = source_[end - 1] == '+' && end > at_ + 2;
     advance(end + 2 - at_);
     after_tag(trims, keeps);
   }
@@ -186,7 +190,8 @@ class Lexer {
     if (is_digit(c)) return number();
     if (is_letter(c)) {
       size_t size = 0;
-      while (at_ + size < source_.size() && (is_letter(source_[at_ + size]) || is_digit(source_[at_ + size])))
+      while (at_ + size < source_.size() &&
+             (is_letter(source_[at_ + size]) || is_digit(source_[at_ + size])))
         ++size;
       put(TokenKind::name, source_.substr(at_, size));
       return advance(size);

@@ -44,20 +44,22 @@ Value split(const Value& object, const Arguments& a, Budget& budget, bool right)
   budget.memory(text.size());  // of all parts
   int64_t most = a.integer(1, -1);
   if (!a.has(0) || a.at(0).is_none()) {
-    if (right && most >= 0) fault(DS_ERROR_UNSUPPORTED, "rsplit by spaces with maxsplit is unsupported");
+    if (right && most >= 0)
+      fault(DS_ERROR_UNSUPPORTED, "rsplit by spaces with maxsplit is unsupported");
     budget.memory(text.size() * 16);  // a part of one byte is a std::string
     return text_list(split_spaces(text, most), budget);
   }
   const std::string& separator = a.text(0);
   budget.memory(separator.empty() ? 0 : text.size() / separator.size() * sizeof(std::string));
-  return text_list(right ? split_text_right(text, separator, most) : split_text(text, separator, most),
-                   budget);
+  return text_list(
+      right ? split_text_right(text, separator, most) : split_text(text, separator, most), budget);
 }
 
 // Whether the text begins or ends with an argument, or one of a tuple.
 bool has_end(const Value& object, const Arguments& a, Budget& budget, bool begin) {
   auto one = [&](const Value& part) {
-    if (!part.is_text()) fault(DS_ERROR_CONFIG, "startswith and endswith need a str, got a {}", part.kind());
+    if (!part.is_text())
+      fault(DS_ERROR_CONFIG, "startswith and endswith need a str, got a {}", part.kind());
     budget.work(part.text().size() / 64 + 1);
     return begin ? object.text().starts_with(part.text()) : object.text().ends_with(part.text());
   };
@@ -70,7 +72,8 @@ Value place_found(const Value& object, const Arguments& a, bool right) {
   const std::string& text = object.text();
   size_t at = right ? std::string::npos : find_text(text, a.text(0));
   if (right) {
-    if (a.text(0).size() > 64) fault(DS_ERROR_UNSUPPORTED, "rfind of more than 64 bytes is unsupported");
+    if (a.text(0).size() > 64)
+      fault(DS_ERROR_UNSUPPORTED, "rfind of more than 64 bytes is unsupported");
     at = text.rfind(a.text(0));
   }
   return Value::of(at == text.npos ? int64_t{-1} : length(std::string_view(text).substr(0, at)));
@@ -79,7 +82,8 @@ Value place_found(const Value& object, const Arguments& a, bool right) {
 int64_t count_of(std::string_view text, std::string_view part) {
   if (part.empty()) return length(text) + 1;
   int64_t count = 0;
-  for (size_t at = find_text(text, part); at != text.npos; at = find_text(text, part, at + part.size()))
+  for (size_t at = find_text(text, part); at != text.npos;
+       at = find_text(text, part, at + part.size()))
     ++count;
   return count;
 }
@@ -237,11 +241,11 @@ const std::array<Method, 2>& list_methods() {
 }
 
 // Methods of Python's types that are not in the tables.
-constexpr std::string_view kMoreText[] = {"casefold",    "center",  "encode",    "expandtabs",   "format",
-                                          "format_map",  "isascii", "isdecimal", "isidentifier", "islower",
-                                          "isprintable", "istitle", "isupper",   "ljust",        "maketrans",
-                                          "partition",   "rindex",  "rjust",     "rpartition",   "swapcase",
-                                          "translate",   "zfill"};
+constexpr std::string_view kMoreText[] = {
+    "casefold",   "center",    "encode",       "expandtabs", "format",      "format_map",
+    "isascii",    "isdecimal", "isidentifier", "islower",    "isprintable", "istitle",
+    "isupper",    "ljust",     "maketrans",    "partition",  "rindex",      "rjust",
+    "rpartition", "swapcase",  "translate",    "zfill"};
 constexpr std::string_view kMoreList[] = {"append", "clear",  "copy",    "extend", "insert",
                                           "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kMoreDict[] = {"clear",   "copy",       "fromkeys", "pop",
@@ -271,16 +275,18 @@ bool among(const std::string_view (&names)[n], std::string_view name) {
 
 bool is_method(const Value& object, std::string_view name) {
   return method(object, name) != nullptr || (object.is_text() && among(kMoreText, name)) ||
-         (object.is_list() && among(kMoreList, name)) || (object.is_dict() && among(kMoreDict, name));
+         (object.is_list() && among(kMoreList, name)) ||
+         (object.is_dict() && among(kMoreDict, name));
 }
 
 Value call_method(const Value& object, std::string_view name, Arguments arguments, Budget& budget) {
   const Method* found = method(object, name);
   if (!found && (object.is_list() || object.is_dict()) && name != "copy" && name != "fromkeys") {
-    fault(DS_ERROR_UNSUPPORTED, "'{}' changes a {}, which the sandbox of Transformers refuses", name,
-          object.kind());
+    fault(DS_ERROR_UNSUPPORTED, "'{}' changes a {}, which the sandbox of Transformers refuses",
+          name, object.kind());
   }
-  if (!found) fault(DS_ERROR_UNSUPPORTED, "method '{}' of a {} is unsupported", name, object.kind());
+  if (!found)
+    fault(DS_ERROR_UNSUPPORTED, "method '{}' of a {} is unsupported", name, object.kind());
   if (object.is_text()) budget.work(object.text().size() / 32);
   arguments.expect(std::string(name), found->parameters);
   return found->run(object, arguments, budget);

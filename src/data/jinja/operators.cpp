@@ -75,7 +75,8 @@ Value reals(std::string_view mark, double a, double b) {
 
 Value repeated(const Value& sequence, int64_t times, Budget& budget) {
   auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
-  size_t one = sequence.is_text() ? sequence.text().size() : sequence.items().items.size() * sizeof(Value);
+  size_t one =
+      sequence.is_text() ? sequence.text().size() : sequence.items().items.size() * sizeof(Value);
   size_t bytes = 0;
   if (__builtin_mul_overflow(one, count, &bytes)) bytes = SIZE_MAX;
   budget.memory(bytes);
@@ -116,8 +117,10 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
   }
   if (mark == "+") return added(a, b, budget);
   auto whole = [](const Value& v) { return v.is_int() || v.is_bool(); };
-  if (mark == "*" && (a.is_text() || a.is_list()) && whole(b)) return repeated(a, b.integer(), budget);
-  if (mark == "*" && (b.is_text() || b.is_list()) && whole(a)) return repeated(b, a.integer(), budget);
+  if (mark == "*" && (a.is_text() || a.is_list()) && whole(b))
+    return repeated(a, b.integer(), budget);
+  if (mark == "*" && (b.is_text() || b.is_list()) && whole(a))
+    return repeated(b, a.integer(), budget);
   if (mark == "%" && a.is_text()) fault(DS_ERROR_UNSUPPORTED, "formatting by '%' is unsupported");
   refuse(mark, a, b);
 }

@@ -6,8 +6,8 @@
 
 namespace ds::jinja {
 
-// a + b and the other operators of two values: + - * / // % ** ~. Throws Fault for operands that Python
-// refuses and for integers beyond 64 bits.
+// a + b and the other operators of two values: + - * / // % ** ~. Throws Fault for operands that
+// Python refuses and for integers beyond 64 bits.
 Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budget);
 // - or + before a value.
 Value signed_value(std::string_view mark, const Value& value);

@@ -31,9 +31,11 @@ class Parser {
   }
 
  private:
-  // Statements up to a tag that begins with one of `ends`, whose name stays the next token; none: to the end.
+  // Statements up to a tag that begins with one of `ends`, whose name stays the next token; none:
+  // to the end.
   Block block(std::initializer_list<std::string_view> ends) {
-    if (++nested_ > kDeepest) fault(DS_ERROR_UNSUPPORTED, "tags are nested deeper than {}", kDeepest);
+    if (++nested_ > kDeepest)
+      fault(DS_ERROR_UNSUPPORTED, "tags are nested deeper than {}", kDeepest);
     Block out;
     while (true) {
       Token token = in_.peek();
@@ -194,7 +196,8 @@ class Parser {
     generation_ = true;
     if (captured_ > 0) {
       fault(DS_ERROR_UNSUPPORTED,
-            "{{% generation %}} inside a macro, a set or another generation is unsupported: Transformers "
+            "{{% generation %}} inside a macro, a set or another generation is unsupported: "
+            "Transformers "
             "counts "
             "its place wrongly");
     }

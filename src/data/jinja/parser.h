@@ -11,8 +11,8 @@ struct Tree {
   bool generation = false;
 };
 
-// Throws Fault, with its line in `line`: DS_ERROR_CORRUPT for what is no template, DS_ERROR_UNSUPPORTED for
-// tags, filters and tests that libds lacks, by name.
+// Throws Fault, with its line in `line`: DS_ERROR_CORRUPT for what is no template,
+// DS_ERROR_UNSUPPORTED for tags, filters and tests that libds lacks, by name.
 Tree parse_template(std::string_view source, int& line);
 
 }  // namespace ds::jinja

@@ -20,7 +20,8 @@ bool any_space(std::string_view one) { return utf8_sequence(one) > 0 && is_space
 // Characters of which Python makes several in capitals (SpecialCasing.txt of Unicode).
 bool grows_in_capitals(char32_t c) {
   return c == 0xdf || c == 0x149 || c == 0x1f0 || c == 0x390 || c == 0x3b0 || c == 0x587 ||
-         (c >= 0x1e96 && c <= 0x1e9a) || (c >= 0x1f50 && c <= 0x1fff) || (c >= 0xfb00 && c <= 0xfb17);
+         (c >= 0x1e96 && c <= 0x1e9a) || (c >= 0x1f50 && c <= 0x1fff) ||
+         (c >= 0xfb00 && c <= 0xfb17);
 }
 
 enum class Case { upper, lower, title };
@@ -53,7 +54,8 @@ std::string map_case(std::string_view text, Case form) {
 
 bool is_cased(char32_t point) {
   auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(point));
-  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT;
+  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
+         kind == UTF8PROC_CATEGORY_LT;
 }
 
 // Python shows these as escapes.
@@ -94,9 +96,9 @@ void append_escape(std::string& out, char32_t point) {
 }  // namespace
 
 bool is_space(char32_t c) {
-  return (c >= 0x9 && c <= 0xd) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-         c == 0x3000;
+  return (c >= 0x9 && c <= 0xd) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+         c == 0x205f || c == 0x3000;
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string* chars) {
@@ -127,7 +129,8 @@ size_t find_text(std::string_view text, std::string_view part, size_t from) {
   return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.npos;
 }
 
-std::string replace_text(std::string_view text, std::string_view from, std::string_view to, int64_t most) {
+std::string replace_text(std::string_view text, std::string_view from, std::string_view to,
+                         int64_t most) {
   std::string out;
   size_t at = 0;
   for (int64_t made = 0; most < 0 || made < most; ++made) {
@@ -161,7 +164,8 @@ std::vector<std::string> split_spaces(std::string_view text, int64_t most) {
   return out;
 }
 
-std::vector<std::string> split_text(std::string_view text, std::string_view separator, int64_t most) {
+std::vector<std::string> split_text(std::string_view text, std::string_view separator,
+                                    int64_t most) {
   if (separator.empty()) fault(DS_ERROR_CONFIG, "split by an empty separator");
   std::vector<std::string> out;
   size_t at = 0;
@@ -175,7 +179,8 @@ std::vector<std::string> split_text(std::string_view text, std::string_view sepa
   return out;
 }
 
-std::vector<std::string> split_text_right(std::string_view text, std::string_view separator, int64_t most) {
+std::vector<std::string> split_text_right(std::string_view text, std::string_view separator,
+                                          int64_t most) {
   std::vector<std::string> parts = split_text(text, separator, -1);
   size_t cuts = parts.size() - 1;
   if (most < 0 || cuts <= static_cast<size_t>(most)) return parts;
@@ -195,8 +200,10 @@ std::vector<std::string> split_lines(std::string_view text) {
   size_t begin = 0, at = 0;
   while (at < text.size()) {
     size_t size = sequence(text.substr(at));
-    char32_t c = utf8_sequence(text.substr(at)) > 0 ? utf8_first(text.substr(at)) : char32_t{0xfffd};
-    bool end = (c >= 0xa && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    char32_t c =
+        utf8_sequence(text.substr(at)) > 0 ? utf8_first(text.substr(at)) : char32_t{0xfffd};
+    bool end = (c >= 0xa && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+               c == 0x2029;
     if (end) out.emplace_back(text.substr(begin, at - begin));
     at += size;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;

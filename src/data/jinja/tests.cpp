@@ -34,7 +34,8 @@ bool above(V a, A b, B budget) { return less(b.at(0), a, budget); }
 bool at_most(V a, A b, B budget) { return less(a, b.at(0), budget) || equal(a, b.at(0), budget); }
 bool at_least(V a, A b, B budget) { return less(b.at(0), a, budget) || equal(a, b.at(0), budget); }
 bool sequence(V v, A, B) {
-  return v.is_text() || v.is_list() || v.is_dict() || v.is_undefined() || v.is_series(Series::Kind::range);
+  return v.is_text() || v.is_list() || v.is_dict() || v.is_undefined() ||
+         v.is_series(Series::Kind::range);
 }
 bool iterable(V v, A a, B b) { return v.is_series() || sequence(v, a, b); }
 // Python's islower(), and isupper(), of what {{ }} shows.
@@ -50,7 +51,8 @@ bool all_upper(V v, A, B b) {
 // Jinja's `sameas` is Python's `is`, which for what JSON holds is equality of one kind.
 bool same(V a, A b, B budget) {
   V other = b.at(0);
-  return a.is_bool() == other.is_bool() && a.is_real() == other.is_real() && equal(a, other, budget);
+  return a.is_bool() == other.is_bool() && a.is_real() == other.is_real() &&
+         equal(a, other, budget);
 }
 
 const std::vector<Test>& tests() {
@@ -68,7 +70,8 @@ const std::vector<Test>& tests() {
       {"mapping", false, [](V v, A, B) { return v.is_dict(); }},
       {"sequence", false, sequence},
       {"iterable", false, iterable},
-      {"callable", false, [](V v, A, B) { return v.is_function() || v.is_macro() || v.is_undefined(); }},
+      {"callable", false,
+       [](V v, A, B) { return v.is_function() || v.is_macro() || v.is_undefined(); }},
       {"lower", false, all_lower},
       {"upper", false, all_upper},
       {"odd", false, [](V v, A, B b) { return leaves(1, v, Value::of(int64_t{2}), b); }},
@@ -95,7 +98,8 @@ const Test* test_named(std::string_view name) {
   for (auto [mark, word] : kMarks) {  // names for select() and selectattr()
     if (mark == name) name = word;
   }
-  auto at = std::find_if(tests().begin(), tests().end(), [&](const Test& one) { return one.name == name; });
+  auto at = std::find_if(tests().begin(), tests().end(),
+                         [&](const Test& one) { return one.name == name; });
   return at == tests().end() ? nullptr : &*at;
 }
 
@@ -107,8 +111,8 @@ bool apply_test(std::string_view name, const Value& value, Arguments arguments, 
   const Test* test = test_named(name);
   if (!test) fault(DS_ERROR_UNSUPPORTED, "test '{}' is unsupported", name);
   budget.work(value.is_text() ? value.text().size() / 64 + 1 : 1);
-  arguments.expect(std::string(name),
-                   test->binary ? std::vector<std::string_view>{"other"} : std::vector<std::string_view>{});
+  arguments.expect(std::string(name), test->binary ? std::vector<std::string_view>{"other"}
+                                                   : std::vector<std::string_view>{});
   return test->run(value, arguments, budget);
 }
 

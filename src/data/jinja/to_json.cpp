@@ -95,7 +95,8 @@ class Writer {
     std::vector<const std::pair<std::string, Value>*> items;
     for (const auto& one : dict.items) items.push_back(&one);
     if (style_.sort_keys) {
-      std::sort(items.begin(), items.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+      std::sort(items.begin(), items.end(),
+                [](const auto* a, const auto* b) { return a->first < b->first; });
     }
     put("{");
     for (size_t i = 0; i < items.size(); ++i) {

@@ -111,7 +111,9 @@ int64_t Value::integer() const {
   return is_bool() ? int64_t{std::get<bool>(value_)} : std::get<int64_t>(value_);
 }
 
-double Value::number() const { return is_real() ? std::get<double>(value_) : static_cast<double>(integer()); }
+double Value::number() const {
+  return is_real() ? std::get<double>(value_) : static_cast<double>(integer());
+}
 
 int Value::depth() const {
   if (is_list()) return items().depth;
@@ -132,9 +134,11 @@ bool Value::truth() const {
 }
 
 const char* Value::kind() const {
-  static constexpr const char* kNames[] = {"undefined", "none",   "bool", "int",  "float",    "str",
-                                           "list",      "series", "dict", "loop", "function", "macro"};
-  static constexpr const char* kSeries[] = {"generator", "range", "dict_items", "dict_keys", "dict_values"};
+  static constexpr const char* kNames[] = {"undefined", "none", "bool",     "int",
+                                           "float",     "str",  "list",     "series",
+                                           "dict",      "loop", "function", "macro"};
+  static constexpr const char* kSeries[] = {"generator", "range", "dict_items", "dict_keys",
+                                            "dict_values"};
   if (is_series()) return kSeries[static_cast<size_t>(series().kind)];
   if (is_list() && items().tuple) return "tuple";
   if (is_space()) return "namespace";
@@ -223,13 +227,15 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
       fault(DS_ERROR_UNSUPPORTED, "'==' of a {} and a {} is unsupported", a.kind(), b.kind());
     return equal(Value::list(a.series().items), Value::list(b.series().items), budget);
   }
-  return (a.is_series() && b.is_series()) || (a.is_space() && b.is_space() && &a.members() == &b.members()) ||
+  return (a.is_series() && b.is_series()) ||
+         (a.is_space() && b.is_space() && &a.members() == &b.members()) ||
          (a.is_macro() && b.is_macro() && &a.macro() == &b.macro()) ||
          (a.is_function() && b.is_function() && a.function().name == b.function().name);
 }
 
 bool hashable(const Value& value) {
-  if (value.is_series(Series::Kind::dict_items) || value.is_series(Series::Kind::dict_keys)) return false;
+  if (value.is_series(Series::Kind::dict_items) || value.is_series(Series::Kind::dict_keys))
+    return false;
   if (!value.is_list()) return !value.is_dict();
   const List& list = value.items();
   return list.tuple && std::all_of(list.items.begin(), list.items.end(), hashable);
@@ -258,7 +264,8 @@ namespace {
 const Values& read(Series& series) {
   if (series.read) {
     fault(DS_ERROR_UNSUPPORTED,
-          "what a filter such as selectattr gives is read a second time, when nothing of it is left; put "
+          "what a filter such as selectattr gives is read a second time, when nothing of it is "
+          "left; put "
           "'| list' behind the filter");
   }
   series.read = series.kind == Series::Kind::generator;

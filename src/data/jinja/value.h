@@ -14,7 +14,8 @@
 
 namespace ds::jinja {
 
-// Values in values, and parentheses in expressions: so deep recursion stays far from the end of a stack.
+// Values in values, and parentheses in expressions: so deep recursion stays far from the end of a
+// stack.
 inline constexpr int kDeepest = 100;
 
 class Value;
@@ -27,9 +28,9 @@ struct List {
   int depth = 1;
 };
 
-// What Python makes items from and is neither list nor tuple. A generator is true, has no length, and gives
-// its items once: what filters such as selectattr and map make. What goes wrong in making an item is told to
-// who reads that far, and to nobody if nobody does.
+// What Python makes items from and is neither list nor tuple. A generator is true, has no length,
+// and gives its items once: what filters such as selectattr and map make. What goes wrong in making
+// an item is told to who reads that far, and to nobody if nobody does.
 struct Series {
   enum class Kind { generator, range, dict_items, dict_keys, dict_values };
   Values items;
@@ -43,8 +44,8 @@ struct Dict;
 struct Loop;
 struct Macro;
 
-// A name that has no value. What Jinja calls Undefined: it prints as nothing, is false and empty, and any
-// other use of it is an error that tells its name.
+// A name that has no value. What Jinja calls Undefined: it prints as nothing, is false and empty,
+// and any other use of it is an error that tells its name.
 struct Undefined {
   std::shared_ptr<const std::string> name;
 };
@@ -54,8 +55,8 @@ struct Function {
   std::string_view name;  // of a static text
 };
 
-// A value of Python as far as templates see it. Copies share texts, lists and dictionaries, which do not
-// change after they were made, except the attributes of a namespace.
+// A value of Python as far as templates see it. Copies share texts, lists and dictionaries, which
+// do not change after they were made, except the attributes of a namespace.
 class Value {
  public:
   using Text = std::shared_ptr<const std::string>;
@@ -69,13 +70,15 @@ class Value {
   static Value of(bool value) { return Value(value); }
   static Value of(int64_t value) { return Value(value); }
   static Value of(double value) { return Value(value); }
-  // A text pays for its bytes, whoever makes it; paid: they were paid before it was made, or are the
-  // template's.
+  // A text pays for its bytes, whoever makes it; paid: they were paid before it was made, or are
+  // the template's.
   static Value of(std::string text, Budget& budget) {
     budget.memory(text.size());
     return paid(std::move(text));
   }
-  static Value paid(std::string text) { return Value(std::make_shared<const std::string>(std::move(text))); }
+  static Value paid(std::string text) {
+    return Value(std::make_shared<const std::string>(std::move(text)));
+  }
   static Value of(Function value) { return Value(value); }
   static Value of(std::shared_ptr<Loop> value) { return Value(std::move(value)); }
   static Value of(const Macro* value) { return Value(value); }
@@ -122,9 +125,9 @@ class Value {
   std::string repr(Budget& budget) const;  // as inside a list that is shown
 
  private:
-  using Any = std::variant<Undefined, std::nullptr_t, bool, int64_t, double, Text, std::shared_ptr<List>,
-                           std::shared_ptr<Series>, std::shared_ptr<Dict>, std::shared_ptr<Loop>, Function,
-                           const Macro*>;
+  using Any = std::variant<Undefined, std::nullptr_t, bool, int64_t, double, Text,
+                           std::shared_ptr<List>, std::shared_ptr<Series>, std::shared_ptr<Dict>,
+                           std::shared_ptr<Loop>, Function, const Macro*>;
   explicit Value(Any value) : value_(std::move(value)) {}
 
   Any value_;
@@ -150,9 +153,11 @@ void require_defined(const Value& value);
 bool equal(const Value& a, const Value& b, Budget& budget);
 // Whether a dict could have it as a key: no list or dict, nor a tuple with one in it.
 bool hashable(const Value& value);
-bool less(const Value& a, const Value& b, Budget& budget);  // throws Fault where Python has no order
-// Items that a for loop goes through: those of a list or series, keys, characters, none of an undefined
-// value. Refuses a generator that has been read: Python would find nothing left, which no template means.
+bool less(const Value& a, const Value& b,
+          Budget& budget);  // throws Fault where Python has no order
+// Items that a for loop goes through: those of a list or series, keys, characters, none of an
+// undefined value. Refuses a generator that has been read: Python would find nothing left, which no
+// template means.
 Values iterate(const Value& value, Budget& budget);
 // The same for a reader that may stop before the last item, and hears of `end` if it does not.
 struct Given {

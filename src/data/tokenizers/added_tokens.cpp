@@ -20,7 +20,8 @@ bool matches(const Regex& regex, std::string_view text) {
 
 }  // namespace
 
-AddedTokenFinder::AddedTokenFinder() : space_("\\s", "added_tokens"), word_(word_character, "added_tokens") {}
+AddedTokenFinder::AddedTokenFinder()
+    : space_("\\s", "added_tokens"), word_(word_character, "added_tokens") {}
 
 void AddedTokenFinder::add(std::string_view content, const AddedToken& token) {
   begins_[static_cast<uint8_t>(content[0])] = true;
@@ -33,7 +34,8 @@ void AddedTokenFinder::finish() {
 }
 
 // Narrows the sorted contents byte by byte to those that the text continues.
-const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view text, size_t at) const {
+const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view text,
+                                                            size_t at) const {
   const Entry* found = nullptr;
   auto low = entries_.begin(), high = entries_.end();
   for (size_t depth = 0; low != high; ++depth) {
@@ -45,7 +47,8 @@ const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view tex
     auto byte = static_cast<uint8_t>(text[at + depth]);
     auto value = [depth](const Entry& entry) { return static_cast<uint8_t>(entry.content[depth]); };
     low = std::partition_point(low, high, [&](const Entry& entry) { return value(entry) < byte; });
-    high = std::partition_point(low, high, [&](const Entry& entry) { return value(entry) == byte; });
+    high =
+        std::partition_point(low, high, [&](const Entry& entry) { return value(entry) == byte; });
   }
   return found;
 }

@@ -13,9 +13,9 @@ namespace ds {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool special = false;                 // left out by decode
-  bool normalized = false;              // searched for in normalized text, else in the text as given
-  bool single_word = false;             // not within a word
+  bool special = false;      // left out by decode
+  bool normalized = false;   // searched for in normalized text, else in the text as given
+  bool single_word = false;  // not within a word
   bool lstrip = false, rstrip = false;  // takes the spaces before, after it
 };
 
@@ -23,12 +23,13 @@ struct AddedToken {
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  void add(std::string_view content, const AddedToken& token);  // content: as it is looked for, not empty
-  void finish();                                                // after the last add
+  void add(std::string_view content,
+           const AddedToken& token);  // content: as it is looked for, not empty
+  void finish();                      // after the last add
 
-  // The text cut at tokens: ranges of text (id -1) and of tokens, in order, none of text empty. As in
-  // `tokenizers`, a token that is found within the spaces that one with rstrip has taken counts, too, and
-  // what follows it is text again: there ranges overlap.
+  // The text cut at tokens: ranges of text (id -1) and of tokens, in order, none of text empty. As
+  // in `tokenizers`, a token that is found within the spaces that one with rstrip has taken counts,
+  // too, and what follows it is text again: there ranges overlap.
   struct Part {
     Range range;
     int32_t id = -1;

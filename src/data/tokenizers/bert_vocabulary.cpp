@@ -1,5 +1,5 @@
-// vocab.txt, the file of BERT: a piece a line. The same as a tokenizer.json of WordPiece, which is made of it
-// here.
+// vocab.txt, the file of BERT: a piece a line. The same as a tokenizer.json of WordPiece, which is
+// made of it here.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -60,7 +60,8 @@ std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder)
   Json::Array added = merge_added_tokens({}, pieces, tokens);
   std::map<std::string, Json> ids;
   for (const Json& token : added) ids[token.at("content").string()] = token.at("id");
-  Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"), model = typed("WordPiece");
+  Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"),
+       model = typed("WordPiece");
   normalizer.set("lowercase", tokens.do_lower_case.value_or(true));
   normalizer.set("handle_chinese_chars", tokens.tokenize_chinese_chars.value_or(true));
   if (tokens.strip_accents) normalizer.set("strip_accents", *tokens.strip_accents);

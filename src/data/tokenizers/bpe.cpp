@@ -26,7 +26,8 @@ constexpr size_t short_word = 48;  // symbols; up to here a scan for the lowest 
 
 }  // namespace
 
-// Recent words and their tokens; a word's place is its hash, and a new word takes the place of an old one.
+// Recent words and their tokens; a word's place is its hash, and a new word takes the place of an
+// old one.
 class Bpe::Cache {
  public:
   std::mutex mutex;
@@ -36,7 +37,8 @@ class Bpe::Cache {
     if (word.size() > sizeof Entry::word) return false;
     if (entries_.empty()) entries_.resize(1 << 15);
     last_ = &entries_[hash64(word) % entries_.size()];
-    if (last_->bytes != word.size() || std::memcmp(last_->word, word.data(), word.size()) != 0) return false;
+    if (last_->bytes != word.size() || std::memcmp(last_->word, word.data(), word.size()) != 0)
+      return false;
     out.insert(out.end(), last_->tokens, last_->tokens + last_->count);
     return true;
   }
@@ -62,11 +64,14 @@ class Bpe::Cache {
 
 struct Bpe::Scratch {
   struct Symbol {
-    int32_t token, before, after;  // neighbours by index, -1: none; token -1: joined to the one before
+    int32_t token, before,
+        after;  // neighbours by index, -1: none; token -1: joined to the one before
   };
   struct Join {
     int32_t rank, at, token;
-    bool operator>(const Join& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+    bool operator>(const Join& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
   };
   std::vector<int32_t> tokens, ranks;
   std::vector<Range> spans;  // of each of `tokens`, in the word; empty unless traced
@@ -96,7 +101,8 @@ Bpe::Bpe(Section& section, bool spell_bytes)
   fuse_unknown_ = section.flag("fuse_unk", false);
   ignore_merges_ = section.flag("ignore_merges", false);
   if (!unknown_.empty() && find(unknown_) < 0) {
-    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown_);
+    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"),
+          unknown_);
   }
   read_merges(section);
   section.done();
@@ -116,8 +122,8 @@ void Bpe::read_merges(Section& section) {
     if (const Json& one = list[rank]; one.is_string()) {
       size_t space = one.string().find(' ');
       if (space == std::string::npos || one.string().find(' ', space + 1) != std::string::npos) {
-        raise(DS_ERROR_CORRUPT, "{} must be two pieces with a space between them, got '{}'", where(),
-              one.string());
+        raise(DS_ERROR_CORRUPT, "{} must be two pieces with a space between them, got '{}'",
+              where(), one.string());
       }
       left = one.string().substr(0, space);
       right = one.string().substr(space + 1);
@@ -137,7 +143,8 @@ void Bpe::read_merges(Section& section) {
     int32_t left_id = id_of(left), right_id = id_of(right);
     if (right.size() < prefix_.size())
       raise(DS_ERROR_CORRUPT, "{}: '{}' has no '{}'", where(), right, prefix_);
-    merges_.set(left_id, right_id, {static_cast<int32_t>(rank), id_of(left + right.substr(prefix_.size()))});
+    merges_.set(left_id, right_id,
+                {static_cast<int32_t>(rank), id_of(left + right.substr(prefix_.size()))});
     if (right.starts_with(space_mark) && !left.ends_with(space_mark)) cut_at_spaces_ = false;
   }
 }
@@ -149,10 +156,12 @@ void Bpe::fill_byte_tokens() {
   }
 }
 
-void Bpe::encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const {
+void Bpe::encode(const Pieces& words, std::vector<int32_t>& out,
+                 std::vector<Range>* sources) const {
   Scratch scratch;
   scratch.traced = sources != nullptr;
-  // One thread at a time uses the cache; another one that comes meanwhile does without. It has no spans.
+  // One thread at a time uses the cache; another one that comes meanwhile does without. It has no
+  // spans.
   std::unique_lock<std::mutex> lock(cache_->mutex, std::defer_lock);
   Cache* cache = !sources && lock.try_lock() ? cache_.get() : nullptr;
   auto encode = [&](Range word) {
@@ -179,7 +188,8 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, Cache* cache,
   if (cache && cache->find(word, out)) return;
   size_t begin = out.size();
   scratch.spans.clear();
-  int32_t whole = !ignore_merges_ ? -1 : find(spell_bytes_ ? alphabet_.spell(word) : std::string(word));
+  int32_t whole =
+      !ignore_merges_ ? -1 : find(spell_bytes_ ? alphabet_.spell(word) : std::string(word));
   if (whole >= 0) {
     out.push_back(whole);
     if (scratch.traced) scratch.spans.push_back({0, word.size()});
@@ -204,8 +214,8 @@ void Bpe::first_tokens(std::string_view word, Scratch& scratch) const {
     for (size_t at = 0; at < word.size(); ++at) {
       auto byte = static_cast<uint8_t>(word[at]);
       if (!plain) {
-        add_character(affixed(alphabet_.spelling(byte), at == 0, at + 1 == word.size()), {at, at + 1},
-                      scratch);
+        add_character(affixed(alphabet_.spelling(byte), at == 0, at + 1 == word.size()),
+                      {at, at + 1}, scratch);
       } else if (spelt_byte_[byte] >= 0 && !scratch.unknown) {
         scratch.add(spelt_byte_[byte], {at, at + 1});
       } else {
@@ -233,8 +243,8 @@ std::string Bpe::affixed(std::string_view character, bool first, bool last) cons
   return out;
 }
 
-// A character outside the vocabulary is its bytes' tokens, where there is one for each byte; else the unknown
-// token, once for a run of them if fused; else nothing.
+// A character outside the vocabulary is its bytes' tokens, where there is one for each byte; else
+// the unknown token, once for a run of them if fused; else nothing.
 void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) const {
   if (int32_t id = find(text); id >= 0) {
     scratch.add_unknown();
@@ -242,7 +252,8 @@ void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) con
     return;
   }
   auto token_of = [&](char c) { return fallback_byte_[static_cast<uint8_t>(c)]; };
-  if (byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char c) { return token_of(c) >= 0; })) {
+  if (byte_fallback_ &&
+      std::all_of(text.begin(), text.end(), [&](char c) { return token_of(c) >= 0; })) {
     for (char c : text) scratch.add(token_of(c), span);
     return;
   }

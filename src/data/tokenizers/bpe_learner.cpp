@@ -20,7 +20,8 @@ namespace ds {
 namespace {
 
 void check_stop(const volatile int32_t* stop) {
-  if (stop_asked(stop)) raise(DS_ERROR_USER, "a stop was asked for while the vocabulary was learned");
+  if (stop_asked(stop))
+    raise(DS_ERROR_USER, "a stop was asked for while the vocabulary was learned");
 }
 
 // Ascending pairs are ascending keys.
@@ -30,7 +31,8 @@ uint64_t key_of(int32_t left, int32_t right) {
 
 class Learner {
  public:
-  Learner(const std::vector<std::pair<std::string, int64_t>>& words, int64_t vocab) : vocab_(vocab) {
+  Learner(const std::vector<std::pair<std::string, int64_t>>& words, int64_t vocab)
+      : vocab_(vocab) {
     add_bytes();
     for (const auto& [word, count] : words) {
       for (size_t at = 0; at < word.size(); at += kLearnedWord)
@@ -97,15 +99,17 @@ class Learner {
     count_pairs(static_cast<uint32_t>(words_.size() - 1), 1);
   }
 
-  // Adds the word's pairs, or takes them away (sign -1). Those with token `fresh`, or all (-1), have not had
-  // the word before.
+  // Adds the word's pairs, or takes them away (sign -1). Those with token `fresh`, or all (-1),
+  // have not had the word before.
   void count_pairs(uint32_t index, int64_t sign, int32_t fresh = -1) {
     const Word& word = words_[index];
     for (size_t i = 0; i + 1 < word.tokens.size(); ++i) {
       Pair& pair = pairs_[key_of(word.tokens[i], word.tokens[i + 1])];
       pair.count += sign * word.count;
-      bool listed = sign < 0 || (fresh >= 0 && word.tokens[i] != fresh && word.tokens[i + 1] != fresh);
-      if (!listed && (pair.words.empty() || pair.words.back() != index)) pair.words.push_back(index);
+      bool listed =
+          sign < 0 || (fresh >= 0 && word.tokens[i] != fresh && word.tokens[i + 1] != fresh);
+      if (!listed && (pair.words.empty() || pair.words.back() != index))
+        pair.words.push_back(index);
     }
   }
 
@@ -121,7 +125,8 @@ class Learner {
   void merge(uint64_t key) {
     auto left = static_cast<int32_t>(key >> 32), right = static_cast<int32_t>(key & 0xffffffff);
     int32_t token = token_of(left, right);
-    // A pair comes a second time when another merge has made one of its tokens anew. Its rank stays.
+    // A pair comes a second time when another merge has made one of its tokens anew. Its rank
+    // stays.
     if (ranked_.insert(key).second) out_.merges.emplace_back(left, right);
     std::vector<uint32_t> words = std::move(pairs_.at(key).words);
     pairs_.at(key).words.clear();
@@ -131,7 +136,8 @@ class Learner {
       count_pairs(index, 1, token);
       std::vector<int32_t>& tokens = words_[index].tokens;
       for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-        if (tokens[i] == token || tokens[i + 1] == token) risen_.push_back(key_of(tokens[i], tokens[i + 1]));
+        if (tokens[i] == token || tokens[i + 1] == token)
+          risen_.push_back(key_of(tokens[i], tokens[i + 1]));
       }
     }
     std::sort(risen_.begin(), risen_.end());
@@ -158,7 +164,8 @@ class Learner {
   std::unordered_map<uint64_t, Pair> pairs_;
   std::unordered_set<uint64_t> ranked_;
   std::priority_queue<Candidate> heap_;
-  std::vector<uint64_t> risen_;  // pairs with the token that a merge makes: only their counts may rise
+  std::vector<uint64_t>
+      risen_;  // pairs with the token that a merge makes: only their counts may rise
 };
 
 }  // namespace
@@ -171,8 +178,10 @@ std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
   for (size_t begin = 0; begin < text.size();) {
     check_stop(stop);
     size_t end = std::min(text.find('\0', begin), text.size());
-    Pieces pieces = pre_tokenizer.apply(TracedText::of(text.substr(begin, end - begin), begin, false), true);
-    for (Range word : pieces.ranges) ++counts[pieces.text.substr(word.begin, word.end - word.begin)];
+    Pieces pieces =
+        pre_tokenizer.apply(TracedText::of(text.substr(begin, end - begin), begin, false), true);
+    for (Range word : pieces.ranges)
+      ++counts[pieces.text.substr(word.begin, word.end - word.begin)];
     begin = end + 1;
   }
   std::vector<std::pair<std::string, int64_t>> words(counts.begin(), counts.end());
@@ -182,8 +191,8 @@ std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
 
 LearnedBpe learn_bpe(const std::vector<std::pair<std::string, int64_t>>& words, int64_t vocab,
                      const volatile int32_t* stop) {
-  require(vocab >= kLeastLearned, "a learned vocabulary must have at least {} tokens, got {}", kLeastLearned,
-          vocab);
+  require(vocab >= kLeastLearned, "a learned vocabulary must have at least {} tokens, got {}",
+          kLeastLearned, vocab);
   return Learner(words, vocab).learn(stop);
 }
 
@@ -231,8 +240,9 @@ std::string learn_tokenizer(std::string_view text, int64_t vocab, const std::str
   config.set("eos_token", kLearnedEnd);
   write_file_atomic(folder + "/tokenizer_config.json", config.dump(2) + "\n");
   write_file_atomic(folder + "/tokenizer.json", learned_tokenizer_json(learned).dump(1) + "\n");
-  return fmt::format("vocabulary: {} tokens, {} merges, learned from {} different words of the training text",
-                     learned.spellings.size(), learned.merges.size(), words.size());
+  return fmt::format(
+      "vocabulary: {} tokens, {} merges, learned from {} different words of the training text",
+      learned.spellings.size(), learned.merges.size(), words.size());
 }
 
 }  // namespace ds

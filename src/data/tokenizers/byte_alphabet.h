@@ -7,9 +7,9 @@
 
 namespace ds {
 
-// GPT-2's alphabet of bytes: each byte is one printable character (Latin letters and signs stand for
-// themselves, the other 68 bytes are U+0100 and following), so that tokens of any bytes can be written as
-// text.
+// GPT-2's alphabet of bytes: each byte is one printable character (Latin letters and signs stand
+// for themselves, the other 68 bytes are U+0100 and following), so that tokens of any bytes can be
+// written as text.
 class ByteAlphabet {
  public:
   ByteAlphabet();

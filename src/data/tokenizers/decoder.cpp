@@ -99,7 +99,8 @@ Decoder read_metaspace(Section& section) {
 Decoder read_replace(Section& section) {
   auto pattern = std::make_shared<const Regex>(read_pattern(section));
   return [pattern, by = section.text("content")](Texts tokens) {
-    for (std::string& token : tokens) token = replace_all(*pattern, {std::move(token), {}, false}, by).text;
+    for (std::string& token : tokens)
+      token = replace_all(*pattern, {std::move(token), {}, false}, by).text;
     return tokens;
   };
 }
@@ -120,7 +121,8 @@ Decoder read_bpe_decoder(Section& section) {
   return [pattern](Texts tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] =
-          replace_all(*pattern, {std::move(tokens[i]), {}, false}, i + 1 < tokens.size() ? " " : "").text;
+          replace_all(*pattern, {std::move(tokens[i]), {}, false}, i + 1 < tokens.size() ? " " : "")
+              .text;
     }
     return tokens;
   };
@@ -137,8 +139,8 @@ void replace_text(std::string& text, std::string_view pattern, std::string_view 
   text = out.append(text, from, std::string::npos);
 }
 
-// A space before each token but the first and those with the prefix, which continue a word. `cleanup` takes
-// the space before some signs and endings away.
+// A space before each token but the first and those with the prefix, which continue a word.
+// `cleanup` takes the space before some signs and endings away.
 Decoder read_word_piece(Section& section) {
   std::string prefix = section.text("prefix", "##");
   bool cleanup = section.flag("cleanup", true);
@@ -168,7 +170,8 @@ Decoder read_word_piece(Section& section) {
 Decoder read_sequence(Section& section) {
   std::vector<Decoder> steps;
   for (const Json& one : section.array("decoders")) {
-    steps.push_back(read_decoder(&one, fmt::format("{}[{}]", section.path("decoders"), steps.size())));
+    steps.push_back(
+        read_decoder(&one, fmt::format("{}[{}]", section.path("decoders"), steps.size())));
   }
   return [steps](Texts tokens) {
     for (const Decoder& step : steps) tokens = step(std::move(tokens));

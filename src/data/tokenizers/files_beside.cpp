@@ -21,8 +21,8 @@ std::string type_of(const Json& json) {
   return type && type->is_string() ? type->string() : "";
 }
 
-// Calls change(part) for each part of a normalizer or pre-tokenizer that is no Sequence itself, and takes
-// those out for which it returns false.
+// Calls change(part) for each part of a normalizer or pre-tokenizer that is no Sequence itself, and
+// takes those out for which it returns false.
 template <typename F>
 void change_parts(Json* json, std::string_view list, const F& change) {
   if (!json || json->is_null()) return;
@@ -51,8 +51,8 @@ std::string class_of(const SpecialTokens& beside) {
   return name;
 }
 
-// Whether Transformers' class has the flags: those that only load the file have none. LlamaTokenizer leaves a
-// byte-level file to one of these.
+// Whether Transformers' class has the flags: those that only load the file have none.
+// LlamaTokenizer leaves a byte-level file to one of these.
 bool class_has_flags(const SpecialTokens& beside, Json& json) {
   std::string name = class_of(beside);
   if (name == "LlamaTokenizer") return !has_byte_level(json);
@@ -79,14 +79,15 @@ void set_bert_flags(Json& json, const SpecialTokens& beside) {
   change_parts(member(json, "normalizer"), "normalizers", [&](Json& part) {
     if (type_of(part) != "BertNormalizer") return true;
     if (beside.do_lower_case) part.set("lowercase", *beside.do_lower_case);
-    if (beside.tokenize_chinese_chars) part.set("handle_chinese_chars", *beside.tokenize_chinese_chars);
+    if (beside.tokenize_chinese_chars)
+      part.set("handle_chinese_chars", *beside.tokenize_chinese_chars);
     if (beside.strip_accents) part.set("strip_accents", *beside.strip_accents);
     return true;
   });
 }
 
-// The tokens that a class has where no file names them, of those classes whose tokens are known. False for
-// others.
+// The tokens that a class has where no file names them, of those classes whose tokens are known.
+// False for others.
 template <typename F>
 bool name_usual_tokens(std::string_view class_name, const F& name) {
   if (class_name == "BertTokenizer") {
@@ -104,8 +105,8 @@ bool name_usual_tokens(std::string_view class_name, const F& name) {
   return true;
 }
 
-// BertTokenizer puts the tokens that the files name around a text, whatever post_processor says, and its
-// model gives words that it has no pieces for the named token.
+// BertTokenizer puts the tokens that the files name around a text, whatever post_processor says,
+// and its model gives words that it has no pieces for the named token.
 void set_bert_tokens(Json& json, const SpecialTokens& beside, const Json::Array& added) {
   Json& model = *member(json, "model");
   if (class_of(beside) != "BertTokenizer" || type_of(model) != "WordPiece") return;
@@ -114,8 +115,9 @@ void set_bert_tokens(Json& json, const SpecialTokens& beside, const Json::Array&
   Json around;
   around.set("type", "BertProcessing");
   for (auto [key, content] : {std::pair{"sep", beside.sep}, {"cls", beside.cls}}) {
-    auto token = std::find_if(added.begin(), added.end(),
-                              [&](const Json& one) { return one.at("content").string() == content; });
+    auto token = std::find_if(added.begin(), added.end(), [&](const Json& one) {
+      return one.at("content").string() == content;
+    });
     const Json* id = token != added.end() ? token->find("id") : model.at("vocab").find(content);
     if (!id) return;
     around.set(key, Json::Array{content, *id});
@@ -132,7 +134,8 @@ void add_files_beside(Json& json, SpecialTokens& beside) {
   auto name = [&](const char* key, const std::string& content) {
     if (!beside.given.contains(key)) beside.name_otherwise(key, content);
   };
-  if (!name_usual_tokens(class_of(beside), name) && pad && pad->is_string()) name("pad_token", pad->string());
+  if (!name_usual_tokens(class_of(beside), name) && pad && pad->is_string())
+    name("pad_token", pad->string());
 
   if (class_has_flags(beside, json)) {
     if (beside.add_prefix_space) set_prefix_space(json, *beside.add_prefix_space);
@@ -141,8 +144,8 @@ void add_files_beside(Json& json, SpecialTokens& beside) {
   const Json *added = json.find("added_tokens"), *model = json.find("model");
   const Json* vocabulary = model && model->is_object() ? model->find("vocab") : nullptr;
   if ((added && !added->is_null() && !added->is_array()) || !vocabulary) return;
-  Json::Array merged =
-      merge_added_tokens(added && added->is_array() ? added->array() : Json::Array(), *vocabulary, beside);
+  Json::Array merged = merge_added_tokens(
+      added && added->is_array() ? added->array() : Json::Array(), *vocabulary, beside);
   set_bert_tokens(json, beside, merged);
   if (!merged.empty()) json.set("added_tokens", std::move(merged));
 }

@@ -1,5 +1,5 @@
-// vocab.json and merges.txt, the two files of GPT-2 (also OPT and others): the same as a tokenizer.json of
-// byte-level BPE, which is made of them here.
+// vocab.json and merges.txt, the two files of GPT-2 (also OPT and others): the same as a
+// tokenizer.json of byte-level BPE, which is made of them here.
 #include <algorithm>
 #include <memory>
 #include <sstream>
@@ -32,7 +32,8 @@ Json::Array read_merges(const std::string& path) {
 // The template that puts `begin` before a text.
 Json begin_template(const Json::Array& added, const std::string& begin, const std::string& path) {
   if (begin.empty()) {
-    raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but the files beside it name no bos_token", path);
+    raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but the files beside it name no bos_token",
+          path);
   }
   auto token = std::find_if(added.begin(), added.end(),
                             [&](const Json& one) { return one.at("content").string() == begin; });

@@ -105,7 +105,8 @@ class HuggingFace : public Tokenizer {
     bool special = false, hole = true, byte = false;  // byte: one of byte fallback
   };
 
-  void encode_text(std::string_view text, std::vector<int32_t>& out, std::vector<Range>* sources) const {
+  void encode_text(std::string_view text, std::vector<int32_t>& out,
+                   std::vector<Range>* sources) const {
     std::string repaired;
     if (!is_utf8(text)) text = repaired = repair_utf8(text);
     for (const auto& part : as_given_.find(text)) {
@@ -118,11 +119,12 @@ class HuggingFace : public Tokenizer {
     }
   }
 
-  // A text without added tokens as given: normalized, cut at the others, and what is left through the model.
+  // A text without added tokens as given: normalized, cut at the others, and what is left through
+  // the model.
   void encode_part(std::string_view text, Range range, std::vector<int32_t>& out,
                    std::vector<Range>* sources) const {
-    TracedText normal =
-        TracedText::of(text.substr(range.begin, range.end - range.begin), range.begin, sources != nullptr);
+    TracedText normal = TracedText::of(text.substr(range.begin, range.end - range.begin),
+                                       range.begin, sources != nullptr);
     if (normalizer_) normal = normalizer_->apply(std::move(normal));
     for (const auto& part : in_normalized_.find(normal.text)) {
       if (part.id >= 0) {
@@ -145,7 +147,8 @@ class HuggingFace : public Tokenizer {
   }
 
   void read_added_tokens(Section& file) {
-    const int64_t largest = largest_id(model_->vocabulary().size() + file.array("added_tokens").size());
+    const int64_t largest =
+        largest_id(model_->vocabulary().size() + file.array("added_tokens").size());
     std::map<int32_t, std::string> seen;
     for (const Json& one : file.array("added_tokens")) {
       Section section(one, fmt::format("{}[{}]", file.path("added_tokens"), seen.size()));
@@ -171,20 +174,22 @@ class HuggingFace : public Tokenizer {
 
   void add(const AddedToken& token, const std::string& where) {
     auto index = static_cast<size_t>(token.id);
-    if (index < spellings_.size() && !spellings_[index].hole && spellings_[index].text != token.content) {
-      raise(DS_ERROR_CORRUPT, "{}: id {} is given to '{}' and to '{}' of the model", where, token.id,
-            token.content, spellings_[index].text);
+    if (index < spellings_.size() && !spellings_[index].hole &&
+        spellings_[index].text != token.content) {
+      raise(DS_ERROR_CORRUPT, "{}: id {} is given to '{}' and to '{}' of the model", where,
+            token.id, token.content, spellings_[index].text);
     }
     auto in_model = model_->vocabulary().find(token.content);
     if (in_model != model_->vocabulary().end() && in_model->second != token.id) {
-      raise(DS_ERROR_CORRUPT, "{}: '{}' has id {}, but {} in the model", where, token.content, token.id,
-            in_model->second);
+      raise(DS_ERROR_CORRUPT, "{}: '{}' has id {}, but {} in the model", where, token.content,
+            token.id, in_model->second);
     }
     Spelling& known = spelling(token.id);
     known.special = token.special;
     added_.emplace(token.content, token.id);
     bool normalize = token.normalized && normalizer_;
-    std::string content = normalize ? normalizer_->apply({token.content, {}, false}).text : token.content;
+    std::string content =
+        normalize ? normalizer_->apply({token.content, {}, false}).text : token.content;
     known.text = content;  // a normalized token reads as it is looked for
     if (!content.empty()) (token.normalized ? in_normalized_ : as_given_).add(content, token);
   }
@@ -196,8 +201,8 @@ class HuggingFace : public Tokenizer {
     return std::nullopt;
   }
 
-  // A tokenizer.json does not say which of its tokens is the mask. Where the files beside it do not either,
-  // it is the special token that is spelt like BERT's or RoBERTa's.
+  // A tokenizer.json does not say which of its tokens is the mask. Where the files beside it do not
+  // either, it is the special token that is spelt like BERT's or RoBERTa's.
   void find_mask_token(const std::string& named) {
     if (!named.empty()) {
       mask_token_ = id_of(named);
@@ -211,8 +216,8 @@ class HuggingFace : public Tokenizer {
 
   void check_template(const Section& file, int32_t id) const {
     if (id >= vocab() || spellings_[static_cast<size_t>(id)].hole) {
-      raise(DS_ERROR_CORRUPT, "{}: id {} is no token; the vocabulary has {}", file.path("post_processor"), id,
-            vocab());
+      raise(DS_ERROR_CORRUPT, "{}: id {} is no token; the vocabulary has {}",
+            file.path("post_processor"), id, vocab());
     }
   }
 

@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// The content of a tokenizer.json; path: for messages, and the tokenizer's name. Of `named`, the tokens that
-// end a text and that mask one count.
+// The content of a tokenizer.json; path: for messages, and the tokenizer's name. Of `named`, the
+// tokens that end a text and that mask one count.
 std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
                                                    const SpecialTokens& named);
 

@@ -16,7 +16,8 @@ namespace ds {
 namespace {
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 class Form : public Normalizer {
@@ -24,7 +25,9 @@ class Form : public Normalizer {
   Form(UnicodeForm form, std::string where) : Normalizer(std::move(where)), form_(form) {}
 
  private:
-  TracedText step(TracedText text, size_t) const override { return to_unicode_form(std::move(text), form_); }
+  TracedText step(TracedText text, size_t) const override {
+    return to_unicode_form(std::move(text), form_);
+  }
 
   UnicodeForm form_;
 };
@@ -38,13 +41,16 @@ TracedText by_character(const TracedText& text, const F& change) {
     std::string_view rest = std::string_view(text.text).substr(at);
     size_t end = at + utf8_sequence(rest), before = out.text.size();
     change(utf8_first(rest), out.text);
-    if (text.traced) out.origin.insert(out.origin.end(), out.text.size() - before, text.source({at, end}));
+    if (text.traced)
+      out.origin.insert(out.origin.end(), out.text.size() - before, text.source({at, end}));
     at = end;
   }
   return out;
 }
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 void append_lower(char32_t c, std::string& out) {
   if (c == 0x130) {  // the one character whose lower case is two: i and a dot above
@@ -59,7 +65,9 @@ class Lowercase : public Normalizer {
   using Normalizer::Normalizer;
 
  private:
-  TracedText step(TracedText text, size_t) const override { return by_character(text, append_lower); }
+  TracedText step(TracedText text, size_t) const override {
+    return by_character(text, append_lower);
+  }
 };
 
 // Drops the characters of some categories.
@@ -72,7 +80,8 @@ class Drop : public Normalizer {
   TracedText step(TracedText text, size_t) const override {
     if (is_ascii(text.text)) return text;
     return by_character(text, [this](char32_t c, std::string& out) {
-      if (std::find(dropped_.begin(), dropped_.end(), category(c)) == dropped_.end()) utf8_append(out, c);
+      if (std::find(dropped_.begin(), dropped_.end(), category(c)) == dropped_.end())
+        utf8_append(out, c);
     });
   }
 
@@ -88,8 +97,8 @@ class CleanText : public Normalizer {
   TracedText step(TracedText text, size_t) const override {
     return by_character(text, [](char32_t c, std::string& out) {
       utf8proc_category_t kind = category(c);
-      bool separates =
-          kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+      bool separates = kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL ||
+                       kind == UTF8PROC_CATEGORY_ZP;
       if (c == '\t' || c == '\n' || c == '\r' || separates) {
         out += ' ';
       } else if (c != 0xfffd && kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF &&
@@ -100,7 +109,8 @@ class CleanText : public Normalizer {
   }
 };
 
-// BERT's handle_chinese_chars: a space on both sides of each character of the blocks that BERT counts.
+// BERT's handle_chinese_chars: a space on both sides of each character of the blocks that BERT
+// counts.
 class SpaceChinese : public Normalizer {
  public:
   using Normalizer::Normalizer;
@@ -126,7 +136,8 @@ class SpaceChinese : public Normalizer {
 
 class Prepend : public Normalizer {
  public:
-  Prepend(std::string prefix, std::string where) : Normalizer(std::move(where)), prefix_(std::move(prefix)) {}
+  Prepend(std::string prefix, std::string where)
+      : Normalizer(std::move(where)), prefix_(std::move(prefix)) {}
 
  private:
   TracedText step(TracedText text, size_t) const override {
@@ -196,7 +207,8 @@ std::unique_ptr<const Normalizer> make_bert(Section& section) {
   const std::string& where = section.where();
   bool lower = section.flag("lowercase", true);
   if (section.flag("clean_text", true)) steps.push_back(std::make_unique<CleanText>(where));
-  if (section.flag("handle_chinese_chars", true)) steps.push_back(std::make_unique<SpaceChinese>(where));
+  if (section.flag("handle_chinese_chars", true))
+    steps.push_back(std::make_unique<SpaceChinese>(where));
   if (section.flag("strip_accents", lower)) {
     steps.push_back(std::make_unique<Form>(UnicodeForm{}, where));
     steps.push_back(std::make_unique<Drop>(std::vector{UTF8PROC_CATEGORY_MN}, where));
@@ -213,19 +225,21 @@ std::unique_ptr<const Normalizer> make(const std::string& type, Section& section
     return std::make_unique<Replace>(std::move(pattern), section.text("content"), section.where());
   }
   if (type == "Strip") {
-    return std::make_unique<Strip>(section.flag("strip_left", true), section.flag("strip_right", true),
-                                   section.where());
+    return std::make_unique<Strip>(section.flag("strip_left", true),
+                                   section.flag("strip_right", true), section.where());
   }
   if (type == "BertNormalizer") return make_bert(section);
   if (type == "Lowercase") return std::make_unique<Lowercase>(section.where());
   if (type == "StripAccents") {
     return std::make_unique<Drop>(
-        std::vector{UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ME}, section.where());
+        std::vector{UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ME},
+        section.where());
   }
   if (type != "Sequence") section.unsupported("type");
   std::vector<std::unique_ptr<const Normalizer>> steps;
   for (const Json& one : section.array("normalizers")) {
-    auto step = read_normalizer(&one, fmt::format("{}[{}]", section.path("normalizers"), steps.size()));
+    auto step =
+        read_normalizer(&one, fmt::format("{}[{}]", section.path("normalizers"), steps.size()));
     if (step) steps.push_back(std::move(step));
   }
   return std::make_unique<Sequence>(std::move(steps), section.where());
@@ -236,8 +250,8 @@ std::unique_ptr<const Normalizer> make(const std::string& type, Section& section
 TracedText Normalizer::apply(TracedText text, size_t most) const {
   TracedText out = step(std::move(text), most);
   if (out.text.size() > most) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: a text may grow to {} bytes, 64 times its own and 1 MiB, got more",
-          where_, most);
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: a text may grow to {} bytes, 64 times its own and 1 MiB, got more", where_, most);
   }
   return out;
 }

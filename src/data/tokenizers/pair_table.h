@@ -4,8 +4,8 @@
 
 namespace ds {
 
-// Pairs of token ids to the rank of their merge and the token they make: a hash table with linear probing,
-// at most half full. Read far more often than written.
+// Pairs of token ids to the rank of their merge and the token they make: a hash table with linear
+// probing, at most half full. Read far more often than written.
 class PairTable {
  public:
   struct Merge {
@@ -37,7 +37,8 @@ class PairTable {
   }
   size_t slot(uint64_t key) const {
     size_t mask = slots_.size() - 1;
-    size_t at = (key * 0x9e3779b97f4a7c15u >> 20) & mask;  // Fibonacci hashing (Knuth, TAOCP 3, 6.4)
+    size_t at =
+        (key * 0x9e3779b97f4a7c15u >> 20) & mask;  // Fibonacci hashing (Knuth, TAOCP 3, 6.4)
     while (slots_[at].key != key && slots_[at].key != empty) at = (at + 1) & mask;
     return at;
   }

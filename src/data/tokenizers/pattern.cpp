@@ -15,7 +15,8 @@ Regex read_pattern(Section& section) {
   return {literal ? escape_regex(text) : text, pattern.path(key)};
 }
 
-TracedText replace_all(const Regex& pattern, const TracedText& text, std::string_view by, size_t most) {
+TracedText replace_all(const Regex& pattern, const TracedText& text, std::string_view by,
+                       size_t most) {
   TracedText out = TracedText::empty_like(text);
   size_t done = 0;
   Regex::Matches matches(pattern, text.text);

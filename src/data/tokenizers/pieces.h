@@ -6,7 +6,8 @@
 
 namespace ds {
 
-// A text cut into ranges that follow one another; bytes between ranges are dropped. No range is empty.
+// A text cut into ranges that follow one another; bytes between ranges are dropped. No range is
+// empty.
 struct Pieces : TracedText {
   std::vector<Range> ranges;
 };

@@ -17,7 +17,8 @@
 namespace ds {
 namespace {
 
-// The words of GPT-2: contractions, letters, numbers and other signs with the space before them, and spaces.
+// The words of GPT-2: contractions, letters, numbers and other signs with the space before them,
+// and spaces.
 constexpr std::string_view gpt2_words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -61,7 +62,8 @@ class Rewrite : public PreTokenizerStep {
 // A prefix for the pieces that do not have it: all of them, or the one that begins the input.
 class Prefix : public Rewrite {
  public:
-  Prefix(std::string prefix, bool only_first) : prefix_(std::move(prefix)), only_first_(only_first) {}
+  Prefix(std::string prefix, bool only_first)
+      : prefix_(std::move(prefix)), only_first_(only_first) {}
 
  private:
   void rewrite(const TracedText& text, Range piece, bool first, TracedText& out) const override {
@@ -124,7 +126,8 @@ void add_byte_level(Section& section, Steps& steps) {
   section.skip("trim_offsets");  // offsets only
   if (section.flag("add_prefix_space", true)) steps.push_back(std::make_unique<Prefix>(" ", false));
   if (section.flag("use_regex", true)) {
-    steps.push_back(std::make_unique<Split>(Regex(gpt2_words, section.where()), SplitBehavior::isolated));
+    steps.push_back(
+        std::make_unique<Split>(Regex(gpt2_words, section.where()), SplitBehavior::isolated));
   }
   steps.push_back(std::make_unique<SpellBytes>());
 }
@@ -133,7 +136,8 @@ void add_metaspace(Section& section, Steps& steps) {
   std::string space = section.character("replacement", "\xe2\x96\x81");
   bool add = section.flag("add_prefix_space", true);  // older files say only this
   std::string scheme = section.text("prepend_scheme", add ? "always" : "never");
-  if (scheme != "always" && scheme != "first" && scheme != "never") section.unsupported("prepend_scheme");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    section.unsupported("prepend_scheme");
   section.skip("str_rep");  // the replacement once more
   steps.push_back(std::make_unique<ReplaceSpaces>(space));
   if (scheme != "never") steps.push_back(std::make_unique<Prefix>(space, scheme == "first"));

@@ -10,7 +10,8 @@
 
 namespace ds {
 
-// One step from a normalized text to the words that the model sees: cuts ranges further or rewrites the text.
+// One step from a normalized text to the words that the model sees: cuts ranges further or rewrites
+// the text.
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
@@ -18,11 +19,12 @@ class PreTokenizerStep {
   virtual void apply(Pieces& pieces, bool at_start) const = 0;
 };
 
-// A tokenizer.json's "pre_tokenizer" as a flat list of steps. Types: Sequence ByteLevel Split Metaspace
-// Digits Punctuation WhitespaceSplit BertPreTokenizer.
+// A tokenizer.json's "pre_tokenizer" as a flat list of steps. Types: Sequence ByteLevel Split
+// Metaspace Digits Punctuation WhitespaceSplit BertPreTokenizer.
 struct PreTokenizer {
   std::vector<std::unique_ptr<const PreTokenizerStep>> steps;
-  bool spells_bytes = false;  // the last step would spell bytes in ByteAlphabet; it is left to the model
+  bool spells_bytes =
+      false;  // the last step would spell bytes in ByteAlphabet; it is left to the model
 
   Pieces apply(TracedText text, bool at_start) const;
 };

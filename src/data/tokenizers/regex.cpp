@@ -19,14 +19,16 @@ constexpr size_t jit_stack_bytes = 1 << 20;
 
 // General categories and binary properties, which are no scripts.
 constexpr std::string_view properties[] = {
-    "C",           "Cc",        "Cf",       "Cn", "Co", "Cs", "L",  "Ll",  "Lm",         "Lo",
-    "Lt",          "Lu",        "M",        "Mc", "Me", "Mn", "N",  "Nd",  "Nl",         "No",
-    "P",           "Pc",        "Pd",       "Pe", "Pf", "Pi", "Po", "Ps",  "S",          "Sc",
-    "Sk",          "Sm",        "So",       "Z",  "Zl", "Zp", "Zs", "Any", "Alphabetic", "Join_Control",
+    "C",           "Cc",        "Cf",       "Cn", "Co", "Cs",  "L",          "Ll",
+    "Lm",          "Lo",        "Lt",       "Lu", "M",  "Mc",  "Me",         "Mn",
+    "N",           "Nd",        "Nl",       "No", "P",  "Pc",  "Pd",         "Pe",
+    "Pf",          "Pi",        "Po",       "Ps", "S",  "Sc",  "Sk",         "Sm",
+    "So",          "Z",         "Zl",       "Zp", "Zs", "Any", "Alphabetic", "Join_Control",
     "White_Space", "Lowercase", "Uppercase"};
 
-// The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s and \S become Unicode
-// properties, all others are refused (\w too: the engines disagree about a thousand characters).
+// The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s and \S become
+// Unicode properties, all others are refused (\w too: the engines disagree about a thousand
+// characters).
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
@@ -60,7 +62,8 @@ class Translator {
     constexpr std::string_view same = "dDpPnrtfx";
     bool digit = c >= '0' && c <= '9';
     if ((letter && same.find(c) == std::string_view::npos) || digit) refuse(2);
-    size_t braces = in_.substr(at_ + 2).starts_with('{') ? in_.find('}', at_) : std::string_view::npos;
+    size_t braces =
+        in_.substr(at_ + 2).starts_with('{') ? in_.find('}', at_) : std::string_view::npos;
     bool named = (c == 'p' || c == 'P' || c == 'x') && braces != std::string_view::npos;
     if ((c == 'p' || c == 'P') && !named) refuse(2);
     size_t bytes = named ? braces + 1 - at_ : 2;
@@ -68,16 +71,18 @@ class Translator {
     replace(bytes, in_.substr(at_, bytes));
   }
 
-  // \p{name}, of `bytes`. A script is the characters of Script, for which PCRE2 would take Script_Extensions;
-  // a name that is none of these PCRE2 refuses.
+  // \p{name}, of `bytes`. A script is the characters of Script, for which PCRE2 would take
+  // Script_Extensions; a name that is none of these PCRE2 refuses.
   void property(size_t bytes) {
     std::string_view name = in_.substr(at_ + 3, bytes - 4);
     bool inverted = name.starts_with('^');
     if (inverted) name.remove_prefix(1);
-    bool letters = !name.empty() && std::all_of(name.begin(), name.end(),
-                                                [](char c) { return is_ascii_letter(c) || c == '_'; });
+    bool letters = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return is_ascii_letter(c) || c == '_';
+    });
     if (!letters) refuse(bytes);
-    bool known = std::find(std::begin(properties), std::end(properties), name) != std::end(properties);
+    bool known =
+        std::find(std::begin(properties), std::end(properties), name) != std::end(properties);
     out_ += in_.substr(at_, 3);
     if (inverted) out_ += '^';
     if (!known) out_ += "sc:";
@@ -110,8 +115,8 @@ class Translator {
   }
 
   [[noreturn]] void refuse(size_t bytes) const {
-    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' at byte {} of the regular expression is not supported", where_,
-          in_.substr(at_, bytes), at_);
+    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' at byte {} of the regular expression is not supported",
+          where_, in_.substr(at_, bytes), at_);
   }
 
   std::string_view in_;
@@ -138,10 +143,11 @@ struct Regex::Code {
   }
 };
 
-Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(where)), code_(new Code) {
+Regex::Regex(std::string_view pattern, std::string where)
+    : where_(std::move(where)), code_(new Code) {
   if (pattern.empty() || pattern.size() > max_pattern_bytes || !is_utf8(pattern)) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: a regular expression must be 1 to {} bytes of UTF-8, got {}", where_,
-          max_pattern_bytes, pattern.size());
+    raise(DS_ERROR_UNSUPPORTED, "{}: a regular expression must be 1 to {} bytes of UTF-8, got {}",
+          where_, max_pattern_bytes, pattern.size());
   }
   std::string text = Translator(pattern, where_).translate();
   int error = 0;
@@ -150,12 +156,15 @@ Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(whe
   std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error,
-                              &offset, context.get());
-  if (!code_->code) raise(DS_ERROR_UNSUPPORTED, "{}: regular expression: {}", where_, pcre_message(error));
-  if (!code_->context) raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory for a regular expression", where_);
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options,
+                              &error, &offset, context.get());
+  if (!code_->code)
+    raise(DS_ERROR_UNSUPPORTED, "{}: regular expression: {}", where_, pcre_message(error));
+  if (!code_->context)
+    raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory for a regular expression", where_);
   pcre2_set_match_limit(code_->context, match_limit);
-  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+  pcre2_jit_compile(code_->code,
+                    PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
 }
 
 Regex::~Regex() = default;
@@ -163,7 +172,8 @@ Regex::Regex(Regex&&) noexcept = default;
 
 struct Regex::Matches::State {
   pcre2_match_data* data = nullptr;
-  pcre2_match_context* context = nullptr;  // with a stack of its own; made when the usual stack was too small
+  pcre2_match_context* context =
+      nullptr;  // with a stack of its own; made when the usual stack was too small
   pcre2_jit_stack* stack = nullptr;
   ~State() {
     pcre2_match_data_free(data);
@@ -182,8 +192,8 @@ Regex::Matches::~Matches() = default;
 
 int Regex::Matches::match() {
   pcre2_match_context* context = state_->context ? state_->context : regex_->code_->context;
-  return pcre2_match(regex_->code_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at_,
-                     PCRE2_NO_UTF_CHECK, state_->data, context);
+  return pcre2_match(regex_->code_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
+                     at_, PCRE2_NO_UTF_CHECK, state_->data, context);
 }
 
 int Regex::Matches::match_with_stack() {
@@ -204,8 +214,8 @@ std::optional<Range> Regex::Matches::next() {
     return std::nullopt;
   }
   if (rc < 0) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: the regular expression at byte {} of a text of {}: {}", regex_->where_,
-          at_, text_.size(), pcre_message(rc));
+    raise(DS_ERROR_UNSUPPORTED, "{}: the regular expression at byte {} of a text of {}: {}",
+          regex_->where_, at_, text_.size(), pcre_message(rc));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state_->data);
   Range range{ends[0], ends[1]};

@@ -9,9 +9,9 @@
 
 namespace ds {
 
-// A regular expression over UTF-8, matched by PCRE2 with the meaning that Oniguruma, which Hugging Face uses,
-// gives it: \s \w \d are the Unicode classes of Oniguruma; constructs that the two read differently are
-// refused. Work per match is limited. Any number of threads may use one.
+// A regular expression over UTF-8, matched by PCRE2 with the meaning that Oniguruma, which Hugging
+// Face uses, gives it: \s \w \d are the Unicode classes of Oniguruma; constructs that the two read
+// differently are refused. Work per match is limited. Any number of threads may use one.
 class Regex {
  public:
   // where: the file and key, for messages. Throws DS_ERROR_UNSUPPORTED for what cannot be compiled.

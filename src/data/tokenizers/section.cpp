@@ -54,7 +54,8 @@ std::string Section::text(std::string_view key, std::string_view without) {
 
 std::string Section::character(std::string_view key, std::string_view without) {
   std::string one = text(key, without);
-  if (one.empty() || utf8_sequence(one) != one.size()) wrong_kind(path(key), "one character", at(key));
+  if (one.empty() || utf8_sequence(one) != one.size())
+    wrong_kind(path(key), "one character", at(key));
   return one;
 }
 

@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// One object of a tokenizer file whose keys are all accounted for: what is not asked for, is refused by
-// done(). Errors name the file and the path of the key.
+// One object of a tokenizer file whose keys are all accounted for: what is not asked for, is
+// refused by done(). Errors name the file and the path of the key.
 class Section {
  public:
   // json outlives the section; where: file and path, such as "m/tokenizer.json: model".

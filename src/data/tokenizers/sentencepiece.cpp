@@ -30,7 +30,8 @@ class SentencePiece : public Tokenizer {
   explicit SentencePiece(const std::string& path) : name_(path) {
     auto status = processor_.LoadFromSerializedProto(read_file(path));
     if (!status.ok()) {
-      raise_fault(path, Error(DS_ERROR_CORRUPT, "not a whole sentencepiece model"), Wanted::sentencepiece);
+      raise_fault(path, Error(DS_ERROR_CORRUPT, "not a whole sentencepiece model"),
+                  Wanted::sentencepiece);
     }
     std::filesystem::path parent = std::filesystem::path(path).parent_path();
     std::string folder = parent.empty() ? "." : parent.string();
@@ -66,7 +67,8 @@ class SentencePiece : public Tokenizer {
   std::optional<int32_t> mask_token() const override { return mask_; }
   Names names() const override { return names_; }
   bool is_special(int32_t token) const override {
-    return token >= 0 && token < vocab() && (processor_.IsControl(token) || processor_.IsUnknown(token));
+    return token >= 0 && token < vocab() &&
+           (processor_.IsControl(token) || processor_.IsUnknown(token));
   }
 
   std::vector<int32_t> encode(std::string_view text, bool special) const override {
@@ -93,7 +95,8 @@ class SentencePiece : public Tokenizer {
     }
     for (size_t i = out.tokens.size(); i-- > 1;) {
       Range& before = out.sources[i - 1];
-      if (before.begin == before.end && processor_.IsByte(out.tokens[i - 1])) before = out.sources[i];
+      if (before.begin == before.end && processor_.IsByte(out.tokens[i - 1]))
+        before = out.sources[i];
     }
     return out;
   }
@@ -124,10 +127,12 @@ class SentencePiece : public Tokenizer {
   // Sentencepiece does not find a token in a text that is no piece of its own.
   void check_added_tokens(const SpecialTokens& tokens) const {
     for (const SpecialTokens::Numbered& token : tokens.numbered) {
-      bool piece = token.id < vocab() && processor_.IdToPiece(static_cast<int>(token.id)) == token.content;
+      bool piece =
+          token.id < vocab() && processor_.IdToPiece(static_cast<int>(token.id)) == token.content;
       if (piece) continue;
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: token '{}' with id {} is no piece of '{}', and added tokens are not supported beside it",
+            "{}: token '{}' with id {} is no piece of '{}', and added tokens are not supported "
+            "beside it",
             token.file, token.content, token.id, name_);
     }
   }

@@ -9,7 +9,8 @@
 namespace ds {
 
 std::unique_ptr<const Tokenizer> open_sentencepiece(const std::string& path) {
-  raise(DS_ERROR_UNSUPPORTED, "{}: this build has no sentencepiece (Debian: libsentencepiece-dev)", path);
+  raise(DS_ERROR_UNSUPPORTED, "{}: this build has no sentencepiece (Debian: libsentencepiece-dev)",
+        path);
 }
 
 }  // namespace ds

@@ -58,8 +58,8 @@ void set_key(Json::Object& object, const std::string& key, const Json& value) {
 // What Transformers' keyword arguments become from the files, of those that concern tokens.
 struct Arguments {
   Json::Object values;    // in the order of the files
-  Json::Object specific;  // the model's own tokens, by name, as tokenizer_config.json spells them in plain
-                          // text; then those of the object extra_special_tokens
+  Json::Object specific;  // the model's own tokens, by name, as tokenizer_config.json spells them
+                          // in plain text; then those of the object extra_special_tokens
   std::optional<Json::Array> extra;  // the list extra_special_tokens
   Json::Array earlier;  // additional_special_tokens, its earlier name, which counts without a list
 
@@ -70,9 +70,9 @@ struct Arguments {
     return nullptr;
   }
   const Json::Array& listed() const { return extra ? *extra : earlier; }
-  // The spellings of the usual names and of the list `extra` by which added_tokens.json knows its special
-  // tokens: without those that tokenizer_config.json gives as objects, which Transformers has not read yet at
-  // that place.
+  // The spellings of the usual names and of the list `extra` by which added_tokens.json knows its
+  // special tokens: without those that tokenizer_config.json gives as objects, which Transformers
+  // has not read yet at that place.
   std::set<std::string> told() const {
     std::set<std::string> out;
     for (const auto& [key, value] : values) {
@@ -86,7 +86,8 @@ struct Arguments {
 
   void take_config(const Json& json) {
     take(json, true);
-    const Json *list = json.find("extra_special_tokens"), *old = json.find("additional_special_tokens");
+    const Json *list = json.find("extra_special_tokens"),
+               *old = json.find("additional_special_tokens");
     if (old && is_nothing(list)) std::swap(list, old);
     take_lists(list, old);
     extra_of_config_ = extra ? extra->size() : 0;
@@ -141,12 +142,13 @@ Json read_object(const std::string& file) {
 }
 
 // A token's entry must have `id` from 0 and `content`, told with the file's name.
-void add_numbered(std::map<int64_t, SpecialTokens::Numbered>& tokens, const std::string& file, int64_t id,
-                  Json entry) {
+void add_numbered(std::map<int64_t, SpecialTokens::Numbered>& tokens, const std::string& file,
+                  int64_t id, Json entry) {
   const Json* content = entry.is_object() ? entry.find("content") : nullptr;
   if (id < 0 || id > INT32_MAX || !content || !content->is_string()) {
-    raise(DS_ERROR_CORRUPT, "{}: an added token must have an id from 0 and a content, got id {} and {}", file,
-          id, entry.dump());
+    raise(DS_ERROR_CORRUPT,
+          "{}: an added token must have an id from 0 and a content, got id {} and {}", file, id,
+          entry.dump());
   }
   std::string text = content->string();
   tokens[id] = {id, std::move(text), file, std::move(entry)};
@@ -155,7 +157,8 @@ void add_numbered(std::map<int64_t, SpecialTokens::Numbered>& tokens, const std:
 void read_decoder(const Json& given, const std::string& file,
                   std::map<int64_t, SpecialTokens::Numbered>& tokens) {
   if (!given.is_object()) {
-    raise(DS_ERROR_CORRUPT, "{}: added_tokens_decoder must be an object, got {}", file, given.kind());
+    raise(DS_ERROR_CORRUPT, "{}: added_tokens_decoder must be an object, got {}", file,
+          given.kind());
   }
   for (const auto& [key, entry] : given.object()) {
     int64_t id = -1;
@@ -165,8 +168,8 @@ void read_decoder(const Json& given, const std::string& file,
   }
 }
 
-// The tokens of added_tokens.json, which has no flags: those under the usual names or of the list are
-// special.
+// The tokens of added_tokens.json, which has no flags: those under the usual names or of the list
+// are special.
 void read_legacy(const std::string& file, const Arguments& named,
                  std::map<int64_t, SpecialTokens::Numbered>& tokens) {
   const std::set<std::string> special = named.told();
@@ -309,7 +312,8 @@ SpecialTokens read_special_tokens(const std::string& folder) {
   }
   for (auto& [id, token] : numbered) out.numbered.push_back(std::move(token));
 
-  std::optional<bool> begin = flag(arguments, "add_bos_token"), end = flag(arguments, "add_eos_token");
+  std::optional<bool> begin = flag(arguments, "add_bos_token"),
+                      end = flag(arguments, "add_eos_token");
   out.add_begin = begin.value_or(false);
   out.add_end = end.value_or(false);
   out.begin_given = begin.has_value();
@@ -334,7 +338,8 @@ Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabular
   std::vector<Json> fresh;
   for (const SpecialTokens::Numbered& token : beside.numbered) {
     Json entry = whole_entry(token.entry);
-    if (token.content.empty() || all.has_equal(entry) || (beside.legacy && all.has_id(token.id))) continue;
+    if (token.content.empty() || all.has_equal(entry) || (beside.legacy && all.has_id(token.id)))
+      continue;
     if (names.contains(token.content)) entry.set("special", true);
     flagged.insert(token.content);
     fresh.push_back(std::move(entry));

@@ -33,7 +33,8 @@ void merge_with_previous(const std::vector<Part>& parts, std::vector<Range>& out
 void merge_with_next(const std::vector<Part>& parts, std::vector<Range>& out) {
   for (size_t i = 0; i < parts.size(); ++i) {
     Range range = parts[i].range;
-    if (parts[i].match && i + 1 < parts.size() && !parts[i + 1].match) range.end = parts[++i].range.end;
+    if (parts[i].match && i + 1 < parts.size() && !parts[i + 1].match)
+      range.end = parts[++i].range.end;
     out.push_back(range);
   }
 }
@@ -50,8 +51,8 @@ void merge_alike(const std::vector<Part>& parts, std::vector<Range>& out) {
 
 }  // namespace
 
-void split(const Regex& pattern, SplitBehavior behavior, bool invert, std::string_view text, Range range,
-           std::vector<Range>& out) {
+void split(const Regex& pattern, SplitBehavior behavior, bool invert, std::string_view text,
+           Range range, std::vector<Range>& out) {
   Regex::Matches matches(pattern, text.substr(range.begin, range.end - range.begin));
   size_t done = range.begin;
   if (behavior == SplitBehavior::isolated) {

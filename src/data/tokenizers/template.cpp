@@ -26,8 +26,8 @@ void add_special(Section& specials, const std::string& name, std::vector<int32_t
   Section special = specials.inside(name);
   for (const Json& id : special.array("ids")) {
     if (!id.is_integer() || id.integer() < 0 || id.integer() > max_token_id) {
-      raise(DS_ERROR_CORRUPT, "{} must be ids from 0 to {}, got {}", special.path("ids"), max_token_id,
-            id.dump());
+      raise(DS_ERROR_CORRUPT, "{} must be ids from 0 to {}, got {}", special.path("ids"),
+            max_token_id, id.dump());
     }
     out.push_back(static_cast<int32_t>(id.integer()));
   }
@@ -67,7 +67,8 @@ Template read_template(const Json* json, const std::string& where) {
   if (type == "Sequence") {
     size_t index = 0;
     for (const Json& one : section.array("processors")) {
-      Template next = read_template(&one, fmt::format("{}[{}]", section.path("processors"), index++));
+      Template next =
+          read_template(&one, fmt::format("{}[{}]", section.path("processors"), index++));
       out.before.insert(out.before.begin(), next.before.begin(), next.before.end());
       out.after.insert(out.after.end(), next.after.begin(), next.after.end());
     }

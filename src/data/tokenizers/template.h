@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// The tokens that a tokenizer.json's "post_processor" puts around a single text. Types: Sequence ByteLevel
-// (it moves offsets only) TemplateProcessing RobertaProcessing BertProcessing.
+// The tokens that a tokenizer.json's "post_processor" puts around a single text. Types: Sequence
+// ByteLevel (it moves offsets only) TemplateProcessing RobertaProcessing BertProcessing.
 struct Template {
   std::vector<int32_t> before, after;
 };

@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// A text that is made of another one, and, where it is traced, the range of whole characters of that one that
-// each of its bytes comes from.
+// A text that is made of another one, and, where it is traced, the range of whole characters of
+// that one that each of its bytes comes from.
 struct TracedText {
   std::string text;
   std::vector<Range> origin;  // by byte; empty unless traced

@@ -17,15 +17,17 @@
 namespace ds {
 namespace {
 
-// A character of the result, and how many of the text it takes the place of, less one: -1 for a further
-// character of one that was decomposed.
+// A character of the result, and how many of the text it takes the place of, less one: -1 for a
+// further character of one that was decomposed.
 struct Unit {
   utf8proc_int32_t character;
   int combining_class;
   std::ptrdiff_t more;
 };
 
-int class_of(utf8proc_int32_t character) { return utf8proc_get_property(character)->combining_class; }
+int class_of(utf8proc_int32_t character) {
+  return utf8proc_get_property(character)->combining_class;
+}
 
 // Returns the character that two neighbours compose to, or -1 if they do not.
 utf8proc_int32_t composed(utf8proc_int32_t first, utf8proc_int32_t second) {
@@ -35,8 +37,8 @@ utf8proc_int32_t composed(utf8proc_int32_t first, utf8proc_int32_t second) {
   return utf8proc_normalize_utf32(pair, 2, options) == 1 ? pair[0] : -1;
 }
 
-// Canonical composition: a mark joins the last starter unless one of its class or a higher one is between
-// them.
+// Canonical composition: a mark joins the last starter unless one of its class or a higher one is
+// between them.
 std::vector<Unit> compose(const std::vector<Unit>& units) {
   std::vector<Unit> out;
   std::ptrdiff_t starter = -1;
@@ -71,7 +73,8 @@ std::string normalize(std::string_view text, UnicodeForm form) {
                    static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
   std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
   if (length < 0) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(), utf8proc_errmsg(length));
+    raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(),
+          utf8proc_errmsg(length));
   }
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
 }
@@ -93,8 +96,9 @@ void order(std::vector<Unit>& units) {
   for (auto at = units.begin(); at != units.end();) {
     auto begin = std::find_if(at, units.end(), marks);
     at = std::find_if_not(begin, units.end(), marks);
-    std::stable_sort(begin, at,
-                     [](const Unit& a, const Unit& b) { return a.combining_class < b.combining_class; });
+    std::stable_sort(begin, at, [](const Unit& a, const Unit& b) {
+      return a.combining_class < b.combining_class;
+    });
   }
 }
 

@@ -12,9 +12,9 @@ struct UnicodeForm {
 };
 std::optional<UnicodeForm> unicode_form(std::string_view name);  // of NFC, NFD, NFKC, NFKD
 
-// UTF-8 text in that form. Traced characters come from where `tokenizers` says: each takes the place of one
-// of the text, in order; of several that become one the first counts, and of one that becomes several all
-// come from it.
+// UTF-8 text in that form. Traced characters come from where `tokenizers` says: each takes the
+// place of one of the text, in order; of several that become one the first counts, and of one that
+// becomes several all come from it.
 TracedText to_unicode_form(TracedText text, UnicodeForm form);
 
 }  // namespace ds

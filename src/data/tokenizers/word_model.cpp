@@ -26,7 +26,8 @@ WordModel::WordModel(Section& section) {
   }
   std::sort(ids.begin(), ids.end());
   auto twice = std::adjacent_find(ids.begin(), ids.end());
-  if (twice != ids.end()) raise(DS_ERROR_CORRUPT, "{}: id {} is given to two pieces", where, *twice);
+  if (twice != ids.end())
+    raise(DS_ERROR_CORRUPT, "{}: id {} is given to two pieces", where, *twice);
 }
 
 std::unique_ptr<const WordModel> read_word_model(Section& file, bool spell_bytes) {

@@ -22,7 +22,8 @@ using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal
 
 constexpr int64_t max_token_id = (1 << 24) - 1;
 
-// Largest id in a file of `tokens` tokens: ids may leave holes, but a table of them stays of the file's size.
+// Largest id in a file of `tokens` tokens: ids may leave holes, but a table of them stays of the
+// file's size.
 constexpr int64_t largest_id(size_t tokens) {
   return std::min(max_token_id, 2 * static_cast<int64_t>(tokens) + 65535);
 }
@@ -32,9 +33,10 @@ class WordModel {
  public:
   virtual ~WordModel() = default;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Appends the tokens of all pieces, one after the other, and to `sources`, unless it is null, what the
-  // bytes of each token come from.
-  virtual void encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const = 0;
+  // Appends the tokens of all pieces, one after the other, and to `sources`, unless it is null,
+  // what the bytes of each token come from.
+  virtual void encode(const Pieces& words, std::vector<int32_t>& out,
+                      std::vector<Range>* sources) const = 0;
 
  protected:
   explicit WordModel(Section& section);        // reads "vocab"
@@ -46,8 +48,8 @@ class WordModel {
   Vocabulary vocabulary_;
 };
 
-// The "model" of a file. spell_bytes: words are bytes, each of which is a character of ByteAlphabet; for BPE
-// only. Types: BPE WordPiece.
+// The "model" of a file. spell_bytes: words are bytes, each of which is a character of
+// ByteAlphabet; for BPE only. Types: BPE WordPiece.
 std::unique_ptr<const WordModel> read_word_model(Section& file, bool spell_bytes);
 
 }  // namespace ds

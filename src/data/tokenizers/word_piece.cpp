@@ -9,8 +9,8 @@
 namespace ds {
 namespace {
 
-// A word takes time in proportion to the cube of its characters: each end of each candidate is looked up
-// whole.
+// A word takes time in proportion to the cube of its characters: each end of each candidate is
+// looked up whole.
 constexpr int64_t kMostCharacters = 256;
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
@@ -26,10 +26,12 @@ WordPiece::WordPiece(Section& section) : WordModel(section) {
   std::string unknown = section.text("unk_token", "[UNK]");
   unknown_ = find(unknown);
   if (unknown_ < 0) {
-    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown);
+    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"),
+          unknown);
   }
   bool limited = section.find("max_input_chars_per_word") != nullptr;
-  most_characters_ = limited ? section.integer("max_input_chars_per_word", 0, kMostCharacters) : 100;
+  most_characters_ =
+      limited ? section.integer("max_input_chars_per_word", 0, kMostCharacters) : 100;
   section.done();
   for (const auto& [piece, id] : vocabulary_) longest_ = std::max(longest_, piece.size());
 }
@@ -56,7 +58,8 @@ bool WordPiece::spell(std::string_view word, std::string& piece, std::vector<int
   return true;
 }
 
-void WordPiece::encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const {
+void WordPiece::encode(const Pieces& words, std::vector<int32_t>& out,
+                       std::vector<Range>* sources) const {
   std::string piece;
   std::vector<Range> spans;
   for (const Range& range : words.ranges) {

@@ -10,13 +10,15 @@
 
 namespace ds {
 
-// WordPiece (Schuster and Nakajima, "Japanese and Korean voice search", ICASSP 2012) as BERT uses it: the
-// longest piece of the vocabulary that begins a word, then the longest with the prefix ("##") that continues
-// it, and so on. A word that cannot be spelt so, or has too many characters, is one unknown token.
+// WordPiece (Schuster and Nakajima, "Japanese and Korean voice search", ICASSP 2012) as BERT uses
+// it: the longest piece of the vocabulary that begins a word, then the longest with the prefix
+// ("##") that continues it, and so on. A word that cannot be spelt so, or has too many characters,
+// is one unknown token.
 class WordPiece : public WordModel {
  public:
   explicit WordPiece(Section& section);
-  void encode(const Pieces& words, std::vector<int32_t>& out, std::vector<Range>* sources) const override;
+  void encode(const Pieces& words, std::vector<int32_t>& out,
+              std::vector<Range>* sources) const override;
 
  private:
   bool spell(std::string_view word, std::string& piece, std::vector<int32_t>& out,

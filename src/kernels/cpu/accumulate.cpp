@@ -21,8 +21,8 @@ void accumulate_of(const KernelContext& c) {
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     if (keep) {
       map(
-          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); }, static_cast<const A*>(acc),
-          x);
+          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); },
+          static_cast<const A*>(acc), x);
     } else {
       map(
           begin, end, acc, [](Vec v) HWY_ATTR { return v; }, x);
@@ -45,7 +45,9 @@ namespace ds::cpu {
 HWY_EXPORT(accumulate);
 
 void add_accumulate(KernelRegistry& registry) {
-  add_kernel(registry, "accumulate", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(accumulate)(c); });
+  add_kernel(registry, "accumulate", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(accumulate)(c);
+  });
 }
 
 }  // namespace ds::cpu

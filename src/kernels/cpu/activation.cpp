@@ -78,17 +78,29 @@ void add_activation(KernelRegistry& registry) {
   add_kernel(registry, "tanh", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(tanh)(c); });
   add_kernel(registry, "tanh_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(tanh_dx)(c); });
   add_kernel(registry, "relu2", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(relu2)(c); });
-  add_kernel(registry, "relu2_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(relu2_dx)(c); });
+  add_kernel(registry, "relu2_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(relu2_dx)(c);
+  });
   add_kernel(registry, "sigmoid", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sigmoid)(c); });
-  add_kernel(registry, "sigmoid_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sigmoid_dx)(c); });
-  add_kernel(registry, "quick_gelu", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(quick_gelu)(c); });
+  add_kernel(registry, "sigmoid_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(sigmoid_dx)(c);
+  });
+  add_kernel(registry, "quick_gelu", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(quick_gelu)(c);
+  });
   add_kernel(registry, "quick_gelu_dx", [](const KernelContext& c) {
     HWY_DYNAMIC_DISPATCH(quick_gelu_dx)(c);
   });
-  add_kernel(registry, "softplus", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softplus)(c); });
-  add_kernel(registry, "softplus_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softplus_dx)(c); });
+  add_kernel(registry, "softplus", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(softplus)(c);
+  });
+  add_kernel(registry, "softplus_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(softplus_dx)(c);
+  });
   add_kernel(registry, "laplace", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(laplace)(c); });
-  add_kernel(registry, "laplace_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(laplace_dx)(c); });
+  add_kernel(registry, "laplace_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(laplace_dx)(c);
+  });
 }
 
 }  // namespace ds::cpu

@@ -28,7 +28,8 @@ struct GeluTanh {
     return hn::Min(hn::Set(d, kFlat), hn::Max(hn::Set(d, -kFlat), x));
   }
 
-  // logistic(2u) of a flattened x: no cancellation for negative x, but u's rounding counts 2u times.
+  // logistic(2u) of a flattened x: no cancellation for negative x, but u's rounding counts 2u
+  // times.
   static HWY_INLINE Vec gate(Vec x, Vec xx) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
@@ -61,22 +62,25 @@ struct GeluErf {
   // exp(-x^2 / 2); the square's rounding is put back where the target has fused multiply-add.
   static HWY_INLINE Vec bell(Vec x) {
     const Lanes d;
-    Vec half = hn::Set(d, -0.5f), t = size(x), square = hn::Mul(t, t), rest = hn::MulSub(t, t, square);
+    Vec half = hn::Set(d, -0.5f), t = size(x), square = hn::Mul(t, t),
+        rest = hn::MulSub(t, t, square);
     Vec e = exp_negative(hn::Mul(square, half));
     return hn::MulAdd(e, hn::Mul(rest, half), e);
   }
 
-  // P from bell(x). Of t = |x|: P(-t) = bell r f(q) with r = 1 / (t / sqrt(2) + 3/2) and q = 1 - 3 r in [-1,
-  // 1]; f = 0.5 erfcx(t / sqrt(2)) / r, least squares of degree 10 at Chebyshev nodes, relative error 3.4e-8.
+  // P from bell(x). Of t = |x|: P(-t) = bell r f(q) with r = 1 / (t / sqrt(2) + 3/2) and q = 1 - 3
+  // r in [-1, 1]; f = 0.5 erfcx(t / sqrt(2)) / r, least squares of degree 10 at Chebyshev nodes,
+  // relative error 3.4e-8.
   static HWY_INLINE Vec chance(Vec x, Vec bell) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
     Vec r = hn::Div(one, hn::MulAdd(size(x), hn::Set(d, 0.70710678118654752f), hn::Set(d, 1.5f)));
     Vec q = hn::NegMulAdd(r, hn::Set(d, 3.0f), one);
-    constexpr float kTerms[] = {-8.278636960312724e-05f,  0.0003657502238638699f, 0.0009102498879656196f,
-                                -0.00036866453592665493f, -0.004735525231808424f, -0.004067317117005587f,
-                                0.023884674534201622f,    0.03781144320964813f,   -0.25392502546310425f,
-                                0.48237812519073486f};
+    constexpr float kTerms[] = {-8.278636960312724e-05f, 0.0003657502238638699f,
+                                0.0009102498879656196f,  -0.00036866453592665493f,
+                                -0.004735525231808424f,  -0.004067317117005587f,
+                                0.023884674534201622f,   0.03781144320964813f,
+                                -0.25392502546310425f,   0.48237812519073486f};
     Vec f = hn::Set(d, -6.774917710572481e-05f);
     for (float term : kTerms) f = hn::MulAdd(f, q, hn::Set(d, term));
     Vec below = hn::Mul(hn::Mul(bell, r), f);
@@ -110,7 +114,8 @@ struct Silu {
   static HWY_INLINE Parts parts(Vec x) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
-    Vec e = exp_negative(hn::Neg(hn::Abs(x))), r = hn::Div(one, hn::Add(one, e)), small = hn::Mul(e, r);
+    Vec e = exp_negative(hn::Neg(hn::Abs(x))), r = hn::Div(one, hn::Add(one, e)),
+        small = hn::Mul(e, r);
     auto negative = hn::Lt(x, hn::Zero(d));
     return {hn::IfThenElse(negative, small, r), hn::IfThenElse(negative, r, small)};
   }
@@ -137,7 +142,8 @@ struct Tanh {
   // 1 - tanh(x)^2 without its cancellation
   static HWY_INLINE Vec slope(Vec x) {
     const Lanes d;
-    Vec e = exp_negative(hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))), sum = hn::Add(hn::Set(d, 1.0f), e);
+    Vec e = exp_negative(hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))),
+        sum = hn::Add(hn::Set(d, 1.0f), e);
     return hn::Div(hn::Mul(hn::Set(d, 4.0f), e), hn::Mul(sum, sum));
   }
 };
@@ -170,7 +176,8 @@ struct Laplace {
   // exp(-z^2 / 2) / (s sqrt(2 pi))
   static HWY_INLINE Vec slope(Vec x) {
     constexpr double kDensity = 0.3989422804014327;
-    return hn::Mul(hn::Set(Lanes(), static_cast<float>(kDensity / kDeviation)), GeluErf::bell(place(x)));
+    return hn::Mul(hn::Set(Lanes(), static_cast<float>(kDensity / kDeviation)),
+                   GeluErf::bell(place(x)));
   }
 };
 
@@ -196,8 +203,9 @@ struct QuickGelu {
   }
 };
 
-// log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|). With z = e / (2 + e) <= 1/3 the logarithm is 2
-// atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...); what follows the term z^14 / 15 is below 2^-30 of it.
+// log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|). With z = e / (2 + e) <= 1/3 the
+// logarithm is 2 atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...); what follows the term z^14 / 15 is
+// below 2^-30 of it.
 struct Softplus {
   static HWY_INLINE Vec value(Vec x) {
     const Lanes d;

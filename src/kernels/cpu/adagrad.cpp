@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
-// implementations agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
+// all implementations agree.
 struct AdagradStep {
   static constexpr int kStates = 1;
   float grad_scale, decay, rate, eps, initial;
@@ -25,8 +25,8 @@ struct AdagradStep {
     grad_scale = static_cast<float>(c.scalars.grad_scale);
     decay = static_cast<float>(group.weight_decay);
     eps = static_cast<float>(group.eps);
-    rate = static_cast<float>(group.lr /
-                              (1 + static_cast<double>(c.scalars.updates) * c.attrs.real_or("lr_decay", 0)));
+    rate = static_cast<float>(
+        group.lr / (1 + static_cast<double>(c.scalars.updates) * c.attrs.real_or("lr_decay", 0)));
     initial = c.scalars.updates == 0 ? static_cast<float>(c.attrs.real_or("initial", 0)) : 0.0f;
   }
 };

@@ -23,7 +23,8 @@ HWY_INLINE Elements update(const AdamUpdate& s, Vec grad, Elements e) {
   Vec g = hn::Mul(grad, hn::Set(d, s.grad_scale));
   if (s.penalty != 0) g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
   Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
-  Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.second), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+  Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.second),
+                  hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
   Vec root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));
   return {hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), m), root)), m, v};
 }

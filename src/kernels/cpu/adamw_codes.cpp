@@ -1,8 +1,9 @@
-// AdamW whose moments are codes, a block of 256 at a time: one pass decodes, renews moments and master and
-// keeps the moments in the first cache with the largest of each lane; a second pass, with the block's scale,
-// encodes. Both are shifts, sums and comparisons of integers; a code is in the upper half of an f32, so that
-// they take twice as many elements in a vector. The scale is known late, when all lanes of a block have
-// been compared: the next block is renewed before the codes of this one are made.
+// AdamW whose moments are codes, a block of 256 at a time: one pass decodes, renews moments and
+// master and keeps the moments in the first cache with the largest of each lane; a second pass,
+// with the block's scale, encodes. Both are shifts, sums and comparisons of integers; a code is in
+// the upper half of an f32, so that they take twice as many elements in a vector. The scale is
+// known late, when all lanes of a block have been compared: the next block is renewed before the
+// codes of this one are made.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -29,13 +30,14 @@ namespace ds::cpu::HWY_NAMESPACE {
 constexpr uint8_t kSpecial = 254;
 
 // One element at a time; to nearest without words.
-HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale, const PartWords* words,
-                              uint8_t* codes) {
+HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale,
+                              const PartWords* words, uint8_t* codes) {
   const StateScale s(kind, scale);
   for (int64_t e = 0; e < kStateBlock; ++e) {
     uint32_t drawn = kToNearest;
     if (words)
-      drawn = kind == StateCodes::with_sign ? mean_bits(words->word(e)) : square_bits(words->word(e));
+      drawn =
+          kind == StateCodes::with_sign ? mean_bits(words->word(e)) : square_bits(words->word(e));
     codes[e] = encode_state(in[e], kind, s, drawn);
   }
 }
@@ -54,20 +56,21 @@ class Decoder {
 };
 constexpr bool kInVectors = false;  // of encoding there are no definitions: nothing may use them
 template <bool drawn>
-void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale, const PartWords& words,
-                  uint8_t* m_codes, uint8_t* v_codes);
+void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale,
+                  const PartWords& words, uint8_t* m_codes, uint8_t* v_codes);
 template <bool drawn>
 bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to);
 #else
 constexpr bool kInVectors = true;
-constexpr int kBelow = kStateShift - 16;  // bits of the upper half of an f32 below those that a code has
+constexpr int kBelow =
+    kStateShift - 16;  // bits of the upper half of an f32 below those that a code has
 HWY_INLINE U16 offset_of(StateCodes kind, uint8_t scale) {
   return hn::Set(Shorts(), static_cast<uint16_t>(StateScale(kind, scale).offset));
 }
 
-// Loads pairs of vectors from codes of one block. Their bits are made in halves of words, twice as many at a
-// time, and an interleaving with zeros widens them. That works on parts of 16 bytes: what is to be apart
-// behind it has to be so before.
+// Loads pairs of vectors from codes of one block. Their bits are made in halves of words, twice as
+// many at a time, and an interleaving with zeros widens them. That works on parts of 16 bytes: what
+// is to be apart behind it has to be so before.
 template <StateCodes kind>
 class Decoder {
  public:
@@ -103,8 +106,8 @@ class Decoder {
     const hn::RebindToSigned<Shorts> signed_halves;
     const U16 code = hn::BitCast(h, hn::PromoteTo(signed_halves, hn::BitCast(signed_bytes, codes)));
     const U16 size = hn::And(code, hn::Set(h, uint16_t{0x7f}));
-    const U16 both =
-        hn::OrAnd(hn::ShiftLeft<kBelow>(hn::Add(size, offset_)), code, hn::Set(h, uint16_t{0x8000}));
+    const U16 both = hn::OrAnd(hn::ShiftLeft<kBelow>(hn::Add(size, offset_)), code,
+                               hn::Set(h, uint16_t{0x8000}));
     return hn::IfThenElseZero(hn::Ne(size, zero), both);
   }
 
@@ -120,13 +123,15 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
   hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, codes);
 }
 
-// The upper halves of a pair of vectors, with the draws, or what rounds to nearest, added below a code's last
-// bit. The latter is one bit of these halves, to which the lower ones carry nothing.
+// The upper halves of a pair of vectors, with the draws, or what rounds to nearest, added below a
+// code's last bit. The latter is one bit of these halves, to which the lower ones carry nothing.
 template <bool drawn>
 HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
   const TwoWords bits = bits_of(x);
-  if constexpr (drawn) return upper_halves<false>({hn::Add(bits.a, draws.a), hn::Add(bits.b, draws.b)});
-  return hn::Add(upper_halves<false>(bits), hn::Set(Shorts(), static_cast<uint16_t>(kToNearest >> 16)));
+  if constexpr (drawn)
+    return upper_halves<false>({hn::Add(bits.a, draws.a), hn::Add(bits.b, draws.b)});
+  return hn::Add(upper_halves<false>(bits),
+                 hn::Set(Shorts(), static_cast<uint16_t>(kToNearest >> 16)));
 }
 
 // Codes of a pair of vectors.
@@ -144,7 +149,8 @@ HWY_INLINE U16 square_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const TwoWords bits = bits_of(x);
   const U32 one = hn::Set(d, 1);
   const U16 top = hn::ShiftRight<kBelow>(rounded_halves<drawn>(x, draws));
-  const U16 least = lower_halves(hn::Min(bits.a, one), hn::Min(bits.b, one));  // 0 is that of zero alone
+  const U16 least =
+      lower_halves(hn::Min(bits.a, one), hn::Min(bits.b, one));  // 0 is that of zero alone
   return hn::Max(hn::SaturatedSub(top, offset), least);
 }
 
@@ -176,9 +182,10 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
   }
 }
 
-// Keeps a pair of vectors as masters in bf16, of a block whose moments are finite: what is not finite then is
-// so because the master was, or by a division by zero, and has zeros below a bf16's last bit. So a sum of
-// words rounds all but what a draw takes to infinity; false: nothing is kept, some element may be so.
+// Keeps a pair of vectors as masters in bf16, of a block whose moments are finite: what is not
+// finite then is so because the master was, or by a division by zero, and has zeros below a bf16's
+// last bit. So a sum of words rounds all but what a draw takes to infinity; false: nothing is kept,
+// some element may be so.
 template <bool drawn>
 HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to) {
   const Words d;
@@ -246,19 +253,22 @@ struct CodedBlock {
     const Decoder<StateCodes::with_sign> means(*m_scale);
     const Decoder<StateCodes::squares> squares(*v_scale);
     U32 m_most = hn::Zero(w), v_most = hn::Zero(w);
-    const auto renewed = [&](int64_t e, Vec mean, Vec square) HWY_ATTR __attribute__((always_inline)) {
+    const auto renewed = [&](int64_t e, Vec mean, Vec square) HWY_ATTR
+        __attribute__((always_inline)) {
       Vec g = hn::Mul(load(grad + e), hn::Set(d, s.grad_scale));
       if constexpr (penalized) {
         const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
         g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
       }
-      const Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), mean), hn::Mul(hn::Set(d, s.one_beta1), g));
-      const Vec v =
-          hn::Add(hn::Mul(hn::Set(d, s.beta2), square), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+      const Vec m =
+          hn::Add(hn::Mul(hn::Set(d, s.beta1), mean), hn::Mul(hn::Set(d, s.one_beta1), g));
+      const Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), square),
+                            hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
       store(m, out.m + e);
       store(v, out.v + e);
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
-      v_most = hn::Max(v_most, hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
+      v_most = hn::Max(v_most,
+                       hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
     };
     for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
       if (e % kLine == 0) fetch_ahead(e);
@@ -297,9 +307,13 @@ template <bool drawn, typename G, typename M, typename T>
 void renew_blocks(const KernelContext& c) {
   using Block = CodedBlock<drawn, G, M, T>;
   const bool own = c.out[0].data == c.out[5].data;
-  const Block all{
-      c.in[0].as<G>(),        c.out[0].as<M>(),       c.out[1].as<uint8_t>(),          c.out[2].as<uint8_t>(),
-      c.out[3].as<uint8_t>(), c.out[4].as<uint8_t>(), own ? nullptr : c.out[5].as<T>()};
+  const Block all{c.in[0].as<G>(),
+                  c.out[0].as<M>(),
+                  c.out[1].as<uint8_t>(),
+                  c.out[2].as<uint8_t>(),
+                  c.out[3].as<uint8_t>(),
+                  c.out[4].as<uint8_t>(),
+                  own ? nullptr : c.out[5].as<T>()};
   const AdamStep constants(c);
   const Rounding rounding(c);
   constexpr int64_t kTask = ds::cpu::kBlock / kStateBlock;
@@ -316,7 +330,8 @@ void renew_blocks(const KernelContext& c) {
                    a.v_scale + b,
                    a.param ? a.param + e : nullptr};
     };
-    HWY_ALIGN uint32_t drawn_words[2][kBlockWords];  // of blocks of draws, each of two blocks of codes
+    HWY_ALIGN uint32_t
+        drawn_words[2][kBlockWords];  // of blocks of draws, each of two blocks of codes
     NextMoments next[2];
     const auto words_of = [&](int64_t b) HWY_ATTR {
       const int64_t e = rounding.first + b * kStateBlock;
@@ -356,7 +371,9 @@ namespace ds::cpu {
 HWY_EXPORT(adamw_codes);
 
 void add_adamw_codes(KernelRegistry& registry) {
-  add_kernel(registry, "adamw_codes", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(adamw_codes)(c); });
+  add_kernel(registry, "adamw_codes", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(adamw_codes)(c);
+  });
 }
 
 }  // namespace ds::cpu

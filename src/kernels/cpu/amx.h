@@ -6,9 +6,9 @@
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #define DS_AMX_INLINE DS_TARGET_AMX inline __attribute__((always_inline))
 
-// The instructions of AMX on tiles whose numbers are template arguments: g++ 12 takes only digits in its own.
-// A tile is up to 16 rows of 64 bytes: f32 sums, rows of 32 bf16, or 16 columns of pairs of bf16 (two
-// neighbours along k in one word, the lower k in the low half).
+// The instructions of AMX on tiles whose numbers are template arguments: g++ 12 takes only digits
+// in its own. A tile is up to 16 rows of 64 bytes: f32 sums, rows of 32 bf16, or 16 columns of
+// pairs of bf16 (two neighbours along k in one word, the lower k in the low half).
 namespace ds::amx {
 
 constexpr int64_t kSide = 16;  // rows of a tile, and its words in a row
@@ -22,13 +22,16 @@ struct alignas(64) Config {
 };
 
 // The calling thread's tiles, until release().
-DS_AMX_INLINE void configure(const Config& config) { asm volatile("ldtilecfg %0" ::"m"(config) : "memory"); }
+DS_AMX_INLINE void configure(const Config& config) {
+  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+}
 DS_AMX_INLINE void release() { asm volatile("tilerelease"); }
 
 // Rows lie `row_bytes` apart.
 template <int kNumber>
 DS_AMX_INLINE void load(const void* from, int64_t row_bytes) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(kNumber) : "memory");
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(kNumber)
+               : "memory");
 }
 template <int kNumber>
 DS_AMX_INLINE void store(void* to, int64_t row_bytes) {
@@ -38,8 +41,8 @@ template <int kNumber>
 DS_AMX_INLINE void zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(kNumber));
 }
-// Sums += rows of kA times columns of kB. The even and the odd numbers of a row are summed by themselves
-// first.
+// Sums += rows of kA times columns of kB. The even and the odd numbers of a row are summed by
+// themselves first.
 template <int kSum, int kA, int kB>
 DS_AMX_INLINE void multiply() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));

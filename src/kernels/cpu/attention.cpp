@@ -21,14 +21,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Queries of one task: their q and sums take up to 256 KiB, half of a second-level cache, and every key is
-// packed once for all of them.
+// Queries of one task: their q and sums take up to 256 KiB, half of a second-level cache, and every
+// key is packed once for all of them.
 HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
   return std::clamp<int64_t>(32768 / (s.depth * s.block()), 1, 4) * s.block();
 }
 
-// One chunk of queries of one head against the keys that they see, one block of keys at a time, with the
-// running maximum and sum of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+// One chunk of queries of one head against the keys that they see, one block of keys at a time,
+// with the running maximum and sum of Milakov and Gimelshein, "Online normalizer calculation for
+// softmax" (2018).
 template <typename T, bool kPairs>
 struct AttentionChunk {
   const HeadsShape& s;
@@ -40,8 +41,9 @@ struct AttentionChunk {
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
   PairProducts products;
 
-  AttentionChunk(const HeadsShape& shape, const AttentionDropout& dropout, std::span<const TensorView> in,
-                 std::span<std::byte> scratch, Range sequence, int64_t at_head)
+  AttentionChunk(const HeadsShape& shape, const AttentionDropout& dropout,
+                 std::span<const TensorView> in, std::span<std::byte> scratch, Range sequence,
+                 int64_t at_head)
       : s(shape),
         drop(dropout),
         q_in(s.part<const T>(in, 0)),
@@ -66,11 +68,12 @@ struct AttentionChunk {
     room = carve.floats(drop.on() ? kept_room(s) : 0);
   }
 
-  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on; with kDrop
-  // times `kept`, which begins there, too. Rescales the query's running sum and output when its maximum
-  // grows.
+  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on;
+  // with kDrop times `kept`, which begins there, too. Rescales the query's running sum and output
+  // when its maximum grows.
   template <bool kDrop>
-  HWY_INLINE void softmax(float* row, Range all, int64_t query, [[maybe_unused]] const float* kept) {
+  HWY_INLINE void softmax(float* row, Range all, int64_t query,
+                          [[maybe_unused]] const float* kept) {
     const Lanes d;
     const int64_t step = lanes();
     Vec most = hn::Set(d, -INFINITY);
@@ -108,8 +111,8 @@ struct AttentionChunk {
       products.multiply({words(q_in.at(begin + first, head)), q_in.row / 2, kt + all.begin, ld,
                          scores + all.begin, ld, rows, columns, s.depth / 2, false, s.factor});
     } else {
-      gemm(rows, columns, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld, scores + all.begin, ld,
-           false);
+      gemm(rows, columns, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld,
+           scores + all.begin, ld, false);
     }
   }
 
@@ -145,8 +148,8 @@ struct AttentionChunk {
       Operand p{scores + all.begin, ld, 1};
       int64_t count = used.end - all.begin;
       if constexpr (kPairs) {
-        products.multiply({p.data, ld, v + all.begin / 2 * padded, padded, o + r * padded, padded, rows,
-                           padded, ceil_div(count, 2), true});
+        products.multiply({p.data, ld, v + all.begin / 2 * padded, padded, o + r * padded, padded,
+                           rows, padded, ceil_div(count, 2), true});
       } else {
         gemm(rows, padded, count, p, v + all.begin * padded, padded, o + r * padded, padded, true);
       }
@@ -162,7 +165,8 @@ struct AttentionChunk {
     int64_t queries = std::min(chunk_of(s), length - q0), block = s.block();
     Range seen = s.keys_of(q0, queries, length);
     prefetch_keys(seen.begin / block * block, std::min(block, seen.end));
-    if (!kPairs) pack_rows(q_in.at(begin + q0, head), q_in.row, queries, s.depth, s.factor, q, s.depth);
+    if (!kPairs)
+      pack_rows(q_in.at(begin + q0, head), q_in.row, queries, s.depth, s.factor, q, s.depth);
     std::fill(top, top + queries, -INFINITY);
     std::fill(total, total + queries, 0.0f);
     std::fill(o, o + queries * padded, 0.0f);
@@ -185,8 +189,8 @@ struct AttentionChunk {
   }
 };
 
-// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when there
-// are none.
+// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0
+// when there are none.
 template <typename T, bool kPairs>
 void attention_of(const KernelContext& c) {
   HeadsShape s(c.in, c.attrs);
@@ -239,7 +243,9 @@ namespace ds::cpu {
 HWY_EXPORT(attention);
 
 void add_attention(KernelRegistry& registry) {
-  add_kernel(registry, "attention", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention)(c); });
+  add_kernel(registry, "attention", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(attention)(c);
+  });
 }
 
 }  // namespace ds::cpu

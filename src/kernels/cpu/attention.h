@@ -13,7 +13,8 @@ namespace ds::cpu {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
-// Rows of queries whose scores are alive at the same time; columns of scores come in multiples of it.
+// Rows of queries whose scores are alive at the same time; columns of scores come in multiples of
+// it.
 constexpr int64_t kStrip = 16;
 
 struct Range {
@@ -31,10 +32,10 @@ struct Part {
 };
 
 // The heads of one batch and what their attributes mean for blocks of scores. Sequence s is rows
-// [s * seq, min((s + 1) * seq, rows)), or, with documents, any rows that belong together; query head h reads
-// key and value head h / group. Places of queries and keys count from the start of their sequence, whose
-// `length` is given where it matters. So a document costs what a sequence of its length does, and has its
-// bits.
+// [s * seq, min((s + 1) * seq, rows)), or, with documents, any rows that belong together; query
+// head h reads key and value head h / group. Places of queries and keys count from the start of
+// their sequence, whose `length` is given where it matters. So a document costs what a sequence of
+// its length does, and has its bits.
 struct HeadsShape {
   int64_t rows, heads, groups, group, depth, seq, sequences, window;
   bool packed, causal, per_head;
@@ -89,7 +90,8 @@ struct HeadsShape {
   }
   // Keys that queries [first, first + count) see, all together.
   Range keys_of(int64_t first, int64_t count, int64_t length) const {
-    return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1), causal ? first + count : length};
+    return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1),
+            causal ? first + count : length};
   }
   // Whether a query of the sequence that begins at row `begin` sees exactly one key.
   bool sees_one(int64_t query, int64_t begin, int64_t length) const {
@@ -102,7 +104,8 @@ struct HeadsShape {
   }
   // Queries that see one of the keys [first, first + count).
   Range queries_of(int64_t first, int64_t count, int64_t length) const {
-    return {causal ? first : 0, window == 0 ? length : std::min(length, first + count - 1 + window)};
+    return {causal ? first : 0,
+            window == 0 ? length : std::min(length, first + count - 1 + window)};
   }
   // Columns in a block of keys [k0, k0 + keys) that the queries see.
   Range columns_of(int64_t first, int64_t count, int64_t k0, int64_t keys, int64_t length) const {
@@ -111,9 +114,11 @@ struct HeadsShape {
   }
 
   // Rows of a block of queries or keys: its f32 copies stay in the second-level cache.
-  int64_t block() const { return std::min<int64_t>(depth <= 256 ? 128 : 32, round_up(seq, kStrip)); }
-  // Distance of rows whose columns are the keys of a block: no power of two, which would map them to few
-  // sets of the first-level cache.
+  int64_t block() const {
+    return std::min<int64_t>(depth <= 256 ? 128 : 32, round_up(seq, kStrip));
+  }
+  // Distance of rows whose columns are the keys of a block: no power of two, which would map them
+  // to few sets of the first-level cache.
   int64_t columns() const { return block() + kStrip; }
 };
 
@@ -129,10 +134,13 @@ class Carver {
   float* floats(int64_t count) {
     size_t begin = used_;
     used_ += static_cast<size_t>(round_up(count, 16)) * sizeof(float);
-    ensure(used_ <= bytes_.size(), "attention needs {} bytes of scratch, team has {}", used_, bytes_.size());
+    ensure(used_ <= bytes_.size(), "attention needs {} bytes of scratch, team has {}", used_,
+           bytes_.size());
     return reinterpret_cast<float*>(bytes_.data() + begin);
   }
-  int64_t left() const { return static_cast<int64_t>((bytes_.size() - used_) / sizeof(float)) / 16 * 16; }
+  int64_t left() const {
+    return static_cast<int64_t>((bytes_.size() - used_) / sizeof(float)) / 16 * 16;
+  }
 
  private:
   std::span<std::byte> bytes_;

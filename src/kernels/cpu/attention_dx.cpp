@@ -56,18 +56,21 @@ struct GradientBlock {
   int64_t kv, begin, length;      // first row and rows of the sequence
   int64_t block, padded, ld;      // row distances of q and the like, and of scores
   const float* hidden = nullptr;  // of the packed keys
-  // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
-  // as [queries, keys].
+  // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their
+  // gradients as [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *room, *dq;
   float *dyt, *yt;          // dy and y of a strip, transposed
   float* square = nullptr;  // dy y^T of a strip
-  float* turned = nullptr;  // ds or p of a strip of keys as rows of pairs of queries, block / 2 words apart
+  float* turned =
+      nullptr;  // ds or p of a strip of keys as rows of pairs of queries, block / 2 words apart
   PairProducts products;
-  float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
-  bool whole;                // dq has room for all query heads of the sequence, else for one block
+  float* ds_rows =
+      nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
+  bool whole;   // dq has room for all query heads of the sequence, else for one block
 
-  GradientBlock(const HeadsShape& shape, const AttentionDropout& dropout, const GradientOperands<T>& operands,
-                std::span<std::byte> scratch, Range sequence, int64_t at_kv)
+  GradientBlock(const HeadsShape& shape, const AttentionDropout& dropout,
+                const GradientOperands<T>& operands, std::span<std::byte> scratch, Range sequence,
+                int64_t at_kv)
       : s(shape),
         drop(dropout),
         g(operands),
@@ -84,7 +87,8 @@ struct GradientBlock {
     for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth / kUnit * ld);
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
     for (float** row : {&delta, &alone, &unseen}) *row = carve.floats(block);
-    for (float** strip : {&dyt, &yt}) *strip = carve.floats(std::min(s.depth, kChunk) / kUnit * kStrip);
+    for (float** strip : {&dyt, &yt})
+      *strip = carve.floats(std::min(s.depth, kChunk) / kUnit * kStrip);
     room = carve.floats(drop.on() ? kept_room(s) : 0);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     if (kPairs && runs_tiles()) {
@@ -108,8 +112,8 @@ struct GradientBlock {
     prefetch_rows(g.v.at(row, kv), g.v.row, keys, s.depth);
   }
 
-  // Functions that are called once per block are not inlined: each holds several products, and keys_first and
-  // queries_first would each have a copy.
+  // Functions that are called once per block are not inlined: each holds several products, and
+  // keys_first and queries_first would each have a copy.
   HWY_NOINLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
     int64_t row = begin + q0;
     if constexpr (kPairs) {
@@ -121,19 +125,21 @@ struct GradientBlock {
     }
     for (int64_t r = 0; r < queries; r += kStrip) {
       for (int64_t e = 0; e < s.depth; e += kChunk) {
-        multiply_strip(g.dy.at(row + r, head) + e, g.y.at(row + r, head) + e, std::min(kStrip, queries - r),
-                       std::min(kChunk, s.depth - e), delta + r, e > 0);
+        multiply_strip(g.dy.at(row + r, head) + e, g.y.at(row + r, head) + e,
+                       std::min(kStrip, queries - r), std::min(kChunk, s.depth - e), delta + r,
+                       e > 0);
       }
     }
-    for (int64_t i = 0; i < queries; ++i) alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < queries; ++i)
+      alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
   }
 
-  // out_i = dy_i . y_i of a strip (`add`: += over more columns), by the same chain over columns as gemm()
-  // makes dy_i . v_j. A query that puts all of its weight on key j has y_i = v_j to the bit; by equal chains
-  // its score has no gradient, as in exact arithmetic, where others would leave their rounding error, which
-  // Adam turns into whole steps.
-  HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns, float* out,
-                                 bool add) {
+  // out_i = dy_i . y_i of a strip (`add`: += over more columns), by the same chain over columns as
+  // gemm() makes dy_i . v_j. A query that puts all of its weight on key j has y_i = v_j to the bit;
+  // by equal chains its score has no gradient, as in exact arithmetic, where others would leave
+  // their rounding error, which Adam turns into whole steps.
+  HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
+                                 float* out, bool add) {
     using Product = std::conditional_t<kPairs, Pairs, Plain>;
     const Product product;
     constexpr int64_t kUnit = kPairs ? 2 : 1;
@@ -155,8 +161,8 @@ struct GradientBlock {
   }
 
   // The same: a tile makes all products of rows, of which the diagonal is taken.
-  HWY_INLINE void multiply_strip_by_tiles(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
-                                          float* out, bool add) {
+  HWY_INLINE void multiply_strip_by_tiles(const T* dy_at, const T* y_at, int64_t rows,
+                                          int64_t columns, float* out, bool add) {
     pack_transposed(words(y_at), g.y.row / 2, rows, columns / 2, yt, kStrip, kStrip);
     products.multiply(
         {words(dy_at), g.dy.row / 2, yt, kStrip, square, kStrip, rows, kStrip, columns / 2, add});
@@ -177,13 +183,14 @@ struct GradientBlock {
     hidden = pack_mask(s, row, keys, unseen, k, padded);
   }
 
-  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity. With kDrop both forms of
-  // weights are times `kept`.
+  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity. With kDrop
+  // both forms of weights are times `kept`.
   template <bool kCapped, bool kDrop>
   HWY_INLINE void weights(float* score, float* product, Range all, float lse, float mean,
                           [[maybe_unused]] const float* kept) {
     const Lanes d;
-    const Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean), minus = hn::Set(d, -INFINITY);
+    const Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean),
+              minus = hn::Set(d, -INFINITY);
     const Vec one = hn::Set(d, 1.0f), unit = hn::Set(d, kCapped ? 1 / s.limit : 0.0f);
     for (int64_t j = all.begin; j < all.end; j += lanes()) {
       Vec x = load(score + j), weight = exp2_negative(hn::Sub(x, shift));
@@ -224,14 +231,16 @@ struct GradientBlock {
     }
   }
 
-  // p and ds of a strip become pairs of queries, in rows that no later strip needs, and ds rows of pairs too.
+  // p and ds of a strip become pairs of queries, in rows that no later strip needs, and ds rows of
+  // pairs too.
   HWY_INLINE void round_strip(int64_t r, int64_t rows, Range all) {
     auto* ds_of = reinterpret_cast<uint16_t*>(ds_rows);
     for (int64_t i = r; i < r + rows; i += 2) {
       bool two = i + 1 < r + rows;
       for (int64_t j = all.begin; j < all.end; j += lanes()) {
-        auto second = [&](const float* x)
-                          HWY_ATTR { return rounded(two ? load(x + (i + 1) * ld + j) : hn::Zero(Lanes())); };
+        auto second = [&](const float* x) HWY_ATTR {
+          return rounded(two ? load(x + (i + 1) * ld + j) : hn::Zero(Lanes()));
+        };
         Rounded p0 = rounded(load(p + i * ld + j)), p1 = second(p);
         Rounded ds0 = rounded(load(ds + i * ld + j)), ds1 = second(ds);
         store(interleave(p0, p1), p + i / 2 * ld + j);
@@ -242,8 +251,8 @@ struct GradientBlock {
     }
   }
 
-  // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in the
-  // columns that the strip sees, rounded out.
+  // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in
+  // the columns that the strip sees, rounded out.
   HWY_NOINLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
@@ -253,13 +262,15 @@ struct GradientBlock {
       float *p_at = p + r * ld + all.begin, *ds_at = ds + r * ld + all.begin;
       if constexpr (kPairs) {
         int64_t row = begin + q0 + r, pairs = s.depth / 2;
-        products.multiply({words(g.q.at(row, head)), g.q.row / 2, kt + all.begin, ld, p_at, ld, rows, columns,
-                           pairs, false, s.factor});
-        products.multiply(
-            {words(g.dy.at(row, head)), g.dy.row / 2, vt + all.begin, ld, ds_at, ld, rows, columns, pairs});
+        products.multiply({words(g.q.at(row, head)), g.q.row / 2, kt + all.begin, ld, p_at, ld,
+                           rows, columns, pairs, false, s.factor});
+        products.multiply({words(g.dy.at(row, head)), g.dy.row / 2, vt + all.begin, ld, ds_at, ld,
+                           rows, columns, pairs});
       } else {
-        gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld, false);
-        gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld, false);
+        gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld,
+             false);
+        gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld,
+             false);
       }
       for (int64_t i = r; i < r + rows; ++i) {
         finish_scores(p + i * ld, all, s.columns_of(q0 + i, 1, k0, keys, length), s.limit, hidden);
@@ -286,7 +297,8 @@ struct GradientBlock {
       int64_t from = round_out(used).begin;
       if constexpr (kPairs) {
         products.multiply({ds_rows + (r * ld + from) / 2, ld / 2, k + from / 2 * padded, padded,
-                           sum + r * padded, padded, rows, padded, ceil_div(used.end - from, 2), true});
+                           sum + r * padded, padded, rows, padded, ceil_div(used.end - from, 2),
+                           true});
       } else {
         gemm(rows, padded, used.end - from, {ds + r * ld + from, ld, 1}, k + from * padded, padded,
              sum + r * padded, padded, true);
@@ -317,20 +329,21 @@ struct GradientBlock {
       // The strips of queries that see one of these keys: those whose columns hold j.
       Range seen = s.queries_of(k0 + j, rows, length);
       int64_t from = std::max<int64_t>(0, seen.begin - q0) / kStrip * kStrip;
-      int64_t count = std::min(queries, round_up(std::max<int64_t>(0, seen.end - q0), kStrip)) - from;
+      int64_t count =
+          std::min(queries, round_up(std::max<int64_t>(0, seen.end - q0), kStrip)) - from;
       if (count <= 0) continue;
       add_products(from, count, {ds + j, 1, ld}, q, rows, dk + j * padded);
       add_products(from, count, {p + j, 1, ld}, dy, rows, dv + j * padded);
     }
   }
 
-  HWY_INLINE void store_rows(const float* from, const Part<T>& out, int64_t head, int64_t first, int64_t rows,
-                             float scale) {
+  HWY_INLINE void store_rows(const float* from, const Part<T>& out, int64_t head, int64_t first,
+                             int64_t rows, float scale) {
     Vec factor = hn::Set(Lanes(), scale);
     for (int64_t i = 0; i < rows; ++i) {
       map(
-          0, s.depth, out.at(begin + first + i, head), [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); },
-          from + i * padded);
+          0, s.depth, out.at(begin + first + i, head),
+          [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); }, from + i * padded);
     }
   }
 
@@ -426,7 +439,9 @@ namespace ds::cpu {
 HWY_EXPORT(attention_dx);
 
 void add_attention_dx(KernelRegistry& registry) {
-  add_kernel(registry, "attention_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention_dx)(c); });
+  add_kernel(registry, "attention_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(attention_dx)(c);
+  });
 }
 
 }  // namespace ds::cpu

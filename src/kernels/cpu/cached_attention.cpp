@@ -20,8 +20,9 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // Keys whose products with a query are added up at the same time.
 constexpr int64_t kKeys = 4;
-// Keys whose scores are alive at the same time. A row that sees more takes them block by block, with the
-// largest score so far (Milakov and Gimelshein 2018, arXiv:1805.02867), so that scratch is of fixed size.
+// Keys whose scores are alive at the same time. A row that sees more takes them block by block,
+// with the largest score so far (Milakov and Gimelshein 2018, arXiv:1805.02867), so that scratch is
+// of fixed size.
 constexpr int64_t kKeyBlock = 1024;
 
 // Products of q (f32) and kKeys rows of keys, `depth` columns each.
@@ -31,7 +32,8 @@ HWY_INLINE void dots(const float* q, const T* keys, int64_t depth, float* out) {
   int64_t d = 0, step = lanes();
   for (; d + step <= depth; d += step) {
     Vec x = load(q + d);
-    for (int64_t j = 0; j < kKeys; ++j) sums[j] = hn::MulAdd(x, load(keys + j * depth + d), sums[j]);
+    for (int64_t j = 0; j < kKeys; ++j)
+      sums[j] = hn::MulAdd(x, load(keys + j * depth + d), sums[j]);
   }
   if (d < depth) {
     Vec x = load_part(q + d, depth - d);
@@ -47,7 +49,8 @@ HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
   Vec total = hn::Zero(Lanes());
   int64_t d = 0, step = lanes();
   for (; d + step <= depth; d += step) total = hn::MulAdd(load(q + d), load(key + d), total);
-  if (d < depth) total = hn::MulAdd(load_part(q + d, depth - d), load_part(key + d, depth - d), total);
+  if (d < depth)
+    total = hn::MulAdd(load_part(q + d, depth - d), load_part(key + d, depth - d), total);
   return sum(total);
 }
 
@@ -64,8 +67,8 @@ struct CachedRow {
     weights = carve.floats(kKeyBlock + kStrip);
   }
 
-  // weights[j] = score of key j times log2 e, and -infinity in the lanes behind the last; returns the
-  // largest.
+  // weights[j] = score of key j times log2 e, and -infinity in the lanes behind the last; returns
+  // the largest.
   HWY_INLINE float score(const T* keys, int64_t count) {
     const Lanes d;
     int64_t j = 0, step = lanes();
@@ -116,7 +119,8 @@ struct CachedRow {
       Vec s = hn::Mul(load(o + e), old);
       for (int64_t j = 0; j < count; ++j) {
         const T* at = values + j * a.depth + e;
-        s = hn::MulAdd(hn::Set(Lanes(), weights[j]), columns == step ? load(at) : load_part(at, columns), s);
+        s = hn::MulAdd(hn::Set(Lanes(), weights[j]),
+                       columns == step ? load(at) : load_part(at, columns), s);
       }
       store(s, o + e);
     }
@@ -140,7 +144,8 @@ struct CachedRow {
     }
     Vec share = hn::Set(Lanes(), 1 / total);
     map(
-        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, share); }, static_cast<const float*>(o));
+        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, share); },
+        static_cast<const float*>(o));
   }
 };
 

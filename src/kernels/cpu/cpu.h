@@ -11,12 +11,12 @@
 
 namespace ds::cpu {
 
-// Elements of one task of an element-wise kernel: fixed, and a multiple of every vector width, so that tails
-// are where they are on any machine.
+// Elements of one task of an element-wise kernel: fixed, and a multiple of every vector width, so
+// that tails are where they are on any machine.
 constexpr int64_t kBlock = 16384;
 
-// Calls task(index, thread) for every index in [0, count) on the team. Passes the task by reference: a
-// std::function that holds a large lambda would allocate.
+// Calls task(index, thread) for every index in [0, count) on the team. Passes the task by
+// reference: a std::function that holds a large lambda would allocate.
 template <typename Task>
 void for_tasks(ThreadTeam& team, int64_t count, const Task& task) {
   team.parallel_for(count, std::cref(task));
@@ -40,7 +40,8 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16>("cpu", dtype, f);
 }
 
-// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (of sums: f64 too).
+// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (of sums: f64
+// too).
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.

@@ -16,8 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, the terms added
-// in row order in f64; attributes change the terms (kernels/row_loss.h)
+// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, the
+// terms added in row order in f64; attributes change the terms (kernels/row_loss.h)
 template <typename T>
 void cross_entropy_of(const KernelContext& c) {
   const T* logits = c.in[0].as<T>();
@@ -33,15 +33,16 @@ void cross_entropy_of(const KernelContext& c) {
     float spread = loss.smoothing == 0 ? 0 : spread_of(stats[r].top, row, width);
     return loss.value(stats[r], static_cast<float>(row[target]), spread);
   };
-  reduce_losses(c.team, reduction_of(c.attrs), targets, rows_per_task(width), c.out[0].as<float>(), term);
+  reduce_losses(c.team, reduction_of(c.attrs), targets, rows_per_task(width), c.out[0].as<float>(),
+                term);
 }
 
 void cross_entropy(const KernelContext& c) {
   by_type(c.in[0].dtype, [&](auto t) { cross_entropy_of<decltype(t)>(c); });
 }
 
-// dlogits = dloss / counted p, and dloss / counted (p - 1) at the target, unless attributes change the terms;
-// rows without a target are 0
+// dlogits = dloss / counted p, and dloss / counted (p - 1) at the target, unless attributes change
+// the terms; rows without a target are 0
 template <typename T>
 void cross_entropy_dx_of(const KernelContext& c) {
   const T* logits = c.in[1].as<T>();
@@ -57,7 +58,8 @@ void cross_entropy_dx_of(const KernelContext& c) {
       if (targets[r] < 0) {
         std::fill(out, out + width, T(0.0f));
       } else {
-        softmax_gradient(stats[r], loss, logits + r * width, width, targets[r], dloss.of_row(r), out);
+        softmax_gradient(stats[r], loss, logits + r * width, width, targets[r], dloss.of_row(r),
+                         out);
       }
     }
   });

@@ -16,12 +16,14 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // y[e] = x[e] / (1 - p) where uniform01(word e) >= p, else 0
 template <typename T>
-void drop(const T* x, T* y, int64_t begin, int64_t end, const RandomStream& stream, float p, float scale) {
+void drop(const T* x, T* y, int64_t begin, int64_t end, const RandomStream& stream, float p,
+          float scale) {
   const Lanes d;
   uint32_t words[4 * HWY_MAX_BYTES / sizeof(uint32_t)];
   int64_t width = lanes();
   auto keep = [&](int64_t at, Vec v) HWY_ATTR {
-    return hn::IfThenElseZero(hn::Ge(uniform(words + at), hn::Set(d, p)), hn::Mul(v, hn::Set(d, scale)));
+    return hn::IfThenElseZero(hn::Ge(uniform(words + at), hn::Set(d, p)),
+                              hn::Mul(v, hn::Set(d, scale)));
   };
   for (int64_t e = begin; e < end; e += 4 * width) {
     draw(stream, static_cast<uint64_t>(e / 4), words);
@@ -41,8 +43,8 @@ void dropout_of(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   double p = c.attrs.real("p");
-  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step), static_cast<uint32_t>(c.leaf),
-                      static_cast<uint32_t>(c.attrs.integer("op"))};
+  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step),
+                      static_cast<uint32_t>(c.leaf), static_cast<uint32_t>(c.attrs.integer("op"))};
   bool train = c.scalars.train != 0;
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     if (!train)

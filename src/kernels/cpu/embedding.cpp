@@ -16,7 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Sum of the rows row(0), row(1), ..., row(count - 1) of dy in this order, columns [k, k + 4 vectors).
+// Sum of the rows row(0), row(1), ..., row(count - 1) of dy in this order, columns [k, k + 4
+// vectors).
 template <typename T, typename Row>
 HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, Row row, T* out) {
   int64_t k = 0, step = lanes();
@@ -42,8 +43,8 @@ HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, Row row, 
   }
 }
 
-// dw[v] = sum of dy[r] over rows r with ids[r] = v, in row order. starts: words + 1 entries; order: the rows
-// sorted by id, those of one id in row order.
+// dw[v] = sum of dy[r] over rows r with ids[r] = v, in row order. starts: words + 1 entries; order:
+// the rows sorted by id, those of one id in row order.
 template <typename T>
 void sum_by_id(ThreadTeam& team, const T* dy, int64_t width, int64_t words, const int32_t* starts,
                const int32_t* order, T* dw) {
@@ -78,7 +79,8 @@ struct RowsOfId {
   }
 };
 
-void sum_one_id(const TensorView& dy, int64_t count, const int32_t* ids, int32_t id, const TensorView& dw) {
+void sum_one_id(const TensorView& dy, int64_t count, const int32_t* ids, int32_t id,
+                const TensorView& dw) {
   by_type(dy.dtype, [&](auto t) {
     using T = decltype(t);
     const int64_t width = dy.dims[1];
@@ -117,8 +119,8 @@ struct SortedRows {
   int32_t *starts, *order;
 };
 
-// Counting sort of the rows of as many ids from `first` on as there is room for; none when already those of
-// the first do not fit. Rows of the id `padding` are left out.
+// Counting sort of the rows of as many ids from `first` on as there is room for; none when already
+// those of the first do not fit. Rows of the id `padding` are left out.
 SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words, int64_t padding,
                      std::span<int32_t> room) {
   auto size = static_cast<int64_t>(room.size());
@@ -147,7 +149,8 @@ void embedding_dw(const KernelContext& c) {
   const TensorView &dy = c.in[0], &dw = c.out[0];
   int64_t words = dw.dims[0], padding = c.attrs.integer_or("padding", -1);
   std::span<std::byte> scratch = c.team.scratch(0);
-  std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()), scratch.size() / sizeof(int32_t));
+  std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()),
+                          scratch.size() / sizeof(int32_t));
   ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch, team has {}", scratch.size());
   std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(dy.dims[0]));
   for (int64_t first = 0; first < words;) {

@@ -33,8 +33,8 @@ constexpr std::array kNames{"neon", "sse4", "avx2", "avx512", "avx512_bf16", "am
 constexpr Isa kLeast = Isa::sse4, kMost = Isa::amx;
 constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
 
-// Linux lets a process use tiles once it has asked to; from then on sigaltstack() refuses stacks that have no
-// room for them.
+// Linux lets a process use tiles once it has asked to; from then on sigaltstack() refuses stacks
+// that have no room for them.
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -79,7 +79,8 @@ Isa parse_isa(std::string_view name) {
   for (size_t i = 0; i < choices().size(); ++i) {
     if (name == choices()[i]) return static_cast<Isa>(static_cast<size_t>(kLeast) + i);
   }
-  raise(DS_ERROR_INVALID_ARGUMENT, "DS_MAX_ISA must be one of {}, got '{}'", fmt::join(choices(), " "), name);
+  raise(DS_ERROR_INVALID_ARGUMENT, "DS_MAX_ISA must be one of {}, got '{}'",
+        fmt::join(choices(), " "), name);
 }
 
 Isa limit() {
@@ -145,13 +146,14 @@ KernelFacts kernel_facts() {
   limit_isa_from_environment();
   const char* limit = std::getenv("DS_MAX_ISA");
   const auto first = choices().first(choices().size() - 1);
-  return {isa_name(machine_isa()),
-          isa_name(effective_isa()),
-          limit ? limit : "",
-          fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", choices().back()),
-          highway_target(),
-          onednn::version(),
-          onednn::effective_isa()};
+  return {
+      isa_name(machine_isa()),
+      isa_name(effective_isa()),
+      limit ? limit : "",
+      fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", choices().back()),
+      highway_target(),
+      onednn::version(),
+      onednn::effective_isa()};
 }
 
 }  // namespace ds

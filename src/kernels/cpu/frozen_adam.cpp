@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
-// implementations agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
+// all implementations agree.
 struct FrozenStep {
   float rate, eps, decay;
 
@@ -66,7 +66,9 @@ namespace ds::cpu {
 HWY_EXPORT(frozen_adam);
 
 void add_frozen_adam(KernelRegistry& registry) {
-  add_kernel(registry, "frozen_adam", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(frozen_adam)(c); });
+  add_kernel(registry, "frozen_adam", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(frozen_adam)(c);
+  });
 }
 
 }  // namespace ds::cpu

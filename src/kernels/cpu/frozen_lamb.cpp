@@ -65,21 +65,24 @@ void frozen_lamb_moments(const KernelContext& c) {
               *master = c.in[3].as<float>();
   float* fresh = c.out[0].as<float>();
   const FrozenLamb s(c.scalars.group);
-  int64_t granules = c.out[1].numel() / 3, granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
+  int64_t granules = c.out[1].numel() / 3,
+          granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   int64_t task = std::max<int64_t>(1, kBlock / std::max<int64_t>(granule, 1));
   for_blocks(c.team, granules, task, [=](int64_t begin, int64_t end) HWY_ATTR {
     const Lanes d;
     float step[kLambPiece], all[kLambPiece], factors[kLambPiece];
     auto renew = [=](Vec b, Vec mm, Vec old) HWY_ATTR { return s.fresh(b, mm, old); };
     auto moment = [=](Vec mm, Vec vv) HWY_ATTR { return hn::Div(mm, s.root(vv)); };
-    auto decayed = [=](Vec x, Vec p) HWY_ATTR { return hn::Add(x, hn::Mul(hn::Set(d, s.decay), p)); };
+    auto decayed = [=](Vec x, Vec p)
+                       HWY_ATTR { return hn::Add(x, hn::Mul(hn::Set(d, s.decay), p)); };
     auto factor = [=](Vec vv, Vec now) HWY_ATTR { return s.factor(vv, now); };
     for (int64_t k = begin; k < end; ++k) {
       double moments = 0, steps = 0;
       float most = 0;
       for (int64_t at = k * granule; at < (k + 1) * granule; at += kLambPiece) {
         int64_t count = std::min(kLambPiece, (k + 1) * granule - at);
-        map(0, count, fresh + at, renew, before + at, m + at, static_cast<const float*>(fresh + at));
+        map(0, count, fresh + at, renew, before + at, m + at,
+            static_cast<const float*>(fresh + at));
         map(0, count, step, moment, m + at, v + at);
         map(0, count, all, decayed, static_cast<const float*>(step), master + at);
         map(0, count, factors, factor, v + at, static_cast<const float*>(fresh + at));

@@ -37,8 +37,8 @@ struct Plain {
 
 // kRows rows of two vectors of columns, or of one when not kWide.
 template <int64_t kRows, bool kWide, typename Product>
-HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc, bool add,
-                          Product product) {
+HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
+                          bool add, Product product) {
   const Lanes d;
   const int64_t width = lanes();
   Vec left[kRows], right[kRows];
@@ -84,16 +84,18 @@ HWY_INLINE void gemm_panel(int64_t m, int64_t k, Operand a, const float* b, int6
   if (i < m) gemm_tile<1, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
 }
 
-// c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of lanes(). Each element is one chain over k.
+// c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of lanes(). Each element is one chain over
+// k.
 template <typename Product = Plain>
-HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
-                     int64_t ldc, bool add, Product product = {}) {
+HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb,
+                     float* c, int64_t ldc, bool add, Product product = {}) {
   int64_t j = 0, wide = 2 * lanes();
   for (; j + wide <= n; j += wide) gemm_panel<true>(m, k, a, b + j, ldb, c + j, ldc, add, product);
   if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add, product);
 }
 
-// Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher follows.
+// Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher
+// follows.
 constexpr int64_t kAhead = 8;
 
 // Asks for x[rows, columns], to be packed a while later.
@@ -108,8 +110,8 @@ HWY_INLINE void prefetch_rows(const T* x, int64_t stride, int64_t rows, int64_t 
 
 // out[rows, padded] = x[rows, columns] * scale as f32, zeros up to `padded`.
 template <typename T>
-HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, float scale, float* out,
-                          int64_t padded) {
+HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, float scale,
+                          float* out, int64_t padded) {
   Vec factor = hn::Set(Lanes(), scale);
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = x + r * stride;
@@ -124,12 +126,14 @@ HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t colu
 
 // Writes the transposed 4 x 4 blocks of four vectors: element b of v_i goes to out[b * stride + i].
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out, int64_t stride) {
+HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out,
+                                 int64_t stride) {
   const float quad[4] = {hn::GetLane(v0), hn::GetLane(v1), hn::GetLane(v2), hn::GetLane(v3)};
   std::copy_n(quad, 4, out + (count - 1) * stride);  // count is 1
 }
 #else
-HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out, int64_t stride) {
+HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out,
+                                 int64_t stride) {
   const Lanes d;
   const hn::FixedTag<float, 4> four;
   Vec low02 = hn::InterleaveLower(d, v0, v2), low13 = hn::InterleaveLower(d, v1, v3);
@@ -146,11 +150,11 @@ HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, 
 }
 #endif
 
-// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4. Rows of out lie
-// `ld` apart.
+// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4. Rows of
+// out lie `ld` apart.
 template <typename T>
-HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns, float* out,
-                                int64_t padded, int64_t ld) {
+HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns,
+                                float* out, int64_t padded, int64_t ld) {
   for (int64_t r = 0; r < padded; r += 4) {
     for (int64_t p = 0; p < columns; p += lanes()) {
       int64_t count = std::min(lanes(), columns - p);

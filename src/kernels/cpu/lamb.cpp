@@ -32,13 +32,14 @@ HWY_INLINE Moments lamb_moments_of(const LambStep& s, Vec grad, Moments old) {
   const Lanes d;
   Vec g = hn::Mul(grad, hn::Set(d, s.grad_scale));
   Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), old.m), hn::Mul(hn::Set(d, s.one_beta1), g));
-  Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), old.v), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+  Vec v =
+      hn::Add(hn::Mul(hn::Set(d, s.beta2), old.v), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
   return {m, v};
 }
 
 // Renews the moments of `count` <= kPiece elements and leaves the steps that they make.
-HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float* master, float* m, float* v,
-                              float* step, int64_t count) {
+HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float* master, float* m,
+                              float* v, float* step, int64_t count) {
   int64_t e = 0;
   for (; e + lanes() <= count; e += lanes()) {
     Moments next = lamb_moments_of(s, load(grad + e), {load(m + e), load(v + e)});
@@ -47,15 +48,16 @@ HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float*
     store(lamb_step(s, load(master + e), next.m, next.v), step + e);
   }
   if (int64_t left = count - e; left > 0) {
-    Moments next =
-        lamb_moments_of(s, load_part(grad + e, left), {load_part(m + e, left), load_part(v + e, left)});
+    Moments next = lamb_moments_of(s, load_part(grad + e, left),
+                                   {load_part(m + e, left), load_part(v + e, left)});
     store_part(next.m, m + e, left);
     store_part(next.v, v + e, left);
     store_part(lamb_step(s, load_part(master + e, left), next.m, next.v), step + e, left);
   }
 }
 
-// Sums of squares in element order in f64, of parameters and of steps: chains of additions side by side.
+// Sums of squares in element order in f64, of parameters and of steps: chains of additions side by
+// side.
 HWY_INLINE void add_squares(const float* param, const float* step, int64_t count, double* sums) {
   double p = sums[0], u = sums[1];
   for (int64_t e = 0; e < count; ++e) {
@@ -75,7 +77,8 @@ void lamb_moments(const KernelContext& c) {
   const float *grad = c.in[0].as<float>(), *master = c.in[1].as<float>();
   float *m = c.out[0].as<float>(), *v = c.out[1].as<float>();
   const LambStep s(c.scalars, c.attrs);
-  int64_t granules = c.out[2].numel() / 2, granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
+  int64_t granules = c.out[2].numel() / 2,
+          granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   int64_t task = std::max<int64_t>(1, kBlock / std::max<int64_t>(granule, 1));
   for_blocks(c.team, granules, task, [=](int64_t begin, int64_t end) HWY_ATTR {
     float step[kPiece];
@@ -112,7 +115,8 @@ void lamb_of(const KernelContext& c) {
       }
       if (int64_t left = last - e; left > 0) {
         Vec p = load_part(master + e, left);
-        p = hn::Sub(p, hn::Mul(rate, lamb_step(s, p, load_part(m + e, left), load_part(v + e, left))));
+        p = hn::Sub(p,
+                    hn::Mul(rate, lamb_step(s, p, load_part(m + e, left), load_part(v + e, left))));
         store_part(p, master + e, left);
         store_part(p, param + e, left);
       }
@@ -134,7 +138,9 @@ HWY_EXPORT(lamb_moments);
 HWY_EXPORT(lamb);
 
 void add_lamb(KernelRegistry& registry) {
-  add_kernel(registry, "lamb_moments", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(lamb_moments)(c); });
+  add_kernel(registry, "lamb_moments", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(lamb_moments)(c);
+  });
   add_kernel(registry, "lamb", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(lamb)(c); });
 }
 

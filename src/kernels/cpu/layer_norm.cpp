@@ -15,15 +15,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The affine map behind a normal value, and the weight before a gradient; without operands they are not
-// there.
+// The affine map behind a normal value, and the weight before a gradient; without operands they are
+// not there.
 HWY_INLINE Vec finished(Vec normal) { return normal; }
-HWY_INLINE Vec finished(Vec normal, Vec weight, Vec bias) { return hn::MulAdd(normal, weight, bias); }
+HWY_INLINE Vec finished(Vec normal, Vec weight, Vec bias) {
+  return hn::MulAdd(normal, weight, bias);
+}
 HWY_INLINE Vec weighted(Vec gradient) { return gradient; }
 HWY_INLINE Vec weighted(Vec gradient, Vec weight) { return hn::Mul(gradient, weight); }
 
-// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2.
-// `affine`: w and b, or nothing.
+// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x -
+// mean)^2. `affine`: w and b, or nothing.
 template <typename T, typename... P>
 void layer_norm_of(const KernelContext& c, const P*... affine) {
   const T* x = c.in[0].as<T>();
@@ -31,26 +33,28 @@ void layer_norm_of(const KernelContext& c, const P*... affine) {
   float *means = c.out[1].as<float>(), *rstds = c.out[2].as<float>();
   int64_t width = c.in[0].dims[1];
   float eps = static_cast<float>(c.attrs.real("eps")), count = static_cast<float>(width);
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      const T* row = x + r * width;
-      float mean = sum_of(
-                       width, [](Vec v) HWY_ATTR { return v; }, row) /
-                   count;
-      Vec center = hn::Set(Lanes(), mean);
-      auto square = [=](Vec v) HWY_ATTR {
-        Vec centered = hn::Sub(v, center);
-        return hn::Mul(centered, centered);
-      };
-      float rstd = 1 / std::sqrt(sum_of(width, square, row) / count + eps);
-      Vec scale = hn::Set(Lanes(), rstd);
-      auto normal = [=](Vec v, auto... more)
-                        HWY_ATTR { return finished(hn::Mul(hn::Sub(v, center), scale), more...); };
-      map(0, width, y + r * width, normal, row, affine...);
-      means[r] = mean;
-      rstds[r] = rstd;
-    }
-  });
+  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width),
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t r = begin; r < end; ++r) {
+                 const T* row = x + r * width;
+                 float mean = sum_of(
+                                  width, [](Vec v) HWY_ATTR { return v; }, row) /
+                              count;
+                 Vec center = hn::Set(Lanes(), mean);
+                 auto square = [=](Vec v) HWY_ATTR {
+                   Vec centered = hn::Sub(v, center);
+                   return hn::Mul(centered, centered);
+                 };
+                 float rstd = 1 / std::sqrt(sum_of(width, square, row) / count + eps);
+                 Vec scale = hn::Set(Lanes(), rstd);
+                 auto normal = [=](Vec v, auto... more) HWY_ATTR {
+                   return finished(hn::Mul(hn::Sub(v, center), scale), more...);
+                 };
+                 map(0, width, y + r * width, normal, row, affine...);
+                 means[r] = mean;
+                 rstds[r] = rstd;
+               }
+             });
 }
 
 void layer_norm(const KernelContext& c) {
@@ -60,7 +64,8 @@ void layer_norm(const KernelContext& c) {
   });
 }
 
-// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights`: w, or nothing.
+// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights`: w, or
+// nothing.
 template <typename T, typename... P>
 void layer_norm_dx_of(const KernelContext& c, const P*... weights) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -69,24 +74,27 @@ void layer_norm_dx_of(const KernelContext& c, const P*... weights) {
   T* dx = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1];
   float count = static_cast<float>(width);
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    const Lanes d;
-    for (int64_t r = begin; r < end; ++r) {
-      const T *gradient = dy + r * width, *row = x + r * width;
-      Vec center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
-      auto product = [=](Vec g, Vec v, auto... w)
-                         HWY_ATTR { return hn::Mul(weighted(g, w...), hn::Mul(hn::Sub(v, center), scale)); };
-      float sum_g = sum_of(
-          width, [](Vec g, auto... w) HWY_ATTR { return weighted(g, w...); }, gradient, weights...);
-      float sum_gh = sum_of(width, product, gradient, row, weights...);
-      Vec mean_g = hn::Set(d, sum_g / count), mean_gh = hn::Set(d, sum_gh / count);
-      auto result = [=](Vec g, Vec v, auto... w) HWY_ATTR {
-        Vec h = hn::Mul(hn::Sub(v, center), scale);
-        return hn::Mul(scale, hn::NegMulAdd(h, mean_gh, hn::Sub(weighted(g, w...), mean_g)));
-      };
-      map(0, width, dx + r * width, result, gradient, row, weights...);
-    }
-  });
+  for_blocks(
+      c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+        const Lanes d;
+        for (int64_t r = begin; r < end; ++r) {
+          const T *gradient = dy + r * width, *row = x + r * width;
+          Vec center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
+          auto product = [=](Vec g, Vec v, auto... w) HWY_ATTR {
+            return hn::Mul(weighted(g, w...), hn::Mul(hn::Sub(v, center), scale));
+          };
+          float sum_g = sum_of(
+              width, [](Vec g, auto... w) HWY_ATTR { return weighted(g, w...); }, gradient,
+              weights...);
+          float sum_gh = sum_of(width, product, gradient, row, weights...);
+          Vec mean_g = hn::Set(d, sum_g / count), mean_gh = hn::Set(d, sum_gh / count);
+          auto result = [=](Vec g, Vec v, auto... w) HWY_ATTR {
+            Vec h = hn::Mul(hn::Sub(v, center), scale);
+            return hn::Mul(scale, hn::NegMulAdd(h, mean_gh, hn::Sub(weighted(g, w...), mean_g)));
+          };
+          map(0, width, dx + r * width, result, gradient, row, weights...);
+        }
+      });
 }
 
 void layer_norm_dx(const KernelContext& c) {
@@ -126,7 +134,9 @@ HWY_EXPORT(layer_norm_dx);
 HWY_EXPORT(layer_norm_dw);
 
 void add_layer_norm(KernelRegistry& registry) {
-  add_kernel(registry, "layer_norm", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(layer_norm)(c); });
+  add_kernel(registry, "layer_norm", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(layer_norm)(c);
+  });
   add_kernel(registry, "layer_norm_dx", [](const KernelContext& c) {
     HWY_DYNAMIC_DISPATCH(layer_norm_dx)(c);
   });

@@ -24,7 +24,8 @@ constexpr int64_t kTileM = 128, kTileN = 128, kTileK = 256;
 
 // What becomes of the f32 sums of a row of a tile.
 template <typename T>
-void store_row(const MatrixProduct& product, int64_t row, int64_t column, int64_t columns, const float* sum) {
+void store_row(const MatrixProduct& product, int64_t row, int64_t column, int64_t columns,
+               const float* sum) {
   const MatrixShape& s = product.shape;
   auto same = [](Vec x) HWY_ATTR { return x; };
   auto plus = [](Vec x, Vec y) HWY_ATTR { return hn::Add(x, y); };
@@ -70,7 +71,8 @@ void multiply(const MatrixProduct& product, ThreadTeam& team) {
   for_tasks(team, rows * columns, [&, rows](int64_t task, int thread) HWY_ATTR {
     std::span<std::byte> scratch = team.scratch(thread);
     constexpr size_t kNeed = (kTileM * kTileK + kTileK * kTileN + kTileM * kTileN) * sizeof(float);
-    ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed, scratch.size());
+    ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed,
+           scratch.size());
     by_type(product.shape.dtype, [&](auto t) HWY_ATTR {
       tile_of<decltype(t)>(product, task % rows * kTileM, task / rows * kTileN,
                            reinterpret_cast<float*>(scratch.data()));

@@ -46,7 +46,8 @@ struct Head {
     return {count(first), width, rows, gradient_ld(), width, width, true, false, false, dtype};
   }
   MatrixShape dx_shape(int64_t first) const {
-    return {rows, width, count(first), gradient_ld(), width, width, false, false, false, dtype, Store::added};
+    return {rows,  width, count(first), gradient_ld(), width,       width,
+            false, false, false,        dtype,         Store::added};
   }
   LogitsBlock at(int64_t first, const int32_t* targets) const {
     return {logits, rows, count(first), block, first, targets};

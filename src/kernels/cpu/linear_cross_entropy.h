@@ -11,8 +11,9 @@
 
 namespace ds::cpu {
 
-// The fused head: logits are made, used and forgotten by blocks of the vocabulary, in f32. A family of matrix
-// products brings `multiply`; the rest is here. Operands are those of the ops, f32 or bf16.
+// The fused head: logits are made, used and forgotten by blocks of the vocabulary, in f32. A family
+// of matrix products brings `multiply`; the rest is here. Operands are those of the ops, f32 or
+// bf16.
 using Multiply = void (*)(const MatrixProduct& product, ThreadTeam& team);
 void linear_cross_entropy(const KernelContext& c, Multiply multiply);
 void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply);
@@ -22,7 +23,8 @@ inline DType head_dtype(const KernelQuery& query) {
   return query.op == "linear_cross_entropy" ? query.in[0] : query.in[1];
 }
 
-// Where logits are kept, the reference kernel is the only one here: CPU plans keep those of `linear`.
+// Where logits are kept, the reference kernel is the only one here: CPU plans keep those of
+// `linear`.
 inline std::string refuse_kept_logits(const KernelQuery& query) {
   return keeps_logits(query.attrs) ? "logits that are kept" : "";
 }

@@ -35,7 +35,9 @@ namespace ds::cpu {
 HWY_EXPORT(linear_db);
 
 void add_linear_db(KernelRegistry& registry) {
-  add_kernel(registry, "linear_db", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear_db)(c); });
+  add_kernel(registry, "linear_db", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(linear_db)(c);
+  });
 }
 
 }  // namespace ds::cpu

@@ -16,11 +16,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// A task of a weight [O,I] is this many outputs; of one [I,O] at least so many inputs, of which there are at
-// most kMostPieces, by at most kColumnsOfTask columns.
+// A task of a weight [O,I] is this many outputs; of one [I,O] at least so many inputs, of which
+// there are at most kMostPieces, by at most kColumnsOfTask columns.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumnsOfTask = 4096;
-// A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is faster than
-// several side by side (docs/results/benchmarks.md, decode). An address behind the weight is harmless.
+// A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is
+// faster than several side by side (docs/results/benchmarks.md, decode). An address behind the
+// weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
 
 template <typename T>
@@ -30,8 +31,8 @@ HWY_INLINE void fetch_ahead(const T* p) {
 
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
-// Two vectors of pair() elements at p: of f32 and f16 the first and the second half, of bf16, where that
-// saves shuffles, the elements of even and those of odd index.
+// Two vectors of pair() elements at p: of f32 and f16 the first and the second half, of bf16, where
+// that saves shuffles, the elements of even and those of odd index.
 HWY_INLINE void load_pair(const float* p, Vec& a, Vec& b) {
   a = load(p);
   b = load(p + lanes());
@@ -75,7 +76,9 @@ HWY_INLINE void store_pair(Vec a, Vec b, const T* bias, T* y, int64_t count) {
   store(b, second);
   for (int64_t i = 0; i < count; ++i) {
     constexpr bool kSplit = std::is_same_v<T, bf16>;
-    float sum = kSplit ? (i % 2 == 0 ? first : second)[i / 2] : i < lanes() ? first[i] : second[i - lanes()];
+    float sum = kSplit        ? (i % 2 == 0 ? first : second)[i / 2]
+                : i < lanes() ? first[i]
+                              : second[i - lanes()];
     y[i] = static_cast<T>(bias ? sum + static_cast<float>(bias[i]) : sum);
   }
 }
@@ -117,8 +120,8 @@ HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* s
   }
 }
 
-// Calls f(task, thread) for all tasks, a share of neighbours to each thread, which so reads on where it has
-// fetched ahead.
+// Calls f(task, thread) for all tasks, a share of neighbours to each thread, which so reads on
+// where it has fetched ahead.
 template <typename F>
 void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
   int64_t shares = std::min<int64_t>(team.size(), tasks);
@@ -145,8 +148,9 @@ struct FewRows {
     }
   }
 
-  // A weight [I,O], columns [first, first + columns): tasks stream whole pieces of rows, kTaskInputs or more
-  // inputs each, and leave a sum per piece and column in `sums`, which are added in the order of pieces.
+  // A weight [I,O], columns [first, first + columns): tasks stream whole pieces of rows,
+  // kTaskInputs or more inputs each, and leave a sum per piece and column in `sums`, which are
+  // added in the order of pieces.
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
     int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));
     int64_t pieces = ceil_div(inputs, size), width = round_up(columns, pair());
@@ -155,7 +159,8 @@ struct FewRows {
       for (int64_t n = 0; n < rows; ++n) {
         float* to = sums + (n * pieces + piece) * width;
         for (int64_t i = begin; i < end; ++i) {
-          add_row(static_cast<float>(x[n * inputs + i]), w + i * outputs + first, columns, i > begin, to);
+          add_row(static_cast<float>(x[n * inputs + i]), w + i * outputs + first, columns,
+                  i > begin, to);
         }
       }
     });
@@ -174,7 +179,8 @@ struct FewRows {
   }
 
   void run(ThreadTeam& team, bool transposed) const {
-    int64_t floats = transposed ? kFewRows * kMostPieces * kColumnsOfTask : round_up(inputs, pair());
+    int64_t floats =
+        transposed ? kFewRows * kMostPieces * kColumnsOfTask : round_up(inputs, pair());
     ensure(static_cast<size_t>(floats) * sizeof(float) <= team.scratch_bytes(),
            "linear needs scratch for {} sums, team has {} bytes", floats, team.scratch_bytes());
     if (transposed) {
@@ -184,10 +190,11 @@ struct FewRows {
       }
       return;
     }
-    for_neighbours(team, ceil_div(outputs, kTaskRows), [&, this](int64_t task, int thread) HWY_ATTR {
-      int64_t begin = task * kTaskRows, end = std::min(outputs, begin + kTaskRows);
-      by_rows(begin, end, reinterpret_cast<float*>(team.scratch(thread).data()));
-    });
+    for_neighbours(team, ceil_div(outputs, kTaskRows),
+                   [&, this](int64_t task, int thread) HWY_ATTR {
+                     int64_t begin = task * kTaskRows, end = std::min(outputs, begin + kTaskRows);
+                     by_rows(begin, end, reinterpret_cast<float*>(team.scratch(thread).data()));
+                   });
   }
 };
 
@@ -195,7 +202,8 @@ void linear_few_rows(const KernelContext& c) {
   by_type(c.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     const T* bias = c.in.size() == 3 ? c.in[2].as<T>() : nullptr;
-    FewRows<T>{c.in[0].dims[0], c.in[0].dims[1], c.out[0].dims[1], c.in[0].as<T>(), c.in[1].as<T>(), bias,
+    FewRows<T>{c.in[0].dims[0], c.in[0].dims[1], c.out[0].dims[1],
+               c.in[0].as<T>(), c.in[1].as<T>(), bias,
                c.out[0].as<T>()}
         .run(c.team, c.attrs.integer_or("transposed", 0) != 0);
   });

@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
-// implementations agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
+// all implementations agree.
 struct LionStep {
   static constexpr int kStates = 1;
   float grad_scale, beta1, one_beta1, beta2, one_beta2, keep, rate;
@@ -35,7 +35,8 @@ struct LionStep {
 HWY_INLINE Elements update(const LionStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec g = hn::Mul(grad, hn::Set(d, s.grad_scale));
-  Vec direction = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
+  Vec direction =
+      hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
   Vec step = hn::CopySign(hn::Set(d, s.rate), direction);
   Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.first), hn::Mul(hn::Set(d, s.one_beta2), g));
   return {hn::Sub(hn::Mul(e.p, hn::Set(d, s.keep)), step), m, e.second};

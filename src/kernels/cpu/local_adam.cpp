@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
-// implementations agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
+// all implementations agree.
 struct LocalStep {
   float rate, eps, decay, b1, one_b1, scale, rates;
 
@@ -30,7 +30,8 @@ struct LocalStep {
   HWY_INLINE Vec root(Vec v) const { return hn::Add(hn::Sqrt(v), hn::Set(Lanes(), eps)); }
   HWY_INLINE Vec momentum(Vec g, Vec m) const {
     const Lanes d;
-    return hn::Add(hn::Mul(hn::Set(d, b1), m), hn::Mul(hn::Set(d, one_b1), hn::Mul(g, hn::Set(d, scale))));
+    return hn::Add(hn::Mul(hn::Set(d, b1), m),
+                   hn::Mul(hn::Set(d, one_b1), hn::Mul(g, hn::Set(d, scale))));
   }
   // The sum of the steps after one with this momentum.
   HWY_INLINE Vec steps(Vec m, Vec v, Vec p, Vec steps) const {
@@ -54,7 +55,8 @@ void own_gradient(const KernelContext& c) {
 
 // param = master + steps, rounded.
 template <typename T>
-HWY_INLINE void write_params(int64_t begin, int64_t end, const float* master, const float* steps, T* param) {
+HWY_INLINE void write_params(int64_t begin, int64_t end, const float* master, const float* steps,
+                             T* param) {
   auto add = [](Vec p, Vec u) HWY_ATTR { return hn::Add(p, u); };
   map(begin, end, param, add, master, steps);
 }
@@ -91,7 +93,8 @@ void synced_adam_of(const KernelContext& c) {
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     const Lanes d;
     const float *sum = steps, *held = master;
-    auto momentum = [=](Vec u) HWY_ATTR { return hn::Sub(hn::Zero(d), hn::Div(u, hn::Set(d, s.rates))); };
+    auto momentum = [=](Vec u)
+                        HWY_ATTR { return hn::Sub(hn::Zero(d), hn::Div(u, hn::Set(d, s.rates))); };
     auto agreed = [=](Vec p, Vec u, Vec vv) HWY_ATTR { return hn::Add(p, hn::Div(u, s.root(vv))); };
     auto nothing = [=](Vec u) HWY_ATTR { return hn::Sub(u, u); };
     if (!skip) {
@@ -104,7 +107,8 @@ void synced_adam_of(const KernelContext& c) {
 }
 
 void local_adam(const KernelContext& c) {
-  by_type(c.out.size() > 2 ? c.out[2].dtype : DS_DTYPE_F32, [&](auto t) { local_adam_of<decltype(t)>(c); });
+  by_type(c.out.size() > 2 ? c.out[2].dtype : DS_DTYPE_F32,
+          [&](auto t) { local_adam_of<decltype(t)>(c); });
 }
 void synced_adam(const KernelContext& c) {
   by_type(c.out[3].dtype, [&](auto t) { synced_adam_of<decltype(t)>(c); });
@@ -121,9 +125,15 @@ HWY_EXPORT(local_adam);
 HWY_EXPORT(synced_adam);
 
 void add_local_adam(KernelRegistry& registry) {
-  add_kernel(registry, "own_gradient", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(own_gradient)(c); });
-  add_kernel(registry, "local_adam", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(local_adam)(c); });
-  add_kernel(registry, "synced_adam", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(synced_adam)(c); });
+  add_kernel(registry, "own_gradient", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(own_gradient)(c);
+  });
+  add_kernel(registry, "local_adam", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(local_adam)(c);
+  });
+  add_kernel(registry, "synced_adam", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(synced_adam)(c);
+  });
 }
 
 }  // namespace ds::cpu

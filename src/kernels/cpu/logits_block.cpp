@@ -16,40 +16,45 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logits, float* spreads,
                 ThreadTeam& team) {
-  for_blocks(team, block.rows, rows_per_task(block.words), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = block.data + r * block.ld;
-      const Softmax before = block.first == 0 ? kNoSoftmax : stats[r];
-      stats[r] = joined(before, row, block.words);
-      if (spreads) {
-        // The words of before are that much further from a higher top.
-        float earlier =
-            block.first == 0 ? 0 : spreads[r] + static_cast<float>(block.first) * (stats[r].top - before.top);
-        spreads[r] = earlier + spread_of(stats[r].top, row, block.words);
-      }
-      if (int64_t target = block.target(r); target >= 0) logits[r] = row[target];
-    }
-  });
+  for_blocks(team, block.rows, rows_per_task(block.words),
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t r = begin; r < end; ++r) {
+                 const float* row = block.data + r * block.ld;
+                 const Softmax before = block.first == 0 ? kNoSoftmax : stats[r];
+                 stats[r] = joined(before, row, block.words);
+                 if (spreads) {
+                   // The words of before are that much further from a higher top.
+                   float earlier = block.first == 0 ? 0
+                                                    : spreads[r] + static_cast<float>(block.first) *
+                                                                       (stats[r].top - before.top);
+                   spreads[r] = earlier + spread_of(stats[r].top, row, block.words);
+                 }
+                 if (int64_t target = block.target(r); target >= 0) logits[r] = row[target];
+               }
+             });
 }
 
 template <typename T>
-void gradients_of(const LogitsBlock& block, const RowSoftmax<float>* stats, const RowLoss<float>& loss,
-                  const LossGradient<float>& dloss, ThreadTeam& team) {
-  for_blocks(team, block.rows, rows_per_task(block.words), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = block.data + r * block.ld;
-      T* out = reinterpret_cast<T*>(block.data + r * block.ld);
-      if (block.targets[r] < 0) {
-        std::fill(out, out + block.words, T(0.0f));
-      } else {
-        softmax_gradient(stats[r], loss, row, block.words, block.target(r), dloss.of_row(r), out);
-      }
-    }
-  });
+void gradients_of(const LogitsBlock& block, const RowSoftmax<float>* stats,
+                  const RowLoss<float>& loss, const LossGradient<float>& dloss, ThreadTeam& team) {
+  for_blocks(team, block.rows, rows_per_task(block.words),
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t r = begin; r < end; ++r) {
+                 const float* row = block.data + r * block.ld;
+                 T* out = reinterpret_cast<T*>(block.data + r * block.ld);
+                 if (block.targets[r] < 0) {
+                   std::fill(out, out + block.words, T(0.0f));
+                 } else {
+                   softmax_gradient(stats[r], loss, row, block.words, block.target(r),
+                                    dloss.of_row(r), out);
+                 }
+               }
+             });
 }
 
-void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, const RowLoss<float>& loss,
-                     const LossGradient<float>& dloss, DType dtype, ThreadTeam& team) {
+void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats,
+                     const RowLoss<float>& loss, const LossGradient<float>& dloss, DType dtype,
+                     ThreadTeam& team) {
   by_type(dtype, [&](auto t) { gradients_of<decltype(t)>(block, stats, loss, dloss, team); });
 }
 
@@ -67,8 +72,9 @@ void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logit
   HWY_DYNAMIC_DISPATCH(fold_block)(block, stats, logits, spreads, team);
 }
 
-void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, const RowLoss<float>& loss,
-                     const LossGradient<float>& dloss, DType dtype, ThreadTeam& team) {
+void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats,
+                     const RowLoss<float>& loss, const LossGradient<float>& dloss, DType dtype,
+                     ThreadTeam& team) {
   HWY_DYNAMIC_DISPATCH(logit_gradients)(block, stats, loss, dloss, dtype, team);
 }
 

@@ -8,7 +8,8 @@
 
 namespace ds::cpu {
 
-// The logits [rows, words] of the words from `first` on, rows `ld` apart. targets: one a row, negative: none.
+// The logits [rows, words] of the words from `first` on, rows `ld` apart. targets: one a row,
+// negative: none.
 struct LogitsBlock {
   float* data;
   int64_t rows, words, ld, first;
@@ -21,13 +22,14 @@ struct LogitsBlock {
   }
 };
 
-// A block joins the softmax of its rows, which the block of word 0 begins. logits: the target's, once its
-// block has come. spreads: null, or what RowLoss::value wants of the words so far.
+// A block joins the softmax of its rows, which the block of word 0 begins. logits: the target's,
+// once its block has come. spreads: null, or what RowLoss::value wants of the words so far.
 void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logits, float* spreads,
                 ThreadTeam& team);
-// Logits become dloss times the gradients of `loss`, 0 in rows without a target, rounded to `dtype` (f32 or
-// bf16) and moved to the front of their row.
-void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, const RowLoss<float>& loss,
-                     const LossGradient<float>& dloss, DType dtype, ThreadTeam& team);
+// Logits become dloss times the gradients of `loss`, 0 in rows without a target, rounded to `dtype`
+// (f32 or bf16) and moved to the front of their row.
+void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats,
+                     const RowLoss<float>& loss, const LossGradient<float>& dloss, DType dtype,
+                     ThreadTeam& team);
 
 }  // namespace ds::cpu

@@ -40,7 +40,9 @@ namespace ds::cpu {
 HWY_EXPORT(momentum);
 
 void add_momentum(KernelRegistry& registry) {
-  add_kernel(registry, "momentum", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(momentum)(c); });
+  add_kernel(registry, "momentum", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(momentum)(c);
+  });
 }
 
 }  // namespace ds::cpu

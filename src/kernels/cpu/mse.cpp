@@ -21,7 +21,8 @@ void mse_dx_of(const KernelContext& c) {
   for_blocks(c.team, c.in[1].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     map(
         begin, end, dx,
-        [=](Vec u, Vec v) HWY_ATTR { return hn::Mul(hn::Set(Lanes(), scale), hn::Sub(u, v)); }, x, target);
+        [=](Vec u, Vec v) HWY_ATTR { return hn::Mul(hn::Set(Lanes(), scale), hn::Sub(u, v)); }, x,
+        target);
   });
 }
 

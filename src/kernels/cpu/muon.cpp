@@ -60,7 +60,8 @@ void blend_of(const KernelContext& c) {
   const bool two = c.in.size() == 2;
   const X *x = c.in[0].as<X>(), *y = two ? c.in[1].as<X>() : nullptr;
   Z* z = c.out[0].as<Z>();
-  const auto a = static_cast<float>(c.attrs.real("a")), b = static_cast<float>(c.attrs.real_or("b", 0));
+  const auto a = static_cast<float>(c.attrs.real("a")),
+             b = static_cast<float>(c.attrs.real_or("b", 0));
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     const Lanes d;
     auto one = [=](Vec u) HWY_ATTR { return hn::Mul(u, hn::Set(d, a)); };
@@ -91,8 +92,9 @@ void muon_of(const KernelContext& c) {
              decay = static_cast<float>(1 - group.lr * group.weight_decay);
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     const Lanes d;
-    auto next = [=](Vec p, Vec s)
-                    HWY_ATTR { return hn::Sub(hn::Mul(p, hn::Set(d, decay)), hn::Mul(hn::Set(d, rate), s)); };
+    auto next = [=](Vec p, Vec s) HWY_ATTR {
+      return hn::Sub(hn::Mul(p, hn::Set(d, decay)), hn::Mul(hn::Set(d, rate), s));
+    };
     map(begin, end, master, next, static_cast<const float*>(master), step);
     if (!own)
       map(
@@ -104,8 +106,9 @@ void unit_matrix(const KernelContext& c) {
   by_type(c.out[0].dtype, [&](auto t) { unit_matrix_of<decltype(t)>(c); });
 }
 void blend(const KernelContext& c) {
-  by_type(c.in[0].dtype,
-          [&](auto x) { by_type(c.out[0].dtype, [&](auto z) { blend_of<decltype(x), decltype(z)>(c); }); });
+  by_type(c.in[0].dtype, [&](auto x) {
+    by_type(c.out[0].dtype, [&](auto z) { blend_of<decltype(x), decltype(z)>(c); });
+  });
 }
 void muon(const KernelContext& c) {
   by_type(c.out[1].dtype, [&](auto t) { muon_of<decltype(t)>(c); });
@@ -126,7 +129,9 @@ void add_muon(KernelRegistry& registry) {
   add_kernel(registry, "muon_momentum", [](const KernelContext& c) {
     HWY_DYNAMIC_DISPATCH(muon_momentum)(c);
   });
-  add_kernel(registry, "unit_matrix", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(unit_matrix)(c); });
+  add_kernel(registry, "unit_matrix", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(unit_matrix)(c);
+  });
   add_kernel(registry, "blend", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(blend)(c); });
   add_kernel(registry, "muon", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(muon)(c); });
 }

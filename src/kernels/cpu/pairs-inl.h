@@ -1,5 +1,6 @@
-// Products of bf16 whose operands are pairs: two neighbours along k in one 32-bit word, the lower k in the
-// low half. Words lie in f32 arrays, as gemm-inl.h takes them. Compiled once per instruction set.
+// Products of bf16 whose operands are pairs: two neighbours along k in one 32-bit word, the lower k
+// in the low half. Words lie in f32 arrays, as gemm-inl.h takes them. Compiled once per instruction
+// set.
 #if defined(DS_KERNELS_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_PAIRS_INL_H_
 #undef DS_KERNELS_CPU_PAIRS_INL_H_
@@ -20,7 +21,8 @@ namespace ds::cpu::HWY_NAMESPACE {
 using Rounded = hn::Vec<Halves>;  // one vector of f32 as bf16
 
 #if HWY_TARGET == HWY_AVX3
-// Highway 1.0 has neither instruction, and its targets do not turn them on for the compiler's intrinsics.
+// Highway 1.0 has neither instruction, and its targets do not turn them on for the compiler's
+// intrinsics.
 constexpr bool kHasPairs = true;
 HWY_INLINE Vec dot_pairs(Vec x, Vec b, Vec sum) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(b.raw));
@@ -65,7 +67,8 @@ HWY_INLINE Vec interleave(Rounded low, Rounded high) {
   return hn::BitCast(Lanes(), word);
 }
 
-// out[ceil(rows / 2), padded]: pairs of neighbouring rows of x[rows, columns], zeros where there is none.
+// out[ceil(rows / 2), padded]: pairs of neighbouring rows of x[rows, columns], zeros where there is
+// none.
 HWY_INLINE void pack_pairs(const bf16* x, int64_t stride, int64_t rows, int64_t columns, float* out,
                            int64_t padded) {
   const Lanes d;

@@ -18,9 +18,9 @@ namespace ds::cpu::HWY_NAMESPACE {
 // Philox4x32-10 of consecutive blocks, one per lane; core/base/random.cpp defines the stream.
 using U32 = hn::Vec<Words>;
 
-// The 4 * lanes() words of the blocks from `block` on, in order. block is a multiple of lanes(). Each half of
-// the blocks has a chain of its own, of one block in 64 bits: a product is then one instruction, and what
-// lies above the low 32 bits of a counter is never read.
+// The 4 * lanes() words of the blocks from `block` on, in order. block is a multiple of lanes().
+// Each half of the blocks has a chain of its own, of one block in 64 bits: a product is then one
+// instruction, and what lies above the low 32 bits of a counter is never read.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void draw(const RandomStream& s, uint64_t block, uint32_t* words) {
   const auto drawn = s.block(block);
@@ -38,7 +38,8 @@ HWY_INLINE void draw(const RandomStream& s, uint64_t block, uint32_t* words) {
   const U64 first = hn::Iota(wide, block & 0xffffffffu), step = hn::Set(wide, s.step),
             leaf = hn::Set(wide, s.leaf),
             upper = hn::Set(wide, static_cast<uint32_t>(block >> 32) ^ (s.op << 16));
-  U64 a[] = {first, upper, step, leaf}, b[] = {hn::Add(first, hn::Set(wide, half)), upper, step, leaf};
+  U64 a[] = {first, upper, step, leaf},
+      b[] = {hn::Add(first, hn::Set(wide, half)), upper, step, leaf};
   U64 k0 = hn::Set(wide, static_cast<uint32_t>(s.seed)), k1 = hn::Set(wide, s.seed >> 32);
   const auto round = [&](U64 * c) HWY_ATTR __attribute__((always_inline)) {
     const U64 p0 = product(c[0], factor0), p1 = product(c[2], factor1);

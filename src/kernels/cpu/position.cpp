@@ -19,13 +19,14 @@ void position_of(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   T* y = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], seq = c.attrs.integer("seq");
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      map(
-          0, width, y + r * width, [](Vec a, Vec b) HWY_ATTR { return hn::Add(a, b); }, x + r * width,
-          w + r % seq * width);
-    }
-  });
+  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width),
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t r = begin; r < end; ++r) {
+                 map(
+                     0, width, y + r * width, [](Vec a, Vec b) HWY_ATTR { return hn::Add(a, b); },
+                     x + r * width, w + r % seq * width);
+               }
+             });
 }
 
 void position(const KernelContext& c) {
@@ -69,8 +70,12 @@ HWY_EXPORT(position);
 HWY_EXPORT(position_dw);
 
 void add_position(KernelRegistry& registry) {
-  add_kernel(registry, "position", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(position)(c); });
-  add_kernel(registry, "position_dw", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(position_dw)(c); });
+  add_kernel(registry, "position", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(position)(c);
+  });
+  add_kernel(registry, "position_dw", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(position_dw)(c);
+  });
 }
 
 }  // namespace ds::cpu

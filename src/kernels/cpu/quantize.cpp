@@ -24,7 +24,8 @@ constexpr int64_t kHalf = kGranule / 2;
 constexpr int64_t kGranulesOfTask = 64;
 constexpr uint32_t kInfinity = 0x7f800000, kNan = 0x7fc00000;
 
-// value = x + held; returns the largest |value| as the bits of an f32, which order NaN above infinity.
+// value = x + held; returns the largest |value| as the bits of an f32, which order NaN above
+// infinity.
 template <typename T>
 HWY_INLINE uint32_t load_granule(const T* x, const float* held, float* value) {
   const Words words;
@@ -61,13 +62,14 @@ HWY_INLINE void store_codes(const float* value, float scale, int64_t bits, uint8
 }
 
 // error = keep * held (null: 0) + take * (value - what its code stands for)
-HWY_INLINE void store_error(const float* value, float scale, const float* held, const Feedback& feedback,
-                            float* error) {
+HWY_INLINE void store_error(const float* value, float scale, const float* held,
+                            const Feedback& feedback, float* error) {
   const Lanes d;
   const Vec inverse = hn::Set(d, 1 / scale), unit = hn::Set(d, scale);
   const Vec keep = hn::Set(d, feedback.keep), take = hn::Set(d, feedback.take);
   for (int64_t e = 0; e < kGranule; e += lanes()) {
-    Vec lost = hn::Sub(load(value + e), hn::Mul(hn::ConvertTo(d, encode(value + e, inverse)), unit));
+    Vec lost =
+        hn::Sub(load(value + e), hn::Mul(hn::ConvertTo(d, encode(value + e, inverse)), unit));
     Vec old = held ? load(held + e) : hn::Zero(d);
     store(hn::Add(hn::Mul(keep, old), hn::Mul(take, lost)), error + e);
   }
@@ -102,12 +104,13 @@ void quantize_of(const KernelContext& c) {
   float* error = c.out[0].as<float>();
   auto* codes = c.out.back().as<uint8_t>();
   int64_t bits = c.attrs.integer("bits");
-  for_blocks(c.team, c.in[0].numel() / kGranule, kGranulesOfTask, [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t g = begin; g < end; ++g) {
-      quantize_granule(x + g * kGranule, bits, feedback, error + g * kGranule,
-                       codes + g * granule_code_bytes(bits));
-    }
-  });
+  for_blocks(c.team, c.in[0].numel() / kGranule, kGranulesOfTask,
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t g = begin; g < end; ++g) {
+                 quantize_granule(x + g * kGranule, bits, feedback, error + g * kGranule,
+                                  codes + g * granule_code_bytes(bits));
+               }
+             });
 }
 
 void quantize(const KernelContext& c) {
@@ -124,7 +127,8 @@ HWY_INLINE void decode(const uint8_t* codes, int64_t bits, T* y) {
   const Vec unit = hn::Set(d, scale);
   if (bits == 8) {
     for (int64_t e = 0; e < kGranule; e += lanes()) {
-      auto code = hn::PromoteTo(ints, hn::LoadU(Codes8(), reinterpret_cast<const int8_t*>(codes) + e));
+      auto code =
+          hn::PromoteTo(ints, hn::LoadU(Codes8(), reinterpret_cast<const int8_t*>(codes) + e));
       store(hn::Mul(hn::ConvertTo(d, code), unit), y + e);
     }
     return;
@@ -143,10 +147,11 @@ void dequantize_of(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   T* y = c.out[0].as<T>();
   int64_t bits = c.attrs.integer("bits");
-  for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask, [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t g = begin; g < end; ++g)
-      decode(codes + g * granule_code_bytes(bits), bits, y + g * kGranule);
-  });
+  for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask,
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t g = begin; g < end; ++g)
+                 decode(codes + g * granule_code_bytes(bits), bits, y + g * kGranule);
+             });
 }
 
 void dequantize(const KernelContext& c) {
@@ -154,7 +159,8 @@ void dequantize(const KernelContext& c) {
 }
 
 // One granule of all ranks, whose codes lie `stride` bytes apart.
-HWY_INLINE void sum_granule(const uint8_t* codes, int64_t stride, int64_t ranks, int64_t bits, float* y) {
+HWY_INLINE void sum_granule(const uint8_t* codes, int64_t stride, int64_t ranks, int64_t bits,
+                            float* y) {
   auto load_rank = [=](int64_t r, float* to) HWY_ATTR { decode(codes + r * stride, bits, to); };
   sum_over_ranks(ranks, kGranule, load_rank, y);
 }
@@ -163,13 +169,15 @@ void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
   int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks");
-  ensure(ranks < kMostSummedRanks, "dequantize_sum takes fewer than {} ranks, got {}", kMostSummedRanks,
-         ranks);
+  ensure(ranks < kMostSummedRanks, "dequantize_sum takes fewer than {} ranks, got {}",
+         kMostSummedRanks, ranks);
   int64_t stride = code_bytes(c.out[0].numel(), bits);
-  for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask, [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t g = begin; g < end; ++g)
-      sum_granule(codes + g * granule_code_bytes(bits), stride, ranks, bits, y + g * kGranule);
-  });
+  for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask,
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t g = begin; g < end; ++g)
+                 sum_granule(codes + g * granule_code_bytes(bits), stride, ranks, bits,
+                             y + g * kGranule);
+             });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
@@ -183,8 +191,12 @@ HWY_EXPORT(dequantize);
 HWY_EXPORT(dequantize_sum);
 
 void add_quantize(KernelRegistry& registry) {
-  add_kernel(registry, "quantize", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(quantize)(c); });
-  add_kernel(registry, "dequantize", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(dequantize)(c); });
+  add_kernel(registry, "quantize", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(quantize)(c);
+  });
+  add_kernel(registry, "dequantize", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(dequantize)(c);
+  });
   add_kernel(registry, "dequantize_sum", [](const KernelContext& c) {
     HWY_DYNAMIC_DISPATCH(dequantize_sum)(c);
   });

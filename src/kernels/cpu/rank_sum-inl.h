@@ -1,4 +1,5 @@
-// The sum over ranks, compiled once per instruction set. Include after foreach_target.h, inside no namespace.
+// The sum over ranks, compiled once per instruction set. Include after foreach_target.h, inside no
+// namespace.
 #if defined(DS_KERNELS_CPU_RANK_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_RANK_SUM_INL_H_
 #undef DS_KERNELS_CPU_RANK_SUM_INL_H_
@@ -18,9 +19,9 @@ namespace ds::cpu::HWY_NAMESPACE {
 constexpr int64_t kRankSums = 16;
 constexpr int64_t kMostSummedRanks = int64_t{1} << (kRankSums - 1);
 
-// y = the sum over fewer than kMostSummedRanks ranks of at most a granule of elements; load_rank(r, to)
-// writes those of rank r, in f32 and in whole vectors. A binary counter over ranks, which adds neighbours
-// first and carries an odd last one up, as reductions do.
+// y = the sum over fewer than kMostSummedRanks ranks of at most a granule of elements; load_rank(r,
+// to) writes those of rank r, in f32 and in whole vectors. A binary counter over ranks, which adds
+// neighbours first and carries an odd last one up, as reductions do.
 template <typename Load>
 HWY_INLINE void sum_over_ranks(int64_t ranks, int64_t count, const Load& load_rank, float* y) {
   HWY_ALIGN float row[kRankSums][kGranule];

@@ -19,7 +19,8 @@ void relu_of(const KernelContext& c) {
   T* y = c.out[0].as<T>();
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     map(
-        begin, end, y, [](Vec v) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(Lanes())), v); }, x);
+        begin, end, y,
+        [](Vec v) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(Lanes())), v); }, x);
   });
 }
 
@@ -35,7 +36,8 @@ void relu_dx_of(const KernelContext& c) {
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     map(
         begin, end, dx,
-        [](Vec g, Vec v) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(Lanes())), g); }, dy, x);
+        [](Vec g, Vec v) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(Lanes())), g); },
+        dy, x);
   });
 }
 

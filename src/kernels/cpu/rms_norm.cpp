@@ -15,7 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // The weight of a run is w, or w + 1: `offset` as a number that is added.
-float offset_of(const KernelContext& c) { return static_cast<float>(c.attrs.integer_or("offset", 0)); }
+float offset_of(const KernelContext& c) {
+  return static_cast<float>(c.attrs.integer_or("offset", 0));
+}
 
 // y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps), of each run of w's width
 template <typename T>
@@ -60,8 +62,9 @@ void rms_norm_dx_of(const KernelContext& c) {
     for (int64_t r = begin; r < end; ++r) {
       const T *gradient = dy + r * width, *run = x + r * width;
       Vec scale = hn::Set(d, rstds[r]);
-      auto product = [=](Vec g, Vec weight, Vec v)
-                         HWY_ATTR { return hn::Mul(hn::Mul(g, hn::Add(weight, shift)), hn::Mul(v, scale)); };
+      auto product = [=](Vec g, Vec weight, Vec v) HWY_ATTR {
+        return hn::Mul(hn::Mul(g, hn::Add(weight, shift)), hn::Mul(v, scale));
+      };
       Vec mean = hn::Set(d, sum_of(width, product, gradient, w, run) / count);
       auto result = [=](Vec g, Vec weight, Vec v) HWY_ATTR {
         Vec h = hn::Mul(v, scale);
@@ -104,9 +107,15 @@ HWY_EXPORT(rms_norm_dx);
 HWY_EXPORT(rms_norm_dw);
 
 void add_rms_norm(KernelRegistry& registry) {
-  add_kernel(registry, "rms_norm", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(rms_norm)(c); });
-  add_kernel(registry, "rms_norm_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(rms_norm_dx)(c); });
-  add_kernel(registry, "rms_norm_dw", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(rms_norm_dw)(c); });
+  add_kernel(registry, "rms_norm", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(rms_norm)(c);
+  });
+  add_kernel(registry, "rms_norm_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(rms_norm_dx)(c);
+  });
+  add_kernel(registry, "rms_norm_dw", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(rms_norm_dw)(c);
+  });
 }
 
 }  // namespace ds::cpu

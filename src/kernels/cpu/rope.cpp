@@ -18,8 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Positions of one task, for all sequences: the angles of its first are worked out, those of the others
-// follow by turning in f64, whose error after so few steps is far below f32's.
+// Positions of one task, for all sequences: the angles of its first are worked out, those of the
+// others follow by turning in f64, whose error after so few steps is far below f32's.
 constexpr int64_t kPositions = 32;
 
 // cos and sin of every pair at a position that moves on; in the task's scratch.
@@ -28,7 +28,8 @@ class Angles {
   Angles(const Rope& rope, int64_t position, std::span<std::byte> scratch)
       : pairs_(rope.dims / 2), magnitude_(rope.magnitude) {
     size_t need = static_cast<size_t>(pairs_) * (4 * sizeof(double) + 2 * sizeof(float));
-    ensure(need <= scratch.size(), "rope needs {} bytes of scratch, team has {}", need, scratch.size());
+    ensure(need <= scratch.size(), "rope needs {} bytes of scratch, team has {}", need,
+           scratch.size());
     cos_ = reinterpret_cast<double*>(scratch.data());
     sin_ = cos_ + pairs_;
     cos_step_ = sin_ + pairs_;
@@ -82,7 +83,8 @@ HWY_INLINE void turn_head(const Rope& rope, const Angles& angles, const T* x, T*
   } else {
     auto left = [](Vec a, Vec b, Vec cos, Vec sin)
                     HWY_ATTR { return hn::NegMulAdd(b, sin, hn::Mul(a, cos)); };
-    auto right = [](Vec a, Vec b, Vec cos, Vec sin) HWY_ATTR { return hn::MulAdd(a, sin, hn::Mul(b, cos)); };
+    auto right = [](Vec a, Vec b, Vec cos, Vec sin)
+                     HWY_ATTR { return hn::MulAdd(a, sin, hn::Mul(b, cos)); };
     map(0, pairs, y, left, x, x + pairs, angles.cosine, angles.sine);
     map(0, pairs, y + pairs, right, x, x + pairs, angles.cosine, angles.sine);
   }
@@ -136,7 +138,8 @@ void rope_of(const KernelContext& c) {
     Angles angles(rope, begin, c.team.scratch(thread));
     for (int64_t p = begin; p < end; ++p) {
       if (p > begin) angles.advance();
-      for (int64_t r = p; r < rows; r += rope.seq) turn_row(rope, angles, x + r * width, y + r * width);
+      for (int64_t r = p; r < rows; r += rope.seq)
+        turn_row(rope, angles, x + r * width, y + r * width);
     }
   });
 }

@@ -8,11 +8,11 @@
 
 namespace ds::cpu {
 
-// What `reduction` makes of the losses term(r) of rows that have a target, 0 when none has. The team calls
-// term once for every row, `block` rows a task; the terms are added in row order in f64.
+// What `reduction` makes of the losses term(r) of rows that have a target, 0 when none has. The
+// team calls term once for every row, `block` rows a task; the terms are added in row order in f64.
 template <typename Term>
-void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_t> targets, int64_t block,
-                   float* out, const Term& term) {
+void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_t> targets,
+                   int64_t block, float* out, const Term& term) {
   auto rows = static_cast<int64_t>(targets.size()), counted = int64_t{0};
   if (reduction == Reduction::none) {
     return for_blocks(team, rows, block, [&](int64_t begin, int64_t end) {
@@ -36,7 +36,8 @@ void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_
       ++counted;
     }
   }
-  if (reduction == Reduction::mean) total = counted == 0 ? 0.0 : total / static_cast<double>(counted);
+  if (reduction == Reduction::mean)
+    total = counted == 0 ? 0.0 : total / static_cast<double>(counted);
   out[0] = static_cast<float>(total);
 }
 

@@ -1,4 +1,5 @@
-// Softmax of rows of logits, for cross_entropy and the fused head, compiled once per instruction set.
+// Softmax of rows of logits, for cross_entropy and the fused head, compiled once per instruction
+// set.
 #if defined(DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_
 #undef DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_
@@ -34,7 +35,8 @@ HWY_INLINE int64_t place_of(float value, const T* row, int64_t words) {
   return v;
 }
 
-// `words` more logits join the softmax of a row; the order of their sum depends on the vector width.
+// `words` more logits join the softmax of a row; the order of their sum depends on the vector
+// width.
 template <typename T>
 HWY_INLINE Softmax joined(Softmax before, const T* row, int64_t words) {
   const Lanes d;
@@ -77,8 +79,9 @@ HWY_INLINE float spread_of(float top, const T* row, int64_t words) {
   return sum_of(words, below, row);
 }
 
-// out = scale p, and scale (p - 1) in the column `target`, -1 when that is not among these words; with a loss
-// that is not plain, scale times its gradient. out may be where row is, if T is no longer than X.
+// out = scale p, and scale (p - 1) in the column `target`, -1 when that is not among these words;
+// with a loss that is not plain, scale times its gradient. out may be where row is, if T is no
+// longer than X.
 template <typename T, typename X>
 HWY_INLINE void softmax_gradient(Softmax s, const RowLoss<float>& loss, const X* row, int64_t words,
                                  int64_t target, float scale, T* out) {
@@ -92,8 +95,10 @@ HWY_INLINE void softmax_gradient(Softmax s, const RowLoss<float>& loss, const X*
     if (target >= 0) out[target] = T(-scale * s.miss(logit));
     return;
   }
-  Vec factor = hn::Set(d, scale * loss.growth(s) / s.sum()), share = hn::Set(d, scale * loss.share());
-  auto slope = [=](Vec v) HWY_ATTR { return hn::MulSub(factor, exp_negative(hn::Sub(v, shift)), share); };
+  Vec factor = hn::Set(d, scale * loss.growth(s) / s.sum()),
+      share = hn::Set(d, scale * loss.share());
+  auto slope = [=](Vec v)
+                   HWY_ATTR { return hn::MulSub(factor, exp_negative(hn::Sub(v, shift)), share); };
   map(0, words, out, slope, row);
   if (target >= 0) out[target] = T(scale * loss.of_target(s, logit));
 }

@@ -73,7 +73,8 @@ HWY_INLINE void sum_row(const PackedRows<T>& p, int64_t v, const int64_t* next) 
   }
 }
 
-// Rows [low, high): zeros, then the sums of those that any rank has, in order. next: an element a rank.
+// Rows [low, high): zeros, then the sums of those that any rank has, in order. next: an element a
+// rank.
 template <typename T>
 void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t* next) {
   int64_t begin = std::max(low * p.width, p.first), end = std::min(high * p.width, p.end);
@@ -89,17 +90,20 @@ void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t
     }
     if (v >= high) return;
     sum_row(p, v, next);
-    for (int64_t r = 0; r < p.ranks; ++r) next[r] += next[r] < p.room && p.numbers_of(r)[next[r]] == v;
+    for (int64_t r = 0; r < p.ranks; ++r)
+      next[r] += next[r] < p.room && p.numbers_of(r)[next[r]] == v;
   }
 }
 
 template <typename T>
 void sum_table_of(const KernelContext& c) {
   const PackedRows<T> p(c);
-  ensure(p.ranks < kMostSummedRanks, "sum_rows takes fewer than {} ranks, got {}", kMostSummedRanks, p.ranks);
+  ensure(p.ranks < kMostSummedRanks, "sum_rows takes fewer than {} ranks, got {}", kMostSummedRanks,
+         p.ranks);
   size_t need = static_cast<size_t>(p.ranks) * sizeof(int64_t);
-  ensure(need <= c.team.scratch_bytes(), "sum_rows of {} ranks needs {} bytes of scratch, team has {}",
-         p.ranks, need, c.team.scratch_bytes());
+  ensure(need <= c.team.scratch_bytes(),
+         "sum_rows of {} ranks needs {} bytes of scratch, team has {}", p.ranks, need,
+         c.team.scratch_bytes());
   int64_t low = p.first / p.width, high = ceil_div(p.end, p.width), rows = rows_per_task(p.width);
   for_tasks(c.team, ceil_div(high - low, rows), [&](int64_t task, int thread) HWY_ATTR {
     int64_t begin = low + task * rows;
@@ -122,14 +126,15 @@ HWY_EXPORT(sum_table);
 
 namespace {
 
-// Writes the distinct ids in ascending order; returns how many. `rows` of the table; a bit of scratch for
-// each.
-int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids, const TensorView& numbers) {
+// Writes the distinct ids in ascending order; returns how many. `rows` of the table; a bit of
+// scratch for each.
+int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
+                    const TensorView& numbers) {
   std::span<std::byte> scratch = c.team.scratch(0);
   auto words = static_cast<size_t>(ceil_div(rows, 64));
   ensure(words * sizeof(uint64_t) <= scratch.size(),
-         "pack_rows of {} rows needs {} bytes of scratch, team has {}", rows, words * sizeof(uint64_t),
-         scratch.size());
+         "pack_rows of {} rows needs {} bytes of scratch, team has {}", rows,
+         words * sizeof(uint64_t), scratch.size());
   auto* named = reinterpret_cast<uint64_t*>(scratch.data());
   std::fill_n(named, words, uint64_t{0});
   for (int32_t id : std::span(ids.as<int32_t>(), static_cast<size_t>(ids.numel())))
@@ -137,7 +142,8 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   int64_t count = 0;
   for (size_t w = 0; w < words; ++w) {
     for (uint64_t left = named[w]; left != 0; left &= left - 1) {
-      ensure(count < numbers.numel(), "pack_rows has room for {} rows, ids name more", numbers.numel());
+      ensure(count < numbers.numel(), "pack_rows has room for {} rows, ids name more",
+             numbers.numel());
       numbers.as<int32_t>()[count++] = static_cast<int32_t>(w * 64) + std::countr_zero(left);
     }
   }
@@ -169,7 +175,9 @@ void pack_rows(const KernelContext& c) {
 
 void add_row_table(KernelRegistry& registry) {
   add_kernel(registry, "pack_rows", pack_rows);
-  add_kernel(registry, "sum_rows", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sum_table)(c); });
+  add_kernel(registry, "sum_rows", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(sum_table)(c);
+  });
 }
 
 }  // namespace ds::cpu

@@ -20,13 +20,15 @@ void scale_rows_of(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *gates = c.in[1].as<T>() + c.attrs.integer("column");
   T* y = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], columns = c.in[1].dims[1];
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      Vec gate = hn::Set(Lanes(), static_cast<float>(gates[r * columns]));
-      map(
-          0, width, y + r * width, [=](Vec v) HWY_ATTR { return hn::Mul(v, gate); }, x + r * width);
-    }
-  });
+  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width),
+             [=](int64_t begin, int64_t end) HWY_ATTR {
+               for (int64_t r = begin; r < end; ++r) {
+                 Vec gate = hn::Set(Lanes(), static_cast<float>(gates[r * columns]));
+                 map(
+                     0, width, y + r * width, [=](Vec v) HWY_ATTR { return hn::Mul(v, gate); },
+                     x + r * width);
+               }
+             });
 }
 
 void scale_rows(const KernelContext& c) {
@@ -39,13 +41,14 @@ void scale_rows_dw_of(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dgates = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], columns = c.out[0].dims[1], column = c.attrs.integer("column");
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t r = begin; r < end; ++r) {
-      std::fill_n(dgates + r * columns, columns, T(0.0f));
-      auto product = [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, v); };
-      dgates[r * columns + column] = T(sum_of(width, product, dy + r * width, x + r * width));
-    }
-  });
+  for_blocks(
+      c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+        for (int64_t r = begin; r < end; ++r) {
+          std::fill_n(dgates + r * columns, columns, T(0.0f));
+          auto product = [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, v); };
+          dgates[r * columns + column] = T(sum_of(width, product, dy + r * width, x + r * width));
+        }
+      });
 }
 
 void scale_rows_dw(const KernelContext& c) {
@@ -62,7 +65,9 @@ HWY_EXPORT(scale_rows);
 HWY_EXPORT(scale_rows_dw);
 
 void add_scale_rows(KernelRegistry& registry) {
-  add_kernel(registry, "scale_rows", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(scale_rows)(c); });
+  add_kernel(registry, "scale_rows", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(scale_rows)(c);
+  });
   add_kernel(registry, "scale_rows_dw", [](const KernelContext& c) {
     HWY_DYNAMIC_DISPATCH(scale_rows_dw)(c);
   });

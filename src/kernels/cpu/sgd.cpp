@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
-// implementations agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
+// all implementations agree.
 struct SgdStep {
   static constexpr int kStates = 1;
   float grad_scale, momentum, share, decay, rate;

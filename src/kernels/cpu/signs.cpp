@@ -1,7 +1,7 @@
-// Signs are handled by words of 64: a vector comparison gives the bits of its lanes, the first in the least
-// significant bit, and the wire has the first of each byte in the most significant one. So a word is reversed
-// byte by byte on its way. Each tensor is cut into tasks of its own; sums of squares have the order of the
-// reference whatever the cut.
+// Signs are handled by words of 64: a vector comparison gives the bits of its lanes, the first in
+// the least significant bit, and the wire has the first of each byte in the most significant one.
+// So a word is reversed byte by byte on its way. Each tensor is cut into tasks of its own; sums of
+// squares have the order of the reference whatever the cut.
 #include "kernels/signs.h"
 
 #include "kernels/cpu/targets.h"
@@ -49,7 +49,8 @@ HWY_INLINE void store_bits(uint64_t word, int64_t count, uint8_t* bits) {
 HWY_INLINE hn::Mask<Few> mask_of(uint64_t word, int64_t e) {
   const FewWords u;
   auto lane = hn::Shl(hn::Set(u, 1u), hn::Iota(u, 0u));
-  return hn::RebindMask(Few(), hn::TestBit(hn::Set(u, static_cast<uint32_t>(word >> e & 0xFFFF)), lane));
+  return hn::RebindMask(Few(),
+                        hn::TestBit(hn::Set(u, static_cast<uint32_t>(word >> e & 0xFFFF)), lane));
 }
 
 // y[e] = +scale or -scale for the elements of a word
@@ -103,7 +104,8 @@ void add_error(const KernelContext& c) {
     int64_t numel = t.numel;
     for_blocks(c.team, ranks * t.chunk, kTask, [=](int64_t begin, int64_t end) HWY_ATTR {
       auto add = [](Vec a, Vec b) HWY_ATTR { return hn::Add(a, b); };
-      map(begin, std::max(begin, std::min(end, numel)), v, add, given, static_cast<const float*>(v));
+      map(begin, std::max(begin, std::min(end, numel)), v, add, given,
+          static_cast<const float*>(v));
       sum_squares(v + begin, end - begin, squares + begin / kSignSum);
     });
   });
@@ -139,7 +141,8 @@ void pack_signs(const KernelContext& c) {
   const double* sums = c.in[0].as<double>();
   float* error = c.out[0].as<float>();
   auto* codes = c.out[1].as<uint8_t>();
-  int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"), block = c.out[1].numel() / ways;
+  int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"),
+          block = c.out[1].numel() / ways;
   for_sign_tensors(c.runs, ranks, ways, [&](const SignTensor& t) {
     float scale = scale_of_sums(sums + t.sums, ways * t.chunk);
     for (int64_t w = 0; w < ways; ++w) {
@@ -149,7 +152,8 @@ void pack_signs(const KernelContext& c) {
       uint8_t* bits = to + t.bits;
       for_blocks(c.team, t.chunk, kTask, [=](int64_t begin, int64_t end) HWY_ATTR {
         int64_t e = begin;
-        for (; e + kWord <= end; e += kWord) store_bits(take_signs(scale, v + e), kWord, bits + e / 8);
+        for (; e + kWord <= end; e += kWord)
+          store_bits(take_signs(scale, v + e), kWord, bits + e / 8);
         if (e == end) return;
         HWY_ALIGN float part[kWord] = {};
         std::copy_n(v + e, end - e, part);
@@ -196,10 +200,18 @@ HWY_EXPORT(pack_signs);
 HWY_EXPORT(unpack_signs);
 
 void add_signs(KernelRegistry& registry) {
-  add_kernel(registry, "add_error", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(add_error)(c); });
-  add_kernel(registry, "mean_signs", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(mean_signs)(c); });
-  add_kernel(registry, "pack_signs", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(pack_signs)(c); });
-  add_kernel(registry, "unpack_signs", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(unpack_signs)(c); });
+  add_kernel(registry, "add_error", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(add_error)(c);
+  });
+  add_kernel(registry, "mean_signs", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(mean_signs)(c);
+  });
+  add_kernel(registry, "pack_signs", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(pack_signs)(c);
+  });
+  add_kernel(registry, "unpack_signs", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(unpack_signs)(c);
+  });
 }
 
 }  // namespace ds::cpu

@@ -1,4 +1,5 @@
-// Vector helpers, compiled once per instruction set. Include after foreach_target.h, inside no namespace.
+// Vector helpers, compiled once per instruction set. Include after foreach_target.h, inside no
+// namespace.
 #if defined(DS_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_SIMD_INL_H_
 #undef DS_KERNELS_CPU_SIMD_INL_H_
@@ -44,9 +45,9 @@ HWY_INLINE void store(Vec v, bf16* p) {
   hn::StoreU(hn::TruncateTo(Halves(), top), Halves(), reinterpret_cast<uint16_t*>(p));
 }
 
-// The same of f16. Highway's own conversions are used where they are one instruction; its emulation of that
-// instruction knows no infinity, and the loss scale depends on infinities. Here as widen_half and
-// narrow_half.
+// The same of f16. Highway's own conversions are used where they are one instruction; its emulation
+// of that instruction knows no infinity, and the loss scale depends on infinities. Here as
+// widen_half and narrow_half.
 #if HWY_TARGET <= HWY_AVX2
 HWY_INLINE Vec load(const f16* p) {
   const hn::Rebind<hwy::float16_t, Lanes> halves;
@@ -63,9 +64,12 @@ HWY_INLINE Vec load(const f16* p) {
   auto bits = hn::PromoteTo(ints, hn::LoadU(Halves(), reinterpret_cast<const uint16_t*>(p)));
   auto magnitude = hn::And(bits, hn::Set(ints, 0x7fff));
   auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude)), wide = hn::ShiftLeft<13>(magnitude);
-  auto tiny = hn::Sub(hn::BitCast(d, hn::Add(wide, hn::Set(ints, 113 << 23))), hn::Set(d, 0x1p-14f));
-  auto normal = hn::Add(wide, hn::Set(ints, 112 << 23)), special = hn::Add(wide, hn::Set(ints, 224 << 23));
-  auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x400)), hn::BitCast(ints, tiny), normal);
+  auto tiny =
+      hn::Sub(hn::BitCast(d, hn::Add(wide, hn::Set(ints, 113 << 23))), hn::Set(d, 0x1p-14f));
+  auto normal = hn::Add(wide, hn::Set(ints, 112 << 23)),
+       special = hn::Add(wide, hn::Set(ints, 224 << 23));
+  auto finite =
+      hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x400)), hn::BitCast(ints, tiny), normal);
   auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x7c00)), finite, special);
   return hn::BitCast(d, hn::Or(sign, value));
 }
@@ -77,14 +81,18 @@ HWY_INLINE void store(Vec v, f16* p) {
   auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(ints, 0x8000));
   auto is_tiny = hn::Lt(magnitude, hn::Set(ints, 0x38800000));
   auto small = hn::BitCast(d, hn::IfThenElseZero(is_tiny, magnitude));
-  auto tiny = hn::Sub(hn::BitCast(ints, hn::Add(small, hn::Set(d, 0.5f))), hn::Set(ints, 0x3f000000));
+  auto tiny =
+      hn::Sub(hn::BitCast(ints, hn::Add(small, hn::Set(d, 0.5f))), hn::Set(ints, 0x3f000000));
   auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(ints, 1));
-  auto normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, hn::Set(ints, 0xfff - (112 << 23)))));
-  auto nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(ints, 0x1ff)), hn::Set(ints, 0x7e00));
+  auto normal =
+      hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, hn::Set(ints, 0xfff - (112 << 23)))));
+  auto nan =
+      hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(ints, 0x1ff)), hn::Set(ints, 0x7e00));
   auto is_nan = hn::Gt(magnitude, hn::Set(ints, 0x7f800000));
   auto special = hn::IfThenElse(is_nan, nan, hn::Set(ints, 0x7c00));
   auto finite = hn::IfThenElse(is_tiny, tiny, normal);
-  auto value = hn::Or(sign, hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x47800000)), finite, special));
+  auto value =
+      hn::Or(sign, hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x47800000)), finite, special));
   auto halves = hn::TruncateTo(Halves(), hn::BitCast(Words(), value));
   hn::StoreU(halves, Halves(), reinterpret_cast<uint16_t*>(p));
 }
@@ -145,11 +153,13 @@ HWY_INLINE Vec exp_negative(Vec x) {
   // x - n ln 2 in two parts, so that it is exact to f32; then in units of ln 2.
   Vec r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
-  Vec y = hn::Mul(exp2_fraction(hn::Mul(r, hn::Set(d, kLog2E))), power_of_two(hn::ConvertTo(Ints(), n)));
+  Vec y = hn::Mul(exp2_fraction(hn::Mul(r, hn::Set(d, kLog2E))),
+                  power_of_two(hn::ConvertTo(Ints(), n)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
 }
 
-// tanh(x): x plus an odd polynomial (least squares, relative error 2.7e-9) where 1 - exp(-2|x|) would cancel.
+// tanh(x): x plus an odd polynomial (least squares, relative error 2.7e-9) where 1 - exp(-2|x|)
+// would cancel.
 HWY_INLINE Vec tanh_of(Vec x) {
   const Lanes d;
   const Vec one = hn::Set(d, 1.0f);

@@ -60,7 +60,9 @@ HWY_EXPORT(softcap_dx);
 
 void add_softcap(KernelRegistry& registry) {
   add_kernel(registry, "softcap", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softcap)(c); });
-  add_kernel(registry, "softcap_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softcap_dx)(c); });
+  add_kernel(registry, "softcap_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(softcap_dx)(c);
+  });
 }
 
 }  // namespace ds::cpu

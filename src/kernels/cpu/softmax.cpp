@@ -16,34 +16,36 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// y = exp(x - top) / sum of them over all columns, or with seq over 0, ..., r mod seq, 0 in the others;
-// `log`: (x - top) - log of that sum
+// y = exp(x - top) / sum of them over all columns, or with seq over 0, ..., r mod seq, 0 in the
+// others; `log`: (x - top) - log of that sum
 template <typename T>
 void softmax_of(const KernelContext& c, int64_t seq) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   const bool log = c.attrs.integer_or("log", 0) != 0;
   int64_t width = c.in[0].dims[1];
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    const Lanes d;
-    for (int64_t r = begin; r < end; ++r) {
-      const T* row = x + r * width;
-      T* out = y + r * width;
-      int64_t seen = seq == 0 ? width : std::min(width, r % seq + 1);
-      Softmax s = joined(kNoSoftmax, row, seen);
-      Vec shift = hn::Set(d, s.top);
-      if (log) {
-        Vec of_sum = hn::Set(d, std::log1p(s.rest));
-        auto logarithm = [=](Vec v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), of_sum); };
-        map(0, seen, out, logarithm, row);
-      } else {
-        Vec factor = hn::Set(d, 1 / s.sum());
-        auto p = [=](Vec v) HWY_ATTR { return hn::Mul(factor, exp_negative(hn::Sub(v, shift))); };
-        map(0, seen, out, p, row);
-      }
-      std::fill(out + seen, out + width, T(0.0f));
-    }
-  });
+  for_blocks(
+      c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+        const Lanes d;
+        for (int64_t r = begin; r < end; ++r) {
+          const T* row = x + r * width;
+          T* out = y + r * width;
+          int64_t seen = seq == 0 ? width : std::min(width, r % seq + 1);
+          Softmax s = joined(kNoSoftmax, row, seen);
+          Vec shift = hn::Set(d, s.top);
+          if (log) {
+            Vec of_sum = hn::Set(d, std::log1p(s.rest));
+            auto logarithm = [=](Vec v) HWY_ATTR { return hn::Sub(hn::Sub(v, shift), of_sum); };
+            map(0, seen, out, logarithm, row);
+          } else {
+            Vec factor = hn::Set(d, 1 / s.sum());
+            auto p = [=](Vec v)
+                         HWY_ATTR { return hn::Mul(factor, exp_negative(hn::Sub(v, shift))); };
+            map(0, seen, out, p, row);
+          }
+          std::fill(out + seen, out + width, T(0.0f));
+        }
+      });
 }
 
 void softmax(const KernelContext& c) {
@@ -57,24 +59,26 @@ void softmax_dx_of(const KernelContext& c) {
   T* dx = c.out[0].as<T>();
   const bool log = c.attrs.integer_or("log", 0) != 0;
   int64_t width = c.in[0].dims[1];
-  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
-    const Lanes d;
-    for (int64_t r = begin; r < end; ++r) {
-      const T *gradient = dy + r * width, *row = y + r * width;
-      T* out = dx + r * width;
-      if (log) {
-        auto same = [](Vec g) HWY_ATTR { return g; };
-        Vec total = hn::Set(d, sum_of(width, same, gradient));
-        auto slope = [=](Vec g, Vec v) HWY_ATTR { return hn::NegMulAdd(exp_negative(v), total, g); };
-        map(0, width, out, slope, gradient, row);
-      } else {
-        auto product = [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, v); };
-        Vec total = hn::Set(d, sum_of(width, product, gradient, row));
-        auto slope = [=](Vec g, Vec v) HWY_ATTR { return hn::Mul(v, hn::Sub(g, total)); };
-        map(0, width, out, slope, gradient, row);
-      }
-    }
-  });
+  for_blocks(
+      c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+        const Lanes d;
+        for (int64_t r = begin; r < end; ++r) {
+          const T *gradient = dy + r * width, *row = y + r * width;
+          T* out = dx + r * width;
+          if (log) {
+            auto same = [](Vec g) HWY_ATTR { return g; };
+            Vec total = hn::Set(d, sum_of(width, same, gradient));
+            auto slope = [=](Vec g, Vec v)
+                             HWY_ATTR { return hn::NegMulAdd(exp_negative(v), total, g); };
+            map(0, width, out, slope, gradient, row);
+          } else {
+            auto product = [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, v); };
+            Vec total = hn::Set(d, sum_of(width, product, gradient, row));
+            auto slope = [=](Vec g, Vec v) HWY_ATTR { return hn::Mul(v, hn::Sub(g, total)); };
+            map(0, width, out, slope, gradient, row);
+          }
+        }
+      });
 }
 
 void softmax_dx(const KernelContext& c) {
@@ -94,7 +98,9 @@ void add_softmax(KernelRegistry& registry) {
   for (const char* op : {"softmax", "causal_softmax"}) {
     add_kernel(registry, op, [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softmax)(c); });
   }
-  add_kernel(registry, "softmax_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softmax_dx)(c); });
+  add_kernel(registry, "softmax_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(softmax_dx)(c);
+  });
 }
 
 }  // namespace ds::cpu

@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kSquares = 256;  // elements whose squares are made together
-// Sums that run side by side: each is a chain of additions in element order, whose latency only other chains
-// can hide.
+// Sums that run side by side: each is a chain of additions in element order, whose latency only
+// other chains can hide.
 constexpr int64_t kChains = 8;
 
 // squares[e] = x[e]^2 in f64, which is exact

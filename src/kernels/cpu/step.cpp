@@ -1,8 +1,8 @@
-// The norm of a gradient is a sum of one number for each granule of 256 elements, six million of them for a
-// model of 1.5 billion parameters, by blocks of blocks (docs/adr/0027). With the optimizer on the host
-// nothing else runs meanwhile. Threads add up pieces of 256 blocks of 256 numbers, each in order; the pieces'
-// sums are added in turn, as the numbers behind the last whole piece are: the bits are those of the
-// reference.
+// The norm of a gradient is a sum of one number for each granule of 256 elements, six million of
+// them for a model of 1.5 billion parameters, by blocks of blocks (docs/adr/0027). With the
+// optimizer on the host nothing else runs meanwhile. Threads add up pieces of 256 blocks of 256
+// numbers, each in order; the pieces' sums are added in turn, as the numbers behind the last whole
+// piece are: the bits are those of the reference.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -25,7 +25,8 @@ void add_range(std::span<const ElementRun> runs, const double* squares, int64_t 
                BlockedSum& sum) {
   int64_t first = 0;  // number of the run's first
   for (const ElementRun& run : runs) {
-    const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, run.end - run.begin);
+    const int64_t from = std::max(begin - first, int64_t{0}),
+                  to = std::min(end - first, run.end - run.begin);
     for (int64_t i = from; i < to; ++i) sum.add(squares[run.begin + i]);
     first += run.end - run.begin;
     if (first >= end) return;

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Sums f over [0, width) of vectors from several arrays, in four chains that are added as a tree, then the
-// tail. The order depends on the vector width.
+// Sums f over [0, width) of vectors from several arrays, in four chains that are added as a tree,
+// then the tail. The order depends on the vector width.
 template <typename F, typename... X>
 HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
   const Lanes d;
@@ -37,13 +37,14 @@ HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
   return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-// Rows are added in runs of this many, then the runs' sums in order: one f32 sum of all rows would lose
-// accuracy with their number. Columns are cut into tasks of kColumns. Every lane is one column, so bits do
-// not depend on the vector width (where MulAdd is fused or nowhere used).
+// Rows are added in runs of this many, then the runs' sums in order: one f32 sum of all rows would
+// lose accuracy with their number. Columns are cut into tasks of kColumns. Every lane is one
+// column, so bits do not depend on the vector width (where MulAdd is fused or nowhere used).
 constexpr int64_t kRun = 64;
 constexpr int64_t kColumns = 64;
 
-// One vector of columns from `k` on: a[k] = sum over rows r of fa(r, x[r, k]...), and b with fb unless null.
+// One vector of columns from `k` on: a[k] = sum over rows r of fa(r, x[r, k]...), and b with fb
+// unless null.
 template <typename T, typename Fa, typename Fb, typename Load>
 HWY_INLINE void sum_columns(int64_t rows, const Fa& fa, const Fb& fb, const Load& at, T* a, T* b,
                             int64_t count) {
@@ -75,7 +76,8 @@ void sum_rows(ThreadTeam& team, int64_t rows, int64_t width, T* a, T* b, const F
       int64_t count = std::min(step, end - k);
       T* to_b = b ? b + k : nullptr;
       if (count == step) {
-        auto whole = [&](int64_t r, const auto& f) HWY_ATTR { return f(r, load(x + r * width + k)...); };
+        auto whole = [&](int64_t r, const auto& f)
+                         HWY_ATTR { return f(r, load(x + r * width + k)...); };
         sum_columns(rows, fa, fb, whole, a + k, to_b, count);
       } else {
         auto part = [&](int64_t r, const auto& f)

@@ -37,7 +37,8 @@ DS_AMX_INLINE void store_sums(float* c, int64_t row) {
 // kTiles column tiles of c from column j on.
 template <int kTiles>
 DS_TARGET_AMX void multiply_columns(const TileProduct& p, int64_t j) {
-  const int64_t a_row = p.a_row * 4, b_row = p.b_row * 4, step = kSide * p.b_row, steps = p.pairs / kSide;
+  const int64_t a_row = p.a_row * 4, b_row = p.b_row * 4, step = kSide * p.b_row,
+                steps = p.pairs / kSide;
   const float *a = p.a, *b = p.b + j;
   begin_sums<kTiles>(p.c + j, p.c_row * 4, p.add);
   for (int64_t k = 0; k < steps; ++k, a += kSide, b += step) {

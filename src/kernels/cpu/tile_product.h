@@ -3,9 +3,9 @@
 
 namespace ds::cpu {
 
-// c[rows, columns] = a b scale, or c + a b, of bf16 pairs: a[rows, pairs] and b[pairs, columns] are words of
-// two neighbours along k, the lower k in the low half, in f32 arrays; c is f32. Distances of rows are in
-// words.
+// c[rows, columns] = a b scale, or c + a b, of bf16 pairs: a[rows, pairs] and b[pairs, columns] are
+// words of two neighbours along k, the lower k in the low half, in f32 arrays; c is f32. Distances
+// of rows are in words.
 struct TileProduct {
   const float* a;
   int64_t a_row;
@@ -20,9 +20,10 @@ struct TileProduct {
   float scale = 1;  // 1 when added
 };
 
-// Small products with AMX, on a machine that has it. An element is one sum over steps of 16 pairs, whatever
-// the rows and columns beside it are: of a step the instruction sums the even and the odd numbers by
-// themselves. The tiles are the thread's from the first product to the end of this object.
+// Small products with AMX, on a machine that has it. An element is one sum over steps of 16 pairs,
+// whatever the rows and columns beside it are: of a step the instruction sums the even and the odd
+// numbers by themselves. The tiles are the thread's from the first product to the end of this
+// object.
 class TileProducts {
  public:
   TileProducts() = default;

@@ -22,9 +22,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// An update reads and writes more arrays at once than the prefetchers of a core follow. Asked for by hand,
-// this many elements ahead, an update of bf16 masters and states takes a tenth less time (Zen 5, in turns);
-// one of f32, which waits for memory alone, takes the same.
+// An update reads and writes more arrays at once than the prefetchers of a core follow. Asked for
+// by hand, this many elements ahead, an update of bf16 masters and states takes a tenth less time
+// (Zen 5, in turns); one of f32, which waits for memory alone, takes the same.
 constexpr int64_t kAhead = 768;
 
 template <typename T>
@@ -33,10 +33,10 @@ HWY_INLINE void fetch(const T* from, int64_t count) {
   for (int64_t e = 0; e < count; e += kOfLine) hwy::Prefetch(from + kAhead + e);
 }
 
-// Two vectors of elements, in sequence or woven. In a woven pair `a` has the elements of even index and `b`
-// the others. A bf16 array holds such a pair in the lower and the upper halves of words, which a shift and a
-// mask separate and join; in sequence that takes shuffles. An f32 array needs no work in sequence, but a
-// shuffle for each vector of a woven pair. The order changes no result.
+// Two vectors of elements, in sequence or woven. In a woven pair `a` has the elements of even index
+// and `b` the others. A bf16 array holds such a pair in the lower and the upper halves of words,
+// which a shift and a mask separate and join; in sequence that takes shuffles. An f32 array needs
+// no work in sequence, but a shuffle for each vector of a woven pair. The order changes no result.
 struct Two {
   Vec a, b;
 };
@@ -46,8 +46,8 @@ struct TwoWords {
 HWY_INLINE int64_t pair_lanes() { return 2 * lanes(); }
 HWY_INLINE TwoWords no_words() { return {hn::Zero(Words()), hn::Zero(Words())}; }
 
-// weave() makes a woven pair of one in sequence, separate() loads one from bf16. store_upper() stores the
-// upper halves of the words of a pair.
+// weave() makes a woven pair of one in sequence, separate() loads one from bf16. store_upper()
+// stores the upper halves of the words of a pair.
 #if HWY_TARGET == HWY_SCALAR  // vectors of one element: both orders are the same
 HWY_INLINE TwoWords weave(U32 first, U32 second) { return {first, second}; }
 HWY_INLINE TwoWords separate(const uint16_t* at) {
@@ -106,8 +106,8 @@ HWY_INLINE Two load_two(const T* at) {
   }
 }
 
-// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from, as pairs of that
-// order.
+// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from, as pairs of
+// that order.
 template <bool woven>
 HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* words) {
   const Words d;
@@ -121,8 +121,8 @@ HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* wo
   }
 }
 
-// The words of a block of draws from element `first` on, where kBlockWords divides first. They are made where
-// they are used, which takes no longer than to store them for every element.
+// The words of a block of draws from element `first` on, where kBlockWords divides first. They are
+// made where they are used, which takes no longer than to store them for every element.
 class PartWords {
  public:
   HWY_INLINE PartWords(const uint32_t* words, int64_t first)
@@ -143,9 +143,10 @@ class PartWords {
   const uint32_t *words_, *part_;
 };
 
-// Elements whose magnitudes are below 2^64 can be rounded to bf16 by a sum of words: none becomes infinite,
-// none is a NaN. One test serves all arrays of an update, because the sum of the squares of all elements is
-// finite only if they are so small. The sum starts at 1, not 0: subnormal sums would take long.
+// Elements whose magnitudes are below 2^64 can be rounded to bf16 by a sum of words: none becomes
+// infinite, none is a NaN. One test serves all arrays of an update, because the sum of the squares
+// of all elements is finite only if they are so small. The sum starts at 1, not 0: subnormal sums
+// would take long.
 HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
@@ -160,7 +161,8 @@ HWY_INLINE U32 nearest_sum(U32 bits) {
   const Words d;
   const U32 sum = hn::Add(bits, hn::Set(d, 0x7fffu));
   if constexpr (HWY_TARGET <= HWY_AVX3)  // a sum under a mask is one instruction
-    return hn::IfThenElse(hn::TestBit(bits, hn::Set(d, 0x10000u)), hn::Add(sum, hn::Set(d, 1u)), sum);
+    return hn::IfThenElse(hn::TestBit(bits, hn::Set(d, 0x10000u)), hn::Add(sum, hn::Set(d, 1u)),
+                          sum);
   return hn::Add(sum, hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u)));
 }
 // For Draw::mixed `word` is the product with kMix.
@@ -173,7 +175,8 @@ HWY_INLINE U32 drawn_sum(U32 bits, U32 word) {
 template <typename M, typename T>
 void keep_param(const M* master, T* param);
 
-// Keeps results in pairs of either order; bf16 are drawn or to nearest, then without a use of words.
+// Keeps results in pairs of either order; bf16 are drawn or to nearest, then without a use of
+// words.
 template <bool woven, bool drawn>
 struct Keeping {
   // Elements that is_finite() has seen; words are those of drawn_sum().
@@ -187,7 +190,8 @@ struct Keeping {
       const TwoWords x = bits_of(v);
       const auto halves = reinterpret_cast<uint16_t*>(to);
       if constexpr (drawn)
-        store_upper<woven>({drawn_sum<which>(x.a, words.a), drawn_sum<which>(x.b, words.b)}, halves);
+        store_upper<woven>({drawn_sum<which>(x.a, words.a), drawn_sum<which>(x.b, words.b)},
+                           halves);
       else
         store_upper<woven>({nearest_sum(x.a), nearest_sum(x.b)}, halves);
     }
@@ -218,15 +222,18 @@ struct Keeping {
     keep_param(master, param);
   }
   template <typename M, typename T>
-  static HWY_INLINE void keep_each_master(const Two& v, M* master, T* param, const TwoWords& words) {
+  static HWY_INLINE void keep_each_master(const Two& v, M* master, T* param,
+                                          const TwoWords& words) {
     keep_each<Draw::mixed>(v, master, words);
-    if (param) Keeping<false, false>::template keep_each<Draw::mixed>(load_two<false>(master), param, words);
+    if (param)
+      Keeping<false, false>::template keep_each<Draw::mixed>(load_two<false>(master), param, words);
   }
 };
 // The parameter, from a master that has been kept, where it is another array.
 template <typename M, typename T>
 HWY_INLINE void keep_param(const M* master, T* param) {
-  if (param) Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
+  if (param)
+    Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
 }
 // The type that a master is rounded to.
 template <typename M, typename T>
@@ -240,7 +247,8 @@ struct Elements {
 // The operands of an update from one element on.
 template <typename G, typename M, typename S, typename T, int n>
 struct Place {
-  // An f32 gradient costs less than master and states in bf16 save; an f32 master, to be stored too, more.
+  // An f32 gradient costs less than master and states in bf16 save; an f32 master, to be stored
+  // too, more.
   static constexpr bool kWoven = std::is_same_v<M, bf16> && std::is_same_v<S, bf16>;
 
   const G* grad;
@@ -249,7 +257,8 @@ struct Place {
   T* param;  // null: the master
 
   HWY_INLINE Place at(int64_t e) const {
-    return {grad + e, master + e, first + e, n == 2 ? second + e : nullptr, param ? param + e : nullptr};
+    return {grad + e, master + e, first + e, n == 2 ? second + e : nullptr,
+            param ? param + e : nullptr};
   }
   HWY_INLINE void fetch_ahead() const {
     const int64_t count = pair_lanes();
@@ -287,8 +296,8 @@ struct Place {
   }
   // `count` of them, behind `skipped` that are not touched.
   template <bool drawn, typename Step>
-  HWY_NOINLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at, int64_t skipped,
-                               int64_t count) const {
+  HWY_NOINLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at,
+                               int64_t skipped, int64_t count) const {
     constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
     G g[kMost] = {};
     M m[kMost] = {};
@@ -308,14 +317,15 @@ struct Place {
 };
 
 // `update(step, grad, elements)` makes the next elements, where Step(c) holds the constants and
-// Step::kStates, 1 or 2, says how many states there are. in: grad of type G; out: master of type M, states of
-// type S, param of type T, which may be the master.
+// Step::kStates, 1 or 2, says how many states there are. in: grad of type G; out: master of type M,
+// states of type S, param of type T, which may be the master.
 template <bool drawn, typename G, typename M, typename S, typename T, typename Step>
 void update_elements(const KernelContext& c, const Rounding& rounding) {
   constexpr int n = Step::kStates;
   const bool own = c.out[0].data == c.out[n + 1].data;
   const Place<G, M, S, T, n> all{c.in[0].as<G>(), c.out[0].as<M>(), c.out[1].as<S>(),
-                                 n == 2 ? c.out[2].as<S>() : nullptr, own ? nullptr : c.out[n + 1].as<T>()};
+                                 n == 2 ? c.out[2].as<S>() : nullptr,
+                                 own ? nullptr : c.out[n + 1].as<T>()};
   const Step constants(c);
   for_blocks(c.team, c.in[0].numel(), ds::cpu::kBlock, [&](int64_t first, int64_t last) HWY_ATTR {
     const Step step = constants;

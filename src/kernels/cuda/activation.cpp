@@ -55,8 +55,12 @@ Made make_act(const Query& query, std::string* refusal, const char* entry) {
     start_elements(launcher, entry, a);
   });
 }
-Made make_value(const Query& query, std::string* refusal) { return make_act(query, refusal, "activate"); }
-Made make_slope(const Query& query, std::string* refusal) { return make_act(query, refusal, "activate_dx"); }
+Made make_value(const Query& query, std::string* refusal) {
+  return make_act(query, refusal, "activate");
+}
+Made make_slope(const Query& query, std::string* refusal) {
+  return make_act(query, refusal, "activate_dx");
+}
 
 // Gate and up of `views`, two tensors or the halves of one.
 void split(std::span<const TensorView> views, int64_t width, Operand* gate, Operand* up) {
@@ -94,10 +98,11 @@ Made make_softcap_dx(const Query& query, std::string* refusal) {
   return make_elements(query, refusal, "softcap_dx", set_cap);
 }
 Made make_mse_dx(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "mse_dx", [](ElementArgs& a, const Attrs&, const Arguments& c) {
-    a.count = c.in[1].numel();
-    a.wide = aligned(c.in[1].data) && aligned(c.in[2].data) && aligned(c.out[0].data);
-  });
+  return make_elements(
+      query, refusal, "mse_dx", [](ElementArgs& a, const Attrs&, const Arguments& c) {
+        a.count = c.in[1].numel();
+        a.wide = aligned(c.in[1].data) && aligned(c.in[2].data) && aligned(c.out[0].data);
+      });
 }
 
 constexpr KernelRow kRows[] = {

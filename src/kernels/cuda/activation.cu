@@ -1,6 +1,6 @@
 // Activations, what they gate, and other functions of single elements, within the tolerances of
-// kernels/accuracy.cpp. Formulas are those of kernels/ref/activations.h; the activation is a number that all
-// threads have in common.
+// kernels/accuracy.cpp. Formulas are those of kernels/ref/activations.h; the activation is a number
+// that all threads have in common.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/element_args.h"
@@ -97,10 +97,11 @@ DS_DEVICE Eight of_each(Eight x, const F& f) {
   for (int k = 0; k < 8; ++k) x.v[k] = f(x.v[k]);
   return x;
 }
-// 1 / (1 + exp(x)) by the device's own power and reciprocal, which lose less than 16 bits keep; below 2^-126
-// it is 0.
+// 1 / (1 + exp(x)) by the device's own power and reciprocal, which lose less than 16 bits keep;
+// below 2^-126 it is 0.
 DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(kLog2OfE * x)); }
-// The choice is made once for eight elements, of the two that most models have. `narrow`: of 16 bits.
+// The choice is made once for eight elements, of the two that most models have. `narrow`: of 16
+// bits.
 DS_DEVICE Eight values(int32_t flag, bool narrow, const Eight& x) {
   const auto act = static_cast<Act>(flag);
   if (act == Act::gelu_tanh) {
@@ -133,7 +134,9 @@ DS_DEVICE Eight product(Eight x, const Eight& y) {
 }
 
 // Elements i to i + n of rows of `width` that lie `stride` apart.
-DS_DEVICE int64_t place(const ElementArgs& a, int64_t i) { return i / a.width * a.stride + i % a.width; }
+DS_DEVICE int64_t place(const ElementArgs& a, int64_t i) {
+  return i / a.width * a.stride + i % a.width;
+}
 DS_DEVICE Eight load_rows(const ElementArgs& a, const Operand& o, int64_t i, int n) {
   if (a.width % 8 == 0) return load(o, place(a, i), n, a.wide);
   Eight e;
@@ -141,7 +144,8 @@ DS_DEVICE Eight load_rows(const ElementArgs& a, const Operand& o, int64_t i, int
   for (int k = 0; k < 8; ++k) e.v[k] = k < n ? get(o, place(a, i + k)) : 0.0f;
   return e;
 }
-DS_DEVICE void store_rows(const ElementArgs& a, const Operand& o, int64_t i, int n, const Eight& e) {
+DS_DEVICE void store_rows(const ElementArgs& a, const Operand& o, int64_t i, int n,
+                          const Eight& e) {
   if (a.width % 8 == 0) return store(o, place(a, i), n, a.wide, e);
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
@@ -161,7 +165,8 @@ DS_LOOP_KERNEL(activate_dx, ElementArgs) {  // dy, x
     Eight dy, x;
     with_type(a.in[0].dtype, [&](auto given) {  // of both
       constexpr int32_t type = decltype(given)::value;
-      const Bits<type> of_dy = fetch<type>(a.in[0], i, n, a.wide), of_x = fetch<type>(a.in[1], i, n, a.wide);
+      const Bits<type> of_dy = fetch<type>(a.in[0], i, n, a.wide),
+                       of_x = fetch<type>(a.in[1], i, n, a.wide);
       dy = widened(of_dy), x = widened(of_x);
     });
     store(a.out[0], i, n, a.wide, product(dy, slopes(a.flag, narrow_of(a), x)));

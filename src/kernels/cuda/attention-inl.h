@@ -1,6 +1,6 @@
 #pragma once
-// Which pairs of rows an attention is of, and what is left of a pair's weight: what both of its kernels
-// share. Included by .cu files only.
+// Which pairs of rows an attention is of, and what is left of a pair's weight: what both of its
+// kernels share. Included by .cu files only.
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
@@ -36,20 +36,22 @@ DS_DEVICE Row behind_of(const AttentionArgs& a, Row row, Row begin, Row end) {
 
 DS_DEVICE bool drops(const AttentionArgs& a) { return a.share > 0 && a.scalars->train != 0; }
 DS_DEVICE Stream stream_of(const AttentionArgs& a) {
-  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf), a.op};
+  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
+          a.op};
 }
 // The number of a pair's word in the stream, four of which are made at a time.
 DS_DEVICE uint64_t number_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
                              int64_t head) {
   return static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
 }
-// Whether dropout keeps pair `number`, which `four` is made for; its weight is then multiplied by a.factor.
+// Whether dropout keeps pair `number`, which `four` is made for; its weight is then multiplied by
+// a.factor.
 DS_DEVICE bool keeps(const AttentionArgs& a, const Words& four, uint64_t number) {
   return uniform01(word(four, static_cast<uint32_t>(number % 4))) >= a.share;
 }
 
-// A score from the product of q and k. Neither product is fused with what is done with a score: a weight of
-// backward has the bits of forward's.
+// A score from the product of q and k. Neither product is fused with what is done with a score: a
+// weight of backward has the bits of forward's.
 template <typename Args>
 DS_DEVICE float scaled(const Args& a, float product) {
   return __fmul_rn(a.scale, product);
@@ -81,8 +83,8 @@ DS_DEVICE float row_sum(float x) {
   return x + __shfl_xor_sync(kAll, x, 2);
 }
 
-// Walks the `tile` queries from `first` on through the keys of each of their sequences, by tiles counted from
-// the sequence's first row: f(begin of the sequence, first key of a tile).
+// Walks the `tile` queries from `first` on through the keys of each of their sequences, by tiles
+// counted from the sequence's first row: f(begin of the sequence, first key of a tile).
 template <int tile, typename F>
 DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) {
   const int64_t end = smaller(first + tile, a.rows);

@@ -26,8 +26,8 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// Entries for heads of at most `depth` columns. Of type f32: on any operands; else on operands of that type,
-// by tensor cores, with dropout and a cap only if `any`.
+// Entries for heads of at most `depth` columns. Of type f32: on any operands; else on operands of
+// that type, by tensor cores, with dropout and a cap only if `any`.
 struct Entries {
   DType type;
   bool any;
@@ -40,7 +40,8 @@ struct Entries {
   }
   constexpr int64_t keys_tile() const { return type == DS_DTYPE_F32 ? kTile : kMmaTile; }
   constexpr uint32_t forward_bytes(int64_t columns) const {
-    return type == DS_DTYPE_F32 ? plain_bytes(columns, 3, 1) : mma_bytes(strips_of(depth), queries_tile());
+    return type == DS_DTYPE_F32 ? plain_bytes(columns, 3, 1)
+                                : mma_bytes(strips_of(depth), queries_tile());
   }
   constexpr uint32_t queries_bytes(int64_t columns) const {
     return type == DS_DTYPE_F32 ? plain_bytes(columns, 4, 1)
@@ -58,35 +59,41 @@ struct Entries {
     return static_cast<uint32_t>((tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1)) *
                                  int64_t{sizeof(float)});
   }
-  // Of a block's own tiles and two stages of two, whose rows have all columns of the entry, and of what
-  // dropout keeps of `rows` queries in each stage.
+  // Of a block's own tiles and two stages of two, whose rows have all columns of the entry, and of
+  // what dropout keeps of `rows` queries in each stage.
   constexpr uint32_t mma_bytes(int64_t own, int64_t rows) const {
-    return static_cast<uint32_t>((own + 4) * kMmaTile * mma_pitch(depth) * int64_t{sizeof(uint16_t)} +
+    return static_cast<uint32_t>((own + 4) * kMmaTile * mma_pitch(depth) *
+                                     int64_t{sizeof(uint16_t)} +
                                  2 * rows * int64_t{sizeof(uint64_t)});
   }
 };
 constexpr Entries kEntries[] = {
-    {DS_DTYPE_BF16, false, 64, "attention_bf16_64", "attention_dq_bf16_64", "attention_dkv_bf16_64"},
+    {DS_DTYPE_BF16, false, 64, "attention_bf16_64", "attention_dq_bf16_64",
+     "attention_dkv_bf16_64"},
     {DS_DTYPE_BF16, true, 64, "attention_bf16_64_any", "attention_dq_bf16_64_any",
      "attention_dkv_bf16_64_any"},
-    {DS_DTYPE_BF16, false, 128, "attention_bf16_128", "attention_dq_bf16_128", "attention_dkv_bf16_128"},
+    {DS_DTYPE_BF16, false, 128, "attention_bf16_128", "attention_dq_bf16_128",
+     "attention_dkv_bf16_128"},
     {DS_DTYPE_BF16, true, 128, "attention_bf16_128_any", "attention_dq_bf16_128_any",
      "attention_dkv_bf16_128_any"},
     {DS_DTYPE_F16, false, 64, "attention_f16_64", "attention_dq_f16_64", "attention_dkv_f16_64"},
-    {DS_DTYPE_F16, true, 64, "attention_f16_64_any", "attention_dq_f16_64_any", "attention_dkv_f16_64_any"},
-    {DS_DTYPE_F16, false, 128, "attention_f16_128", "attention_dq_f16_128", "attention_dkv_f16_128"},
+    {DS_DTYPE_F16, true, 64, "attention_f16_64_any", "attention_dq_f16_64_any",
+     "attention_dkv_f16_64_any"},
+    {DS_DTYPE_F16, false, 128, "attention_f16_128", "attention_dq_f16_128",
+     "attention_dkv_f16_128"},
     {DS_DTYPE_F16, true, 128, "attention_f16_128_any", "attention_dq_f16_128_any",
      "attention_dkv_f16_128_any"},
     {DS_DTYPE_F32, true, 64, "attention_64", "attention_dq_64", "attention_dkv_64"},
     {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
-// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns may need more, which sm_80
-// and sm_90 have.
+// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns may need more,
+// which sm_80 and sm_90 have.
 constexpr uint32_t kLeastShared = 99 << 10;
 constexpr bool fits(const Entries& e) {
-  return e.depth > 128 || (e.forward_bytes(e.depth) <= kLeastShared &&
-                           e.queries_bytes(e.depth) <= kLeastShared && e.keys_bytes(e.depth) <= kLeastShared);
+  return e.depth > 128 ||
+         (e.forward_bytes(e.depth) <= kLeastShared && e.queries_bytes(e.depth) <= kLeastShared &&
+          e.keys_bytes(e.depth) <= kLeastShared);
 }
 static_assert(std::ranges::all_of(kEntries, fits));
 
@@ -97,8 +104,8 @@ std::string too_wide(int64_t depth) {
   return fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
 }
 
-// The first that takes heads of this depth, with dropout or a cap where `any`, whose operands, masks aside,
-// all have one type; null and a reason where none does.
+// The first that takes heads of this depth, with dropout or a cap where `any`, whose operands,
+// masks aside, all have one type; null and a reason where none does.
 const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, bool any,
                           std::string* refusal) {
   const DType type = operands[0].dtype;
@@ -107,17 +114,20 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, b
            std::ranges::all_of(view.dims, [](int64_t extent) { return extent < kMostMmaExtent; });
   });
   for (const Entries& e : kEntries) {
-    if (depth <= e.depth && (e.any || !any) && (e.type == DS_DTYPE_F32 || (mma && e.type == type))) return &e;
+    if (depth <= e.depth && (e.any || !any) && (e.type == DS_DTYPE_F32 || (mma && e.type == type)))
+      return &e;
   }
   *refusal = too_wide(depth);
   return nullptr;
 }
 
-// Whether the device gives a block so much shared memory; if not, why heads of this depth are refused.
+// Whether the device gives a block so much shared memory; if not, why heads of this depth are
+// refused.
 bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* refusal) {
   if (bytes <= query.shared_bytes) return true;
-  *refusal = fmt::format("heads of {} columns take {} bytes of shared memory a block, the device has {}",
-                         depth, bytes, query.shared_bytes);
+  *refusal =
+      fmt::format("heads of {} columns take {} bytes of shared memory a block, the device has {}",
+                  depth, bytes, query.shared_bytes);
   return false;
 }
 
@@ -159,7 +169,8 @@ struct Shape {
       return Heads{o, row, head};
     };
     if (per_head) return from(in[0], which * depth, 3 * queries, 3 * depth);
-    if (one) return from(in[0], which == 0 ? 0 : queries + (which - 1) * keys, queries + 2 * keys, depth);
+    if (one)
+      return from(in[0], which == 0 ? 0 : queries + (which - 1) * keys, queries + 2 * keys, depth);
     return from(in[static_cast<size_t>(which)], 0, which == 0 ? queries : keys, depth);
   }
 
@@ -199,8 +210,8 @@ Made make_attention(const Query& query, std::string* refusal) {
     a.y = rows_of(c.out[0], a.depth);
     a.lse = c.out[1].as<float>();
     start(launcher, entries->forward,
-          {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads}, a,
-          entries->forward_bytes(a.depth));
+          {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)},
+          {kAttentionThreads}, a, entries->forward_bytes(a.depth));
   });
 }
 
@@ -247,16 +258,17 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         take_scratch(scratch, plain, a);
         if (plain) {
-          start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)}, {kDeltaThreads}, a,
-                kDeltaRoom);
+          start(launcher, "attention_delta", {blocks(a.rows * a.heads, kDeltaThreads)},
+                {kDeltaThreads}, a, kDeltaRoom);
         } else {
           start(launcher, "attention_queries_mma",
-                {blocks(a.rows * delta_lanes(a.depth), kDeltaThreads), static_cast<uint32_t>(a.heads)},
+                {blocks(a.rows * delta_lanes(a.depth), kDeltaThreads),
+                 static_cast<uint32_t>(a.heads)},
                 {kDeltaThreads}, a);
         }
         start(launcher, entries->queries,
-              {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)}, {kAttentionThreads},
-              a, entries->queries_bytes(a.depth));
+              {blocks(a.rows, entries->queries_tile()), static_cast<uint32_t>(a.heads)},
+              {kAttentionThreads}, a, entries->queries_bytes(a.depth));
         start(launcher, entries->keys,
               {blocks(a.rows, entries->keys_tile()), static_cast<uint32_t>(shape.groups)},
               {kAttentionThreads}, a, entries->keys_bytes(a.depth));
@@ -264,7 +276,8 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
       room.used());
 }
 
-// A part has at least kPartKeys keys, and a cache at most kMostParts parts, which bounds the scratch.
+// A part has at least kPartKeys keys, and a cache at most kMostParts parts, which bounds the
+// scratch.
 constexpr int64_t kPartKeys = 512, kMostParts = 16;
 int64_t part_keys(int64_t capacity) {
   const int64_t step = kWarpKeys * int64_t{kCachedWarps};
@@ -287,7 +300,8 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
       [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const CachedAttention shape(c.in, attrs);
         const TensorView& cache = c.out[1];
-        if (c.in.back().data != cache.data) copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
+        if (c.in.back().data != cache.data)
+          copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
         const auto part = [&](size_t which) {
           const CachedAttention::Place& place = shape.place[which];
           Operand at = operand(c.in[place.operand]);
@@ -305,10 +319,12 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
         a.heads = static_cast<int32_t>(shape.heads), a.group = static_cast<int32_t>(shape.group);
         a.groups = static_cast<int32_t>(shape.groups), a.depth = static_cast<int32_t>(shape.depth);
         a.scale = static_cast<float>(shape.scale), a.cap = static_cast<float>(shape.softcap);
-        const int64_t stored = a.rows * shape.groups * shape.depth, made = a.rows * shape.heads * shape.depth;
+        const int64_t stored = a.rows * shape.groups * shape.depth,
+                      made = a.rows * shape.heads * shape.depth;
         start(launcher, "cache_rows", {blocks(stored, kThreads)}, {kThreads}, a);
         start(launcher, part_entry,
-              {static_cast<uint32_t>(a.rows), static_cast<uint32_t>(a.heads), static_cast<uint32_t>(parts)},
+              {static_cast<uint32_t>(a.rows), static_cast<uint32_t>(a.heads),
+               static_cast<uint32_t>(parts)},
               {kCachedWarps * 32}, a,
               kCachedWarps * static_cast<uint32_t>((shape.depth + 2) * int64_t{sizeof(float)}));
         start(launcher, "cached_join", {blocks(made, kThreads)}, {kThreads}, a);

@@ -1,25 +1,28 @@
-// Attention, forward and backward, within the tolerances of kernels/accuracy.cpp. docs/reference/ops.md says
-// what it means; this is how a device makes it.
+// Attention, forward and backward, within the tolerances of kernels/accuracy.cpp.
+// docs/reference/ops.md says what it means; this is how a device makes it.
 //
-// Forward (Dao et al., "FlashAttention-2", arXiv:2307.08691): a block has 32 queries of a head and walks
-// through keys by tiles of 32, with a running maximum and sum of each row, in f32. Four threads share a row:
-// eight keys each of the scores, a quarter of the columns of y. Backward makes the weights again from lse, in
-// two passes: one block for 32 queries (dq), one for 32 keys (dk and dv, over all query heads of their head).
-// Nothing is added atomically: every sum is one thread's, in one order.
+// Forward (Dao et al., "FlashAttention-2", arXiv:2307.08691): a block has 32 queries of a head and
+// walks through keys by tiles of 32, with a running maximum and sum of each row, in f32. Four
+// threads share a row: eight keys each of the scores, a quarter of the columns of y. Backward makes
+// the weights again from lse, in two passes: one block for 32 queries (dq), one for 32 keys (dk and
+// dv, over all query heads of their head). Nothing is added atomically: every sum is one thread's,
+// in one order.
 //
-// Bits of a row depend on its own sequence only: tiles of keys are counted from the sequence's first row,
-// wherever the sequence lies in the batch, and a key that a row does not see adds exactly nothing. A tile of
-// queries may hold the ends of several sequences; it walks through each of them.
+// Bits of a row depend on its own sequence only: tiles of keys are counted from the sequence's
+// first row, wherever the sequence lies in the batch, and a key that a row does not see adds
+// exactly nothing. A tile of queries may hold the ends of several sequences; it walks through each
+// of them.
 //
-// Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all dot products
-// are one function with one order, so the backward score equals lse, and dy . v equals dy . y because y is v.
-// Dropout rounds y; there it is said (`alone`).
+// Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all
+// dot products are one function with one order, so the backward score equals lse, and dy . v equals
+// dy . y because y is v. Dropout rounds y; there it is said (`alone`).
 //
-// Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context inference",
-// 2023): the keys of a row are cut into parts by their place in the cache, a block takes one part, a warp
-// four keys at a time, a lane its columns. Every part has its own top; `cached_join` brings the parts
-// together. Which warp of which part takes a key depends on the key's place alone, so the bits of a row
-// depend neither on the rows that are fed with it nor on which of them came earlier.
+// Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context
+// inference", 2023): the keys of a row are cut into parts by their place in the cache, a block
+// takes one part, a warp four keys at a time, a lane its columns. Every part has its own top;
+// `cached_join` brings the parts together. Which warp of which part takes a key depends on the
+// key's place alone, so the bits of a row depend neither on the rows that are fed with it nor on
+// which of them came earlier.
 //
 // Products are made by ordinary multiply-adds: this is the kernel for f32 and for wide heads.
 // kernels/cuda/attention_mma.cu, on tensor cores, takes the others.
@@ -31,7 +34,8 @@ namespace {
 constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
 
 // What dropout multiplies a pair's weight by.
-DS_DEVICE float kept_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key, int64_t head) {
+DS_DEVICE float kept_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
+                        int64_t head) {
   const uint64_t number = number_of(a, query, begin, key, head);
   return keeps(a, words_of(stream_of(a), number / 4), number) ? a.factor : 0.0f;
 }
@@ -47,12 +51,13 @@ DS_DEVICE float dot(const float* x, const float* y, int depth) {
 DS_DEVICE float element(const Heads& h, int64_t row, int64_t head, int64_t d) {
   return get(h.at, row * h.row + head * h.head + d);
 }
-// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; those that do not exist, or
-// that `mask` leaves out, are 0.
-DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head, float* tile,
-                         const int32_t* mask = nullptr) {
+// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; those that do not
+// exist, or that `mask` leaves out, are 0.
+DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head,
+                         float* tile, const int32_t* mask = nullptr) {
   const int columns = a.depth;
-  for (int e = static_cast<int>(threadIdx.x); e < kTile * columns; e += static_cast<int>(kAttentionThreads)) {
+  for (int e = static_cast<int>(threadIdx.x); e < kTile * columns;
+       e += static_cast<int>(kAttentionThreads)) {
     const int r = e / columns, d = e % columns;
     const bool there = first + r < a.rows && (!mask || mask[first + r] != 0);
     tile[r * (columns + 1) + d] = there ? element(h, first + r, head, d) : 0.0f;
@@ -61,8 +66,8 @@ DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, 
 
 // Columns quarter, quarter + 4, ... of a thread's row.
 template <int most>
-DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, int64_t head, int quarter,
-                         const float (&x)[most], float divisor) {
+DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, int64_t head,
+                         int quarter, const float (&x)[most], float divisor) {
   if (row >= a.rows) return;
 #pragma unroll
   for (int c = 0; c < most; ++c) {
@@ -72,8 +77,8 @@ DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, i
 }
 // sums += weights[0..kTile) times rows of `tile`
 template <int most>
-DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const float* tile, int quarter,
-                        float (&sums)[most]) {
+DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const float* tile,
+                        int quarter, float (&sums)[most]) {
 #pragma unroll 1
   for (int j = 0; j < kTile; ++j) {
     const float w = weights[j];
@@ -124,7 +129,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       if (dropped && weight > 0) weight *= kept_of(a, query, mine, key + j, head);
       p[own * (kTile + 1) + j] = weight;
     }
-    sum = sum * kept_share + row_sum(added);  // its shuffles also make p whole for the row's four threads
+    sum = sum * kept_share +
+          row_sum(added);  // its shuffles also make p whole for the row's four threads
     top = next;
     __syncwarp();
 #pragma unroll
@@ -132,15 +138,17 @@ DS_DEVICE void forward(const AttentionArgs& a) {
     add_rows(a, p + own * (kTile + 1), v, quarter, y);
   });
   store_row(a, a.y, query, head, quarter, y, sum == 0 ? 1.0f : sum);
-  if (quarter == 0 && query < a.rows) a.lse[head * a.rows + query] = sum == 0 ? 0.0f : top + logf(sum);
+  if (quarter == 0 && query < a.rows)
+    a.lse[head * a.rows + query] = sum == 0 ? 0.0f : top + logf(sum);
 }
 
 // The weight of a pair before dropout, and the gradient of its product of q and k.
 struct PairGradient {
   float p, ds;
 };
-DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k, const float* dy,
-                                     const float* v, float lse, float delta, float share, bool alone) {
+DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, const float* k,
+                                     const float* dy, const float* v, float lse, float delta,
+                                     float share, bool alone) {
   const float s = score(a, dot(q, k, a.depth)), p = expf(s - lse);
   const float slope = a.cap == 0 ? 1.0f : slope_of(a, s);
   return {p, alone ? 0.0f : a.scale * p * (share * dot(dy, v, a.depth) - delta) * slope};
@@ -150,7 +158,8 @@ template <int most>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(float, q);
   const int pitch = a.depth + 1;
-  float *dy = q + kTile * pitch, *k = dy + kTile * pitch, *v = k + kTile * pitch, *ds = v + kTile * pitch;
+  float *dy = q + kTile * pitch, *k = dy + kTile * pitch, *v = k + kTile * pitch,
+        *ds = v + kTile * pitch;
   const int own = static_cast<int>(threadIdx.x / 4), quarter = static_cast<int>(threadIdx.x % 4);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, head = blockIdx.y,
                 key_head = head / a.group;
@@ -173,8 +182,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
       float gradient = 0;
       if (mine == begin && sees(a, query, mine, key + j)) {
         const float share = dropped ? kept_of(a, query, mine, key + j, head) : 1.0f;
-        gradient = pair_gradient(a, q + own * pitch, k + j * pitch, dy + own * pitch, v + j * pitch, lse,
-                                 delta, share, alone)
+        gradient = pair_gradient(a, q + own * pitch, k + j * pitch, dy + own * pitch, v + j * pitch,
+                                 lse, delta, share, alone)
                        .ds;
       }
       ds[own * (kTile + 1) + j] = gradient;
@@ -189,10 +198,12 @@ template <int most>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(float, k);
   const int pitch = a.depth + 1;
-  float *v = k + kTile * pitch, *q = v + kTile * pitch, *dy = q + kTile * pitch, *ds = dy + kTile * pitch;
+  float *v = k + kTile * pitch, *q = v + kTile * pitch, *dy = q + kTile * pitch,
+        *ds = dy + kTile * pitch;
   float* p = ds + kTile * (kTile + 1);
   const int own = static_cast<int>(threadIdx.x / 4), quarter = static_cast<int>(threadIdx.x % 4);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, key_head = blockIdx.y, key = first + own;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTile, key_head = blockIdx.y,
+                key = first + own;
   const int64_t last = smaller(first + kTile, a.rows) - 1;
   const bool dropped = drops(a);
   const int64_t low = a.causal ? first : begin_of(a, first);
@@ -245,8 +256,8 @@ DS_DEVICE Keys keys_of(const CachedArgs& a, int64_t row) {
   return {a.window == 0 ? 0 : larger(0, place - a.window + 1), place + 1};
 }
 
-// Sums of values of some keys, each relative to the largest score of its own keys, brought together for
-// column d.
+// Sums of values of some keys, each relative to the largest score of its own keys, brought together
+// for column d.
 struct Joined {
   float y, top, weight;
 };
@@ -271,10 +282,13 @@ DS_DEVICE void cached_part(const CachedArgs& a) {
   DS_SHARED(float, room);  // what the warps have, as in a.parts
   const int64_t row = blockIdx.x, head = blockIdx.y, part = blockIdx.z, key_head = head / a.group;
   const Keys seen = keys_of(a, row);
-  const int64_t first = larger(seen.first, part * a.share), end = smaller(seen.end, (part + 1) * a.share);
+  const int64_t first = larger(seen.first, part * a.share),
+                end = smaller(seen.end, (part + 1) * a.share);
   if (first >= end) return;
-  const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
-  const int64_t keys = key_head * a.capacity * a.depth, values = keys + a.groups * a.capacity * a.depth;
+  const int lane = static_cast<int>(threadIdx.x % kWarp),
+            warp = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t keys = key_head * a.capacity * a.depth,
+                values = keys + a.groups * a.capacity * a.depth;
   float q[most], y[most] = {}, top = -INFINITY, weight = 0;
 #pragma unroll
   for (int c = 0; c < most; ++c) {
@@ -325,7 +339,8 @@ DS_DEVICE void cached_part(const CachedArgs& a) {
   if (lane == 0) own[a.depth] = top, own[a.depth + 1] = weight;
   __syncthreads();
   float* to = a.parts + ((row * a.heads + head) * a.most_parts + part) * pitch;
-  for (int d = static_cast<int>(threadIdx.x); d < a.depth; d += static_cast<int>(kCachedWarps * kWarp)) {
+  for (int d = static_cast<int>(threadIdx.x); d < a.depth;
+       d += static_cast<int>(kCachedWarps * kWarp)) {
     const Joined all = join(room, kCachedWarps, a.depth, d);
     to[d] = all.y;
     if (d == 0) to[a.depth] = all.top, to[a.depth + 1] = all.weight;
@@ -338,7 +353,8 @@ DS_DEVICE void cached_part(const CachedArgs& a) {
 DS_LOOP_KERNEL(cache_rows, CachedArgs) {
   const int64_t i = thread_number(), columns = static_cast<int64_t>(a.groups) * a.depth;
   if (i >= a.rows * columns) return;
-  const int64_t row = i / columns, head = i % columns / a.depth, d = i % a.depth, place = a.positions[row];
+  const int64_t row = i / columns, head = i % columns / a.depth, d = i % a.depth,
+                place = a.positions[row];
   if (place < 0 || place >= a.capacity) return;
   put(a.cache, (head * a.capacity + place) * a.depth + d, element(a.k, row, head, d));
   put(a.cache, ((a.groups + head) * a.capacity + place) * a.depth + d, element(a.v, row, head, d));
@@ -363,18 +379,20 @@ DS_BLOCK_KERNEL(cached_part_64, CachedArgs, kCachedWarps* kWarp) { cached_part<2
 DS_BLOCK_KERNEL(cached_part_128, CachedArgs, kCachedWarps* kWarp) { cached_part<4>(a); }
 DS_BLOCK_KERNEL(cached_part_256, CachedArgs, kCachedWarps* kWarp) { cached_part<8>(a); }
 
-// delta = dy . y of each row and head, in the order of dot(); whether a row sees one key only. Elements come
-// through shared memory, so that threads that are neighbours read addresses that are.
+// delta = dy . y of each row and head, in the order of dot(); whether a row sees one key only.
+// Elements come through shared memory, so that threads that are neighbours read addresses that are.
 DS_BLOCK_KERNEL(attention_delta, AttentionArgs, kDeltaThreads) {
   DS_SHARED(float, gradients);
   float* const results = gradients + kDeltaThreads * kDeltaPitch;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kDeltaThreads;
   const int64_t here = smaller(a.rows * a.heads - first, kDeltaThreads);
-  const int column = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
+  const int column = static_cast<int>(threadIdx.x % kWarp),
+            warp = static_cast<int>(threadIdx.x / kWarp);
   constexpr int kWarps = kDeltaThreads / kWarp;
   float sum = 0;
   for (int begin = 0; begin < a.depth; begin += static_cast<int>(kWarp)) {
-    const int width = a.depth - begin < static_cast<int>(kWarp) ? a.depth - begin : static_cast<int>(kWarp);
+    const int width =
+        a.depth - begin < static_cast<int>(kWarp) ? a.depth - begin : static_cast<int>(kWarp);
     int64_t row = (first + warp) / a.heads, head = (first + warp) % a.heads;
     for (int64_t pair = warp; pair < here; pair += kWarps) {
       if (column < width) {

@@ -1,6 +1,6 @@
 #pragma once
-// What attention on tensor cores is made of: tiles of rows in shared memory and their products, which pairs
-// of a tile count, which of them dropout keeps. Included by attention_mma.cu only.
+// What attention on tensor cores is made of: tiles of rows in shared memory and their products,
+// which pairs of a tile count, which of them dropout keeps. Included by attention_mma.cu only.
 #include <cstdint>
 
 #include "kernels/cuda/attention-inl.h"
@@ -14,10 +14,12 @@ constexpr int kSide = kMmaTile;       // rows of a tile
 constexpr int kStrip = 16;            // rows that a warp has on the left side of a product
 constexpr int kMatrices = kSide / 8;  // of 8 columns each, across a tile
 
-// Rows, and elements of a row, have numbers of 32 bits here: attention.cpp gives these kernels no more.
+// Rows, and elements of a row, have numbers of 32 bits here: attention.cpp gives these kernels no
+// more.
 DS_DEVICE int count_of(const AttentionArgs& a) { return static_cast<int>(a.rows); }
 DS_DEVICE int window_of(const AttentionArgs& a) { return static_cast<int>(a.window); }
-DS_DEVICE int end_of(const AttentionArgs& a, int begin) {  // behind the sequence, where it is no document
+DS_DEVICE int end_of(const AttentionArgs& a,
+                     int begin) {  // behind the sequence, where it is no document
   return smaller(begin + static_cast<int>(a.seq), count_of(a));
 }
 
@@ -31,15 +33,16 @@ struct Tile {
   static constexpr bool kMoved = kPitch == depth;
   uint16_t* at;
 };
-// Where eight columns of row `row` + `own` begin, of eight number `eight` + `more` of the row: `row` is a
-// multiple of 8, `eight` of 2, `more` 0 or 1 where that is not 0.
+// Where eight columns of row `row` + `own` begin, of eight number `eight` + `more` of the row:
+// `row` is a multiple of 8, `eight` of 2, `more` 0 or 1 where that is not 0.
 template <int depth>
 DS_DEVICE uint16_t* eight_at(Tile<depth> m, int row, int own, int eight, int more) {
   if constexpr (m.kMoved) return m.at + (row + own) * m.kPitch + (eight ^ more ^ own % 8) * 8;
   return m.at + (row + own) * m.kPitch + (eight + more) * 8;
 }
 
-// 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8 columns each.
+// 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8
+// columns each.
 template <bool transposed, int depth>
 DS_DEVICE Words4 by_rows(Tile<depth> m, int row, int column) {
   return load_matrices<transposed>(eight_at(m, row, lane() % 16, column / 8, lane() / 16));
@@ -47,11 +50,12 @@ DS_DEVICE Words4 by_rows(Tile<depth> m, int row, int column) {
 // 16 x 16 elements whose rows are the columns of the right sides of two products.
 template <int depth>
 DS_DEVICE Words4 by_columns(Tile<depth> m, int row, int column) {
-  return load_matrices<false>(eight_at(m, row, lane() % 8 + lane() / 16 * 8, column / 8, lane() / 8 % 2));
+  return load_matrices<false>(
+      eight_at(m, row, lane() % 8 + lane() / 16 * 8, column / 8, lane() / 8 % 2));
 }
 
-// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart, so their
-// width is a multiple, too.
+// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart,
+// so their width is a multiple, too.
 DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
   const auto all = reinterpret_cast<uint64_t>(h.at.data) | static_cast<uint64_t>(2 * h.row) |
                    static_cast<uint64_t>(2 * h.head);
@@ -70,7 +74,8 @@ DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
 // Where a thread copies from: eight columns of every kRows-th row of a head.
 template <int depth>
 struct Source {
-  static constexpr int kThreadsOfRow = depth / 8, kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
+  static constexpr int kThreadsOfRow = depth / 8,
+                       kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
   const uint16_t* from;  // of row 0 of head 0, and own() rows on
   int row, head;
   bool whole;  // copied by 16 bytes
@@ -83,26 +88,30 @@ struct Source {
     return {at + int64_t{own()} * row + 8 * eight(), row, static_cast<int>(h.head), aligned(h, 16)};
   }
 };
-// Asks for those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0. They are
-// there when every thread has awaited its copies and met the others.
+// Asks for those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0.
+// They are there when every thread has awaited its copies and met the others.
 template <int depth>
-DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first, int head,
-                            uint64_t rows, Tile<depth> to) {
+DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first,
+                            int head, uint64_t rows, Tile<depth> to) {
   constexpr int kRows = Source<depth>::kRows;
-  static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);  // an eight is moved alike in every row of a thread
+  static_assert(kRows % 8 == 0 ||
+                !Tile<depth>::kMoved);  // an eight is moved alike in every row of a thread
   const int own = Source<depth>::own(), count = a.depth - 8 * Source<depth>::eight();
   uint16_t* at = eight_at(to, 0, own, 0, Source<depth>::eight());
   const uint16_t* from = source.from + int64_t{first} * source.row + int64_t{head} * source.head;
   if (count <= 0) rows = 0;
   if (!source.whole) {
 #pragma unroll 1
-    for (int r = own; r < kSide; r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
+    for (int r = own; r < kSide;
+         r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
       *reinterpret_cast<uint4*>(at) = gather_eight(from, rows >> r & 1 ? count : 0);
     return;
   }
-  const uint32_t halves[2] = {static_cast<uint32_t>(rows) >> own, static_cast<uint32_t>(rows >> 32) >> own};
+  const uint32_t halves[2] = {static_cast<uint32_t>(rows) >> own,
+                              static_cast<uint32_t>(rows >> 32) >> own};
 #pragma unroll
-  for (int r = 0; r < kSide; r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
+  for (int r = 0; r < kSide;
+       r += kRows, from += int64_t{kRows} * source.row, at += kRows * to.kPitch)
     copy_ahead(at, from, halves[r / 32] >> (r % 32) & 1);
 }
 
@@ -120,13 +129,16 @@ DS_DEVICE uint64_t rows_where(int first, const F& counts) {
   return low | static_cast<uint64_t>(high) << 32;
 }
 // Of those that exist.
-DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int first) { return lowest(count_of(a) - first); }
+DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int first) {
+  return lowest(count_of(a) - first);
+}
 // Of those of the sequence that begins at `begin`.
 DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first) {
   uint64_t rows = lowest(end_of(a, begin) - first);
   if (first < begin) rows &= ~lowest(begin - first);
   if (!a.first) return rows;
-  return rows & rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
+  return rows &
+         rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
 }
 // Of the keys that rows of that sequence may see.
 DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int begin, int first) {
@@ -138,8 +150,8 @@ DS_DEVICE bool is_of_sequence(const AttentionArgs& a, int row, int begin) {
   if (row < begin || row >= end_of(a, begin)) return false;
   return !a.first || begin_of(a, row) == begin;
 }
-// Of these keys of that sequence, from `first` on, those that `query` sees, and of these queries those that
-// see `key`.
+// Of these keys of that sequence, from `first` on, those that `query` sees, and of these queries
+// those that see `key`.
 template <typename Bits>
 DS_DEVICE Bits seen_by(const AttentionArgs& a, int query, int begin, int first, Bits keys) {
   if (!is_of_sequence(a, query, begin)) return 0;
@@ -175,7 +187,8 @@ struct Queries {
     if (first >= count_of(a)) return {rows, {1, 0}};
     return {rows, {begin_of(a, first), begin_of(a, smaller(rows.last, count_of(a) - 1))}};
   }
-  // Whether each of them, or none of them, sees each of these keys of the sequence that begins at `begin`.
+  // Whether each of them, or none of them, sees each of these keys of the sequence that begins at
+  // `begin`.
   DS_DEVICE bool all_see(const AttentionArgs& a, const Queries& q, int begin, Span keys) {
     return q.rows.last < count_of(a) && q.begins.first == begin && q.begins.last == begin &&
            all_in_sight(a, q.rows, keys);
@@ -185,7 +198,8 @@ struct Queries {
   }
 };
 
-// Tiles of keys of the queries [row, end), sequence by sequence, counted from the sequence's first row.
+// Tiles of keys of the queries [row, end), sequence by sequence, counted from the sequence's first
+// row.
 struct KeyTiles {
   int behind, begin, key, last;
 
@@ -206,8 +220,8 @@ struct KeyTiles {
   }
 };
 
-// Tiles of queries that may see one of the keys [first, end), sequence by sequence, then head by head,
-// counted from the sequence's first row.
+// Tiles of queries that may see one of the keys [first, end), sequence by sequence, then head by
+// head, counted from the sequence's first row.
 struct QueryTiles {
   int first, end, key_head;
   int behind, begin, head, query;  // the keys from `behind` on are of later sequences
@@ -240,9 +254,9 @@ struct QueryTiles {
   }
 };
 
-// Of a thread's elements of `count` matrices of each strip, 2 * half + c of matrix n of strip m is in one of
-// its rows: calls f(m, half) for the rows, f(n, c) for a row's elements, and f(m, half, n, c) for all of
-// them, those of neighbouring columns one after the other.
+// Of a thread's elements of `count` matrices of each strip, 2 * half + c of matrix n of strip m is
+// in one of its rows: calls f(m, half) for the rows, f(n, c) for a row's elements, and f(m, half,
+// n, c) for all of them, those of neighbouring columns one after the other.
 template <int strips, typename F>
 DS_DEVICE void each_row(const F& f) {
 #pragma unroll
@@ -261,8 +275,8 @@ DS_DEVICE void each_element(const F& f) {
   }
 }
 
-// A warp's rows of a tile, from `row` on, as left sides of products: held in registers, or read again for
-// each.
+// A warp's rows of a tile, from `row` on, as left sides of products: held in registers, or read
+// again for each.
 template <int depth, int strips, bool held>
 struct Left {
   Tile<depth> tile;
@@ -274,7 +288,8 @@ struct Left {
 #pragma unroll
     for (int m = 0; held && m < strips; ++m) {
 #pragma unroll
-      for (int d = 0; d < depth; d += 16) x.words[m][d / 16] = by_rows<false>(tile, row + m * kStrip, d);
+      for (int d = 0; d < depth; d += 16)
+        x.words[m][d / 16] = by_rows<false>(tile, row + m * kStrip, d);
     }
     return x;
   }
@@ -309,7 +324,8 @@ DS_DEVICE void products(const Left<depth, strips, held>& left, Tile<depth> y, in
     }
   }
 }
-// sums += weights times rows of `tile`. Two neighbouring matrices of weights are the left side of a product.
+// sums += weights times rows of `tile`. Two neighbouring matrices of weights are the left side of a
+// product.
 template <int32_t type, int depth, int strips, int count>
 DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weights)[strips][count],
                         Tile<depth> tile, int row) {
@@ -319,8 +335,8 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
 #pragma unroll
     for (int m = 0; m < strips; ++m) {
       const Floats4 &a = weights[m][k], &b = weights[m][k + 1];
-      left[m] = {{pack<type>(a.v[0], a.v[1]), pack<type>(a.v[2], a.v[3]), pack<type>(b.v[0], b.v[1]),
-                  pack<type>(b.v[2], b.v[3])}};
+      left[m] = {{pack<type>(a.v[0], a.v[1]), pack<type>(a.v[2], a.v[3]),
+                  pack<type>(b.v[0], b.v[1]), pack<type>(b.v[2], b.v[3])}};
     }
 #pragma unroll
     for (int n = 0; n < depth / 8; n += 2) {
@@ -335,16 +351,19 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
 }
 
 constexpr float kLn2 = 0.693147180559945309417f;
-// What a product of q and k is multiplied by to be an exponent of 2; with a cap, what the bent score is.
+// What a product of q and k is multiplied by to be an exponent of 2; with a cap, what the bent
+// score is.
 DS_DEVICE float unit_of(const AttentionArgs& a) {
   return a.cap == 0 ? __fmul_rn(a.scale, kLog2OfE) : kLog2OfE;
 }
 
-// Draws which pairs of `rows` queries and a tile's keys dropout keeps: two words of 32 bits for each query.
+// Draws which pairs of `rows` queries and a tile's keys dropout keeps: two words of 32 bits for
+// each query.
 DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin, int key, int head,
                          uint32_t* bits) {
   const Stream stream = stream_of(a);
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * rows; i += static_cast<int>(kAttentionThreads)) {
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * rows;
+       i += static_cast<int>(kAttentionThreads)) {
     const uint64_t number = number_of(a, query + i / 2, begin, key + i % 2 * 32, head);
     uint32_t kept = 0;
 #pragma unroll 1
@@ -358,16 +377,18 @@ DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin,
     bits[i] = kept;
   }
 }
-// The two words of a query; of one of them, the bits from key `key` of the tile on, all if nothing is
-// dropped.
-DS_DEVICE uint64_t both(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
+// The two words of a query; of one of them, the bits from key `key` of the tile on, all if nothing
+// is dropped.
+DS_DEVICE uint64_t both(const uint32_t* words) {
+  return words[0] | static_cast<uint64_t>(words[1]) << 32;
+}
 DS_DEVICE uint32_t kept_from(bool dropped, const uint32_t* words, int key) {
   return dropped ? words[key / 32] >> (key % 32) : ~0u;
 }
 
-// What backward needs of a query: lse as an exponent of 2, dy . y times the scale, and what products are
-// multiplied by, of q and k and of dy and v. Of a row that sees one key, and of no row, all is 0, so that the
-// weight is 1 and the gradient 0.
+// What backward needs of a query: lse as an exponent of 2, dy . y times the scale, and what
+// products are multiplied by, of q and k and of dy and v. Of a row that sees one key, and of no
+// row, all is 0, so that the weight is 1 and the gradient 0.
 struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   float lse, delta, unit, scale;
 
@@ -376,8 +397,9 @@ struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   }
   DS_DEVICE void put(const AttentionArgs& a, int row, int64_t head, float delta) {
     const float lse = a.lse[head * a.rows + row];
-    *all(a, row, head) = sees_one(a, row) ? OfQuery{0, 0, 0, 0}
-                                          : OfQuery{lse * kLog2OfE, delta * a.scale, unit_of(a), a.scale};
+    *all(a, row, head) = sees_one(a, row)
+                             ? OfQuery{0, 0, 0, 0}
+                             : OfQuery{lse * kLog2OfE, delta * a.scale, unit_of(a), a.scale};
   }
   DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int64_t head) {
     return row < count_of(a) ? *all(a, row, head) : OfQuery{0, 0, 0, 0};
@@ -389,7 +411,8 @@ struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   }
 };
 
-// A thread's place in a product: rows `row` and `row` + 8, columns `column` and `column` + 1 of each matrix.
+// A thread's place in a product: rows `row` and `row` + 8, columns `column` and `column` + 1 of
+// each matrix.
 struct Place {
   int row, column;
 };
@@ -411,7 +434,8 @@ DS_DEVICE void store_rows(const AttentionArgs& a, const Heads& to, int first, in
       const int d = 8 * n + own.column;
       const float low = x[n].v[2 * half] * factor[half], high = x[n].v[2 * half + 1] * factor[half];
       if (pairs && d < a.depth) {
-        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to.at.data) + at + d) = pack<type>(low, high);
+        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(to.at.data) + at + d) =
+            pack<type>(low, high);
       } else {
         if (d < a.depth) put(to.at, at + d, low);
         if (d + 1 < a.depth) put(to.at, at + d + 1, high);

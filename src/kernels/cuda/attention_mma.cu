@@ -1,46 +1,48 @@
-// Attention of bf16 or f16 operands and heads of at most 128 columns: its products are made by tensor cores,
-// its scores, weights and sums in f32. kernels/cuda/attention.cu holds the kernel for all other operands.
+// Attention of bf16 or f16 operands and heads of at most 128 columns: its products are made by
+// tensor cores, its scores, weights and sums in f32. kernels/cuda/attention.cu holds the kernel for
+// all other operands.
 //
-// Four warps share a block of queries, or of keys for dk and dv; a warp has one or two strips of 16 of them,
-// the left side of its products. Tiles of 64 keys, or queries, come through shared memory: the next tile is
-// asked for while one is worked on, and one barrier a tile tells that it has come and that the last has been
-// read (mma.h says how a warp holds a matrix). A warp's scores are already in the places that its weights
-// need as the left side of the next product; for dk and dv, too, whose scores are made with keys on the left
-// (Dao, "FlashAttention-2", arXiv:2307.08691). Weights and the gradients of scores are rounded to the
-// operands' type for those products (kernels/accuracy.h allows it); of f16, a gradient beyond 65,504 becomes
-// infinite, which a loss scale sees.
+// Four warps share a block of queries, or of keys for dk and dv; a warp has one or two strips of 16
+// of them, the left side of its products. Tiles of 64 keys, or queries, come through shared memory:
+// the next tile is asked for while one is worked on, and one barrier a tile tells that it has come
+// and that the last has been read (mma.h says how a warp holds a matrix). A warp's scores are
+// already in the places that its weights need as the left side of the next product; for dk and dv,
+// too, whose scores are made with keys on the left (Dao, "FlashAttention-2", arXiv:2307.08691).
+// Weights and the gradients of scores are rounded to the operands' type for those products
+// (kernels/accuracy.h allows it); of f16, a gradient beyond 65,504 becomes infinite, which a loss
+// scale sees.
 //
 // Exponents are of 2: scores are multiplied by log2(e), too. Only lse is a natural logarithm.
 //
-// Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row, wherever
-// the sequence lies in the batch, so that a product always adds up the same 16 keys, or queries, at a time;
-// and a pair that does not count has weight 0, which adds exactly nothing to finite rows. Where all
-// pairs of a warp count, which is the common case, they are not asked one by one; a pair has the same bits
-// either way. Masked keys are 0 in a tile, whatever they are in memory, and so are queries of other
-// sequences. Nothing is added atomically.
+// Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row,
+// wherever the sequence lies in the batch, so that a product always adds up the same 16 keys, or
+// queries, at a time; and a pair that does not count has weight 0, which adds exactly nothing to
+// finite rows. Where all pairs of a warp count, which is the common case, they are not asked one by
+// one; a pair has the same bits either way. Masked keys are 0 in a tile, whatever they are in
+// memory, and so are queries of other sequences. Nothing is added atomically.
 //
-// Where a row sees one key its weight is 1 to the bit. Forward subtracts a score from itself; backward, where
-// lse is rounded and dy . y is a sum of another order, has numbers of such a query (OfQuery) that make the
-// weight 1 and the gradient of its score 0.
+// Where a row sees one key its weight is 1 to the bit. Forward subtracts a score from itself;
+// backward, where lse is rounded and dy . y is a sum of another order, has numbers of such a query
+// (OfQuery) that make the weight 1 and the gradient of its score 0.
 //
-// What it costs: a block waits for shared memory, tensor cores and exponentials in turn, so others must be
-// there to go on: two for heads of 64 columns, on sm_90 for those of 128, too. Entries without dropout and a
-// cap have neither in registers nor in their loops, so that sm_90 has room for three of dk and dv of 64
-// columns. A tile that is cut by the diagonal differs from one whose pairs all count in selections alone,
-// without branches.
+// What it costs: a block waits for shared memory, tensor cores and exponentials in turn, so others
+// must be there to go on: two for heads of 64 columns, on sm_90 for those of 128, too. Entries
+// without dropout and a cap have neither in registers nor in their loops, so that sm_90 has room
+// for three of dk and dv of 64 columns. A tile that is cut by the diagonal differs from one whose
+// pairs all count in selections alone, without branches.
 #include "kernels/cuda/attention_mma-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-// The first query of a block of `rows`. With a causal mask later queries see more keys, so their blocks start
-// first; otherwise they would finish last, alone.
+// The first query of a block of `rows`. With a causal mask later queries see more keys, so their
+// blocks start first; otherwise they would finish last, alone.
 DS_DEVICE int first_query(const AttentionArgs& a, int rows) {
   return static_cast<int>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * rows;
 }
 
-// Keys and values of a block's queries: two stages of shared memory, each of a tile of both. Behind them is
-// what dropout keeps of each stage.
+// Keys and values of a block's queries: two stages of shared memory, each of a tile of both. Behind
+// them is what dropout keeps of each stage.
 template <int depth>
 struct Stages {
   uint16_t* at;
@@ -52,7 +54,9 @@ struct Stages {
     return {at, first, rows, head, head / a.group, Source<depth>::of(a.k), Source<depth>::of(a.v)};
   }
   DS_DEVICE Tile<depth> keys(const Stages& s, int stage) { return {s.at + 2 * stage * kSize}; }
-  DS_DEVICE Tile<depth> values(const Stages& s, int stage) { return {s.at + (2 * stage + 1) * kSize}; }
+  DS_DEVICE Tile<depth> values(const Stages& s, int stage) {
+    return {s.at + (2 * stage + 1) * kSize};
+  }
   DS_DEVICE uint32_t* kept(const Stages& s, int stage, int row) {
     return reinterpret_cast<uint32_t*>(s.at + 4 * kSize) + 2 * (stage * s.rows + row);
   }
@@ -62,13 +66,14 @@ struct Stages {
     const uint64_t rows = keys_of_tile(a, tile.begin, tile.key);
     ask_for_tile<depth>(a, s.k, tile.key, s.key_head, rows, keys(s, stage));
     ask_for_tile<depth>(a, s.v, tile.key, s.key_head, rows, values(s, stage));
-    if (any && drops(a)) draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
+    if (any && drops(a))
+      draw_kept(a, s.first, s.rows, tile.begin, tile.key, s.head, kept(s, stage, 0));
     return rows;
   }
 };
 
-// What a thread has of its queries: sums of weighted values, the largest exponent, and the sum of its weights
-// relative to that; the weights of a row are those of four threads.
+// What a thread has of its queries: sums of weighted values, the largest exponent, and the sum of
+// its weights relative to that; the weights of a row are those of four threads.
 template <int depth, int strips>
 struct Sums {
   Floats4 y[strips][depth / 8];
@@ -76,10 +81,12 @@ struct Sums {
 };
 // Makes weights of the exponents of one half of a strip. `nothing`: none of them counts.
 template <int depth, int strips>
-DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing, Floats4 (&s)[kMatrices]) {
+DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
+                     Floats4 (&s)[kMatrices]) {
   float best = -INFINITY;
 #pragma unroll
-  for (int n = 0; n < kMatrices; ++n) best = fmaxf(best, fmaxf(s[n].v[2 * half], s[n].v[2 * half + 1]));
+  for (int n = 0; n < kMatrices; ++n)
+    best = fmaxf(best, fmaxf(s[n].v[2 * half], s[n].v[2 * half + 1]));
   const float top = sums.top[m][half], next = fmaxf(row_largest(best), top);
   const bool empty = nothing && next == -INFINITY;  // not where scores are NaN
   const float base = empty ? 0.0f : next, kept_share = empty ? 1.0f : power_of_2(top - next);
@@ -107,7 +114,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   const Tile<depth> q{room};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
   const auto stages = Stages<depth>::of(a, room + strips * kSize, first, kRows, head);
-  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
+  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row,
+            column = place().column;
   const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
   const float unit = unit_of(a);
   const auto source = Source<depth>::of(a.q);
@@ -130,7 +138,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
     const int begin = tiles.begin, key = tiles.key;
     const uint64_t keys = next_keys;
     tiles = KeyTiles::after(a, tiles, end);
-    if (KeyTiles::there(tiles)) next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
+    if (KeyTiles::there(tiles))
+      next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
     if (!Queries::none_sees(a, mine, begin, {key, key + kSide - 1})) {
       Floats4 s[strips][kMatrices];
       products<type>(queries, Stages<depth>::keys(stages, stage), 0, s);
@@ -147,7 +156,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       bool nothing[strips][2] = {};
       if (~keys != 0 || !Queries::all_see(a, mine, begin, {key, key + kSide - 1})) {
         each_row<strips>([&](int m, int half) {
-          const uint64_t seen = seen_by(a, first + own_row + m * kStrip + 8 * half, begin, key, keys);
+          const uint64_t seen =
+              seen_by(a, first + own_row + m * kStrip + 8 * half, begin, key, keys);
           nothing[m][half] = seen == 0;
           each_of_row<kMatrices>([&, bits = seen >> column](int n, int c) {
             if ((bits >> (8 * n + c) & 1) == 0) s[m][n].v[2 * half + c] = -INFINITY;
@@ -159,8 +169,9 @@ DS_DEVICE void forward(const AttentionArgs& a) {
         each_row<strips>([&](int m, int half) {
           const int row = own_row + m * kStrip + 8 * half;
           const uint64_t kept = both(Stages<depth>::kept(stages, stage, row)) >> column;
-          each_of_row<kMatrices>(
-              [&](int n, int c) { s[m][n].v[2 * half + c] *= kept >> (8 * n + c) & 1 ? a.factor : 0.0f; });
+          each_of_row<kMatrices>([&](int n, int c) {
+            s[m][n].v[2 * half + c] *= kept >> (8 * n + c) & 1 ? a.factor : 0.0f;
+          });
         });
       }
       add_rows<type, depth>(sums.y, s, Stages<depth>::values(stages, stage), 0);
@@ -177,27 +188,30 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       const float weight = row_sum(sums.weight[m][half]);
       factor[half] = weight == 0 ? 1.0f : 1.0f / weight;
       if (column == 0 && row < count_of(a))
-        a.lse[head * a.rows + row] = weight == 0 ? 0.0f : fused(sums.top[m][half], kLn2, logf(weight));
+        a.lse[head * a.rows + row] =
+            weight == 0 ? 0.0f : fused(sums.top[m][half], kLn2, logf(weight));
     }
     store_rows<type, depth>(a, a.y, first + warp_row + m * kStrip, head, sums.y[m], factor);
   }
 }
 
-// From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight that dv is
-// made of. `share` is what dropout multiplies the weight by.
+// From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight
+// that dv is made of. `share` is what dropout multiplies the weight by.
 template <bool capped>
-DS_DEVICE void weigh_pair(const AttentionArgs& a, const OfQuery& query, float share, float& x, float& w) {
+DS_DEVICE void weigh_pair(const AttentionArgs& a, const OfQuery& query, float share, float& x,
+                          float& w) {
   const float s = capped ? bent(a, scaled(a, x)) : x;
   const float p = power_of_2(fused(s, query.unit, -query.lse));
   x = __fmul_rn(p, fused(w, query.scale * share, -query.delta));
   if (capped) x *= slope_of(a, s);
   w = p * share;
 }
-// The same of all pairs of a thread, of which those count that have a bit in `seen`. query(m, half, n, c) and
-// share(m, half, n, c) are an element's.
+// The same of all pairs of a thread, of which those count that have a bit in `seen`. query(m, half,
+// n, c) and share(m, half, n, c) are an element's.
 template <bool masked, bool capped, int strips, int count, typename Query, typename Share>
-DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips][2], const Query& query,
-                           const Share& share, Floats4 (&s)[strips][count], Floats4 (&dp)[strips][count]) {
+DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips][2],
+                           const Query& query, const Share& share, Floats4 (&s)[strips][count],
+                           Floats4 (&dp)[strips][count]) {
   each_element<strips, count>([&](int m, int half, int n, int c) {
     float &x = s[m][n].v[2 * half + c], &w = dp[m][n].v[2 * half + c];
     weigh_pair<capped>(a, query(m, half, n, c), share(m, half, n, c), x, w);
@@ -211,8 +225,9 @@ DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips
 
 // Of pairs some of which do not count, with a cap only if `any`.
 template <bool any, int strips, int count, typename Query, typename Share>
-DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips][2], const Query& query,
-                          const Share& share, Floats4 (&s)[strips][count], Floats4 (&dp)[strips][count]) {
+DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips][2],
+                          const Query& query, const Share& share, Floats4 (&s)[strips][count],
+                          Floats4 (&dp)[strips][count]) {
   if (any && a.cap != 0)
     weigh_pairs<true, any>(a, seen, query, share, s, dp);
   else
@@ -229,7 +244,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   const Tile<depth> q{room}, dy{room + strips * kSize};
   const int first = first_query(a, kRows), head = static_cast<int>(blockIdx.y);
   const auto stages = Stages<depth>::of(a, room + 2 * strips * kSize, first, kRows, head);
-  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row, column = place().column;
+  const int warp_row = warp() * strips * kStrip, own_row = warp_row + place().row,
+            column = place().column;
   const Queries mine = Queries::of(a, first + warp_row, strips * kStrip);
   const bool dropped = any && drops(a);
   const float factor = dropped ? a.factor : 1.0f;
@@ -244,8 +260,9 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   KeyTiles tiles = KeyTiles::of(a, first, end);
   uint64_t next_keys = Stages<depth>::template ask<any>(stages, a, tiles, 0);
   OfQuery of[strips][2];
-  each_row<strips>(
-      [&](int m, int half) { of[m][half] = OfQuery::at(a, first + own_row + m * kStrip + 8 * half, head); });
+  each_row<strips>([&](int m, int half) {
+    of[m][half] = OfQuery::at(a, first + own_row + m * kStrip + 8 * half, head);
+  });
   await_copies();
   __syncthreads();
   const Rows queries = Rows::of(q, warp_row), gradients = Rows::of(dy, warp_row);
@@ -255,8 +272,10 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
     const int begin = tiles.begin, key = tiles.key;
     const uint64_t keys = next_keys;
     tiles = KeyTiles::after(a, tiles, end);
-    if (KeyTiles::there(tiles)) next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
-    const Tile<depth> k = Stages<depth>::keys(stages, stage), v = Stages<depth>::values(stages, stage);
+    if (KeyTiles::there(tiles))
+      next_keys = Stages<depth>::template ask<any>(stages, a, tiles, stage ^ 1);
+    const Tile<depth> k = Stages<depth>::keys(stages, stage),
+                      v = Stages<depth>::values(stages, stage);
     const bool all = ~keys == 0 && Queries::all_see(a, mine, begin, {key, key + kSide - 1});
 #pragma unroll 1
     for (int part = 0; part < kSide; part += 8 * kFew) {
@@ -274,7 +293,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
           const int row = own_row + m * kStrip + 8 * half;
           const auto here = static_cast<uint32_t>(keys >> part);
           seen[m][half] = seen_by(a, first + row, begin, key + part, here) >> column;
-          kept[m][half] = kept_from(dropped, Stages<depth>::kept(stages, stage, row), part) >> column;
+          kept[m][half] =
+              kept_from(dropped, Stages<depth>::kept(stages, stage, row), part) >> column;
         });
         const auto share = [&](int m, int half, int n, int c) {
           return any && (kept[m][half] >> (8 * n + c) & 1) == 0 ? 0.0f : factor;
@@ -292,8 +312,8 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
     store_rows<type, depth>(a, a.dq, first + warp_row + m * kStrip, head, dq[m], one);
 }
 
-// A block's keys are on the left here, so that a thread has two keys of each pair of neighbouring queries;
-// what these are like is in shared memory, in two stages as their rows are.
+// A block's keys are on the left here, so that a thread has two keys of each pair of neighbouring
+// queries; what these are like is in shared memory, in two stages as their rows are.
 template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
@@ -318,7 +338,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
     ask_for_tile<depth>(a, gradients_from, tiles.query, tiles.head, rows, {at + kSize});
     OfQuery::ask(a, tiles.query, tiles.head, numbers + stage * kSide);
     if (dropped)
-      draw_kept(a, tiles.query, kSide, tiles.begin, first, tiles.head, all_kept + 2 * stage * kSide);
+      draw_kept(a, tiles.query, kSide, tiles.begin, first, tiles.head,
+                all_kept + 2 * stage * kSide);
     return rows;
   };
   // Of the keys of the warp.
@@ -347,7 +368,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
                      all_in_sight(a, {query, query + kSide - 1}, mine);
 #pragma unroll 1
     for (int part = 0; part < kSide; part += 8 * kFew) {
-      if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * kFew - 1}, mine)) continue;
+      if (keys == 0 || none_in_sight(a, {query + part, query + part + 8 * kFew - 1}, mine))
+        continue;
       Floats4 s[1][kFew], dp[1][kFew];
       products<type>(left_k, q, part, s);
       products<type>(left_v, dy, part, dp);
@@ -372,7 +394,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
         const auto share = [&](int, int half, int n, int c) {
           const int key = own_row + 8 * half;
           if (!any) return 1.0f;
-          return kept_from(dropped, all_kept + 2 * (place_of_two + 8 * n + c), key) & 1 ? factor : 0.0f;
+          return kept_from(dropped, all_kept + 2 * (place_of_two + 8 * n + c), key) & 1 ? factor
+                                                                                        : 0.0f;
         };
         weigh_seen<any>(a, seen, of, share, s, dp);
       }
@@ -389,8 +412,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-// What backward needs of each row and head, dy . y and lse among it. Eight columns a thread; the threads of a
-// row add up by a tree.
+// What backward needs of each row and head, dy . y and lse among it. Eight columns a thread; the
+// threads of a row add up by a tree.
 DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
   const int d = 8 * static_cast<int>(threadIdx.x % lanes), head = static_cast<int>(blockIdx.y);
@@ -407,7 +430,9 @@ DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
 }
 
 // Entries for heads of at most 64 and 128 columns; those named any take dropout and a cap, too.
-DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_BF16, 64, false>(a); }
+DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_BF16, 64, false>(a);
+}
 DS_BLOCK_KERNEL(attention_dq_bf16_64, AttentionArgs, kAttentionThreads) {
   backward_queries<DS_DTYPE_BF16, 64, false>(a);
 }
@@ -441,7 +466,9 @@ DS_BLOCK_KERNEL(attention_dq_bf16_128_any, AttentionArgs, kAttentionThreads) {
 DS_BLOCK_KERNEL(attention_dkv_bf16_128_any, AttentionArgs, kAttentionThreads) {
   backward_keys<DS_DTYPE_BF16, 128, true>(a);
 }
-DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 64, false>(a); }
+DS_BLOCK_KERNEL(attention_f16_64, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_F16, 64, false>(a);
+}
 DS_BLOCK_KERNEL(attention_dq_f16_64, AttentionArgs, kAttentionThreads) {
   backward_queries<DS_DTYPE_F16, 64, false>(a);
 }
@@ -457,7 +484,9 @@ DS_BLOCK_KERNEL(attention_dq_f16_64_any, AttentionArgs, kAttentionThreads) {
 DS_BLOCK_KERNEL(attention_dkv_f16_64_any, AttentionArgs, kAttentionThreads) {
   backward_keys<DS_DTYPE_F16, 64, true>(a);
 }
-DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) { forward<DS_DTYPE_F16, 128, false>(a); }
+DS_BLOCK_KERNEL(attention_f16_128, AttentionArgs, kAttentionThreads) {
+  forward<DS_DTYPE_F16, 128, false>(a);
+}
 DS_BLOCK_KERNEL(attention_dq_f16_128, AttentionArgs, kAttentionThreads) {
   backward_queries<DS_DTYPE_F16, 128, false>(a);
 }

@@ -1,11 +1,11 @@
-// Problem: products are most of a step, and cuBLASLt's are the fastest that there are; but its library is
-// half a gigabyte, and a machine without it must hear so when the plan is made. So it is opened at run time.
-// Invariant: bits depend on shapes, types, alignments and the library alone. The algorithm is the first that
-// the heuristic names for them; none is timed. Split sums are added in one order (reduction schemes NONE and
-// COMPUTE_TYPE), and each queue has a workspace of its own, without which cuBLAS promises no equal bits.
-// Where the library has none for them, the product is our own, by the same rule.
-// The library's matrices are column-major, so a row-major c = a b is made as its transpose, b^T a^T: the same
-// bytes with the operands exchanged.
+// Problem: products are most of a step, and cuBLASLt's are the fastest that there are; but its
+// library is half a gigabyte, and a machine without it must hear so when the plan is made. So it is
+// opened at run time. Invariant: bits depend on shapes, types, alignments and the library alone.
+// The algorithm is the first that the heuristic names for them; none is timed. Split sums are added
+// in one order (reduction schemes NONE and COMPUTE_TYPE), and each queue has a workspace of its
+// own, without which cuBLAS promises no equal bits. Where the library has none for them, the
+// product is our own, by the same rule. The library's matrices are column-major, so a row-major c =
+// a b is made as its transpose, b^T a^T: the same bytes with the operands exchanged.
 #include "kernels/cuda/blas.h"
 
 #include <cublasLt.h>
@@ -43,11 +43,14 @@ struct Library {
   Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{"cublasLtDestroy"};
   Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{"cublasLtGetStatusString"};
   Entry<decltype(&::cublasLtMatmulDescCreate)> cublasLtMatmulDescCreate{"cublasLtMatmulDescCreate"};
-  Entry<decltype(&::cublasLtMatmulDescDestroy)> cublasLtMatmulDescDestroy{"cublasLtMatmulDescDestroy"};
+  Entry<decltype(&::cublasLtMatmulDescDestroy)> cublasLtMatmulDescDestroy{
+      "cublasLtMatmulDescDestroy"};
   Entry<decltype(&::cublasLtMatmulDescSetAttribute)> cublasLtMatmulDescSetAttribute{
       "cublasLtMatmulDescSetAttribute"};
-  Entry<decltype(&::cublasLtMatrixLayoutCreate)> cublasLtMatrixLayoutCreate{"cublasLtMatrixLayoutCreate"};
-  Entry<decltype(&::cublasLtMatrixLayoutDestroy)> cublasLtMatrixLayoutDestroy{"cublasLtMatrixLayoutDestroy"};
+  Entry<decltype(&::cublasLtMatrixLayoutCreate)> cublasLtMatrixLayoutCreate{
+      "cublasLtMatrixLayoutCreate"};
+  Entry<decltype(&::cublasLtMatrixLayoutDestroy)> cublasLtMatrixLayoutDestroy{
+      "cublasLtMatrixLayoutDestroy"};
   Entry<decltype(&::cublasLtMatmulPreferenceCreate)> cublasLtMatmulPreferenceCreate{
       "cublasLtMatmulPreferenceCreate"};
   Entry<decltype(&::cublasLtMatmulPreferenceDestroy)> cublasLtMatmulPreferenceDestroy{
@@ -105,8 +108,8 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DS_DTYPE_F32 ? CUDA_R_32F : dtype == DS_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-// The alignment of an address, as far as an algorithm may know it: 16 bytes let it load whole vectors, and
-// more would make bits depend on where an operand happens to lie.
+// The alignment of an address, as far as an algorithm may know it: 16 bytes let it load whole
+// vectors, and more would make bits depend on where an operand happens to lie.
 uint32_t alignment(const void* address) {
   constexpr uintptr_t kMost = 16;
   auto at = reinterpret_cast<uintptr_t>(address);
@@ -116,7 +119,8 @@ uint32_t alignment(const void* address) {
 // A product with everything but addresses.
 struct Plan {
   Owned<cublasLtMatmulDesc_t> matmul{nullptr, nullptr};
-  Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr}, result{nullptr, nullptr};
+  Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr},
+      result{nullptr, nullptr};
   cublasLtMatmulAlgo_t algorithm{};
   bool own = false;  // the library has no algorithm; the product is our own
 };
@@ -145,16 +149,18 @@ class Products {
     if (plan.own) return own_multiply(stream, p);
     if (p.bias) set(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     const float one = 1, beta = p.shape.store == Store::added ? 1 : 0;
-    library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a, plan.second.get(),
-                             &beta, p.c, plan.result.get(), p.c, plan.result.get(), &plan.algorithm,
-                             stream.product_scratch, static_cast<size_t>(kProductScratch), stream.handle());
+    library().cublasLtMatmul(handle_, plan.matmul.get(), &one, p.b, plan.first.get(), p.a,
+                             plan.second.get(), &beta, p.c, plan.result.get(), p.c,
+                             plan.result.get(), &plan.algorithm, stream.product_scratch,
+                             static_cast<size_t>(kProductScratch), stream.handle());
   }
 
  private:
   using Key = std::tuple<MatrixShape, std::array<uint32_t, 4>, bool>;
 
   const Plan& plan_of(const MatrixProduct& p, bool tf32) {
-    const Key key{p.shape, {alignment(p.a), alignment(p.b), alignment(p.c), alignment(p.bias)}, tf32};
+    const Key key{
+        p.shape, {alignment(p.a), alignment(p.b), alignment(p.c), alignment(p.bias)}, tf32};
     auto found = plans_.find(key);
     if (found == plans_.end()) found = plans_.emplace(key, make_plan(p, tf32)).first;
     return found->second;
@@ -164,8 +170,8 @@ class Products {
     const MatrixShape& s = p.shape;
     Plan plan;
     cublasLtMatmulDesc_t matmul = nullptr;
-    library().cublasLtMatmulDescCreate(&matmul, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                       CUDA_R_32F);
+    library().cublasLtMatmulDescCreate(
+        &matmul, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     plan.matmul = {matmul, library().cublasLtMatmulDescDestroy.function};
     set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -174,8 +180,10 @@ class Products {
       set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
       set(matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.result()));
     }
-    plan.first = s.transpose_b ? layout(s.dtype, s.n, s.k, s.ldb) : layout(s.dtype, s.k, s.n, s.ldb);
-    plan.second = s.transpose_a ? layout(s.dtype, s.k, s.m, s.lda) : layout(s.dtype, s.m, s.k, s.lda);
+    plan.first =
+        s.transpose_b ? layout(s.dtype, s.n, s.k, s.ldb) : layout(s.dtype, s.k, s.n, s.ldb);
+    plan.second =
+        s.transpose_a ? layout(s.dtype, s.k, s.m, s.lda) : layout(s.dtype, s.m, s.k, s.lda);
     plan.result = layout(s.result(), s.m, s.n, s.ldc);
     choose(p, plan);
     return plan;
@@ -184,7 +192,8 @@ class Products {
   void choose(const MatrixProduct& p, Plan& plan) {
     cublasLtMatmulPreference_t made = nullptr;
     library().cublasLtMatmulPreferenceCreate(&made);
-    Owned<cublasLtMatmulPreference_t> preference(made, library().cublasLtMatmulPreferenceDestroy.function);
+    Owned<cublasLtMatmulPreference_t> preference(
+        made, library().cublasLtMatmulPreferenceDestroy.function);
     auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
       library().cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value);
     };
@@ -202,8 +211,8 @@ class Products {
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
     const cublasStatus_t status = library().cublasLtMatmulAlgoGetHeuristic.function(
-        handle_, plan.matmul.get(), plan.first.get(), plan.second.get(), plan.result.get(), plan.result.get(),
-        made, 1, &best, &count);
+        handle_, plan.matmul.get(), plan.first.get(), plan.second.get(), plan.result.get(),
+        plan.result.get(), made, 1, &best, &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
     plan.own = status != CUBLAS_STATUS_SUCCESS || count == 0 || best.state != CUBLAS_STATUS_SUCCESS;
     plan.algorithm = best.algo;

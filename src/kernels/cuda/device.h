@@ -1,13 +1,13 @@
 #pragma once
-// What device functions share: how an entry is declared, operands of any element type, random words, and sums
-// over a block. Included by .cu files only, which nvcc compiles for the device and g++ for tests
-// (tests/cuda/lane/shim.h comes first there and says what the words of CUDA mean).
+// What device functions share: how an entry is declared, operands of any element type, random
+// words, and sums over a block. Included by .cu files only, which nvcc compiles for the device and
+// g++ for tests (tests/cuda/lane/shim.h comes first there and says what the words of CUDA mean).
 //
-// Operands carry their type at run time: there is one entry for an operation in place of one for every
-// combination of types. A load or store chooses by a value that all threads have in common. But a thread
-// waits for a load before it chooses how to widen it: where several loads are to be under way at once,
-// row-inl.h makes the type a constant. Arithmetic is in f32; 16-bit values are rounded once, when they are
-// stored.
+// Operands carry their type at run time: there is one entry for an operation in place of one for
+// every combination of types. A load or store chooses by a value that all threads have in common.
+// But a thread waits for a load before it chooses how to widen it: where several loads are to be
+// under way at once, row-inl.h makes the type a constant. Arithmetic is in f32; 16-bit values are
+// rounded once, when they are stored.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -41,7 +41,8 @@ DS_DEVICE uint32_t two_narrow(float low, float high) {
   if (low == low && high == high) return pack<dtype>(low, high);
   return narrow(low, dtype) | static_cast<uint32_t>(narrow(high, dtype)) << 16;
 }
-// a b + c, rounded once on the device. Where two sums of products must have equal bits, they use this.
+// a b + c, rounded once on the device. Where two sums of products must have equal bits, they use
+// this.
 DS_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 DS_DEVICE float get(const Operand& o, int64_t i) {
@@ -83,7 +84,8 @@ DS_DEVICE void store_floats(float* to, const Neighbours<size>& e) {
     reinterpret_cast<float4*>(to)[j] =
         make_float4(e.v[4 * j], e.v[4 * j + 1], e.v[4 * j + 2], e.v[4 * j + 3]);
 }
-// Elements i to i + n of `o`, n <= size; `wide`: all of them in vectors, where the address allows it.
+// Elements i to i + n of `o`, n <= size; `wide`: all of them in vectors, where the address allows
+// it.
 template <int size = 8>
 DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
   Neighbours<size> e;
@@ -107,7 +109,8 @@ DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
       }
     } else {
 #pragma unroll
-      for (int k = 0; k < size; ++k) e.v[k] = widen_half(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)));
+      for (int k = 0; k < size; ++k)
+        e.v[k] = widen_half(static_cast<uint16_t>(words[k / 2] >> (k % 2 * 16)));
     }
   } else {
 #pragma unroll
@@ -123,10 +126,12 @@ DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Neighb
     uint32_t words[size / 2];
     if (o.dtype == DS_DTYPE_BF16) {
 #pragma unroll
-      for (int k = 0; k < size / 2; ++k) words[k] = two_narrow<DS_DTYPE_BF16>(e.v[2 * k], e.v[2 * k + 1]);
+      for (int k = 0; k < size / 2; ++k)
+        words[k] = two_narrow<DS_DTYPE_BF16>(e.v[2 * k], e.v[2 * k + 1]);
     } else {
 #pragma unroll
-      for (int k = 0; k < size / 2; ++k) words[k] = two_narrow<DS_DTYPE_F16>(e.v[2 * k], e.v[2 * k + 1]);
+      for (int k = 0; k < size / 2; ++k)
+        words[k] = two_narrow<DS_DTYPE_F16>(e.v[2 * k], e.v[2 * k + 1]);
     }
     uint16_t* to = static_cast<uint16_t*>(o.data) + i;
     if constexpr (size == 8) {
@@ -141,7 +146,9 @@ DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Neighb
     }
   }
 }
-DS_DEVICE int64_t thread_number() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+DS_DEVICE int64_t thread_number() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 template <int size>
 DS_DEVICE int at_most(int64_t count) {
   return count < size ? static_cast<int>(count) : size;
@@ -167,9 +174,9 @@ struct Stream {
   uint32_t step, leaf, op;
 };
 DS_DEVICE Words words_of(const Stream& s, uint64_t index) {
-  uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32) ^ (s.op << 16),
-           c2 = s.step, c3 = s.leaf, k0 = static_cast<uint32_t>(s.seed),
-           k1 = static_cast<uint32_t>(s.seed >> 32);
+  uint32_t c0 = static_cast<uint32_t>(index),
+           c1 = static_cast<uint32_t>(index >> 32) ^ (s.op << 16), c2 = s.step, c3 = s.leaf,
+           k0 = static_cast<uint32_t>(s.seed), k1 = static_cast<uint32_t>(s.seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
@@ -189,8 +196,8 @@ DS_DEVICE uint32_t word(const Words& w, uint32_t which) {
 }
 DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p-24f; }
 
-// The sum of given(rank) over at most kMostSummed ranks: neighbours first, an odd last one is carried up.
-// Sums of 2^l ranks wait at level l, as the bits of a counter do.
+// The sum of given(rank) over at most kMostSummed ranks: neighbours first, an odd last one is
+// carried up. Sums of 2^l ranks wait at level l, as the bits of a counter do.
 template <typename F>
 DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
   float level[9];
@@ -219,9 +226,9 @@ DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
   return all;
 }
 
-// Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an element of
-// shared memory for each of 8 warps, which no other call may use. The order depends on the block's size
-// alone. Blocks are whole warps.
+// Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an
+// element of shared memory for each of 8 warps, which no other call may use. The order depends on
+// the block's size alone. Blocks are whole warps.
 struct Plus {
   template <typename T>
   DS_DEVICE T of(T a, T b) {
@@ -237,7 +244,8 @@ struct Larger {
 template <typename Op, typename T>
 DS_DEVICE T over_warp(T x) {
 #pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) x = Op::of(x, __shfl_xor_sync(kAll, x, step));
+  for (unsigned step = kWarp / 2; step > 0; step /= 2)
+    x = Op::of(x, __shfl_xor_sync(kAll, x, step));
   return x;
 }
 template <typename Op, typename T>

@@ -1,8 +1,9 @@
-// Problem: libds runs where there is no GPU, so nothing may need a CUDA library to load; and tests must be
-// able to put another driver in its place. Invariant: every call of the driver goes through Driver, a struct
-// of functions that dlsym found, and every object of the driver has one owner here, which gives it back. The
-// names that cuda.h gives to functions are macros (cuMemcpyAsync may be cuMemcpyAsync_v2), so the name that
-// is looked up is the expanded one, and its type is that of the same declaration.
+// Problem: libds runs where there is no GPU, so nothing may need a CUDA library to load; and tests
+// must be able to put another driver in its place. Invariant: every call of the driver goes through
+// Driver, a struct of functions that dlsym found, and every object of the driver has one owner
+// here, which gives it back. The names that cuda.h gives to functions are macros (cuMemcpyAsync may
+// be cuMemcpyAsync_v2), so the name that is looked up is the expanded one, and its type is that of
+// the same declaration.
 #include "kernels/cuda/driver.h"
 
 #include <fmt/core.h>
@@ -38,7 +39,8 @@ struct Driver {
   Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{"cuDeviceGetAttribute"};
   Entry<decltype(&::cuDeviceCanAccessPeer)> cuDeviceCanAccessPeer{"cuDeviceCanAccessPeer"};
   Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{"cuDevicePrimaryCtxRetain"};
-  Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{"cuDevicePrimaryCtxRelease_v2"};
+  Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{
+      "cuDevicePrimaryCtxRelease_v2"};
   Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{"cuCtxPushCurrent_v2"};
   Entry<decltype(&::cuCtxPopCurrent)> cuCtxPopCurrent{"cuCtxPopCurrent_v2"};
   Entry<decltype(&::cuMemGetInfo)> cuMemGetInfo{"cuMemGetInfo_v2"};
@@ -138,10 +140,13 @@ struct Driver {
 
 namespace {
 
-constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
-constexpr int kLeastMajor = 8;                             // of the architecture
+constexpr int kLeastVersion =
+    CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
+constexpr int kLeastMajor = 8;   // of the architecture
 
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 Driver open_driver() {
   Driver driver;
@@ -155,14 +160,14 @@ Driver open_driver() {
     refuse("the CUDA driver '{}' is of version {}, and this plugin needs {} or later", driver.file,
            version_text(driver.version), version_text(kLeastVersion));
   if (!missing.empty())
-    refuse("the CUDA driver '{}' of version {} has no function {}", driver.file, version_text(driver.version),
-           missing);
+    refuse("the CUDA driver '{}' of version {} has no function {}", driver.file,
+           version_text(driver.version), missing);
   CUresult result = driver.cuInit.function(0);
   if (result != CUDA_SUCCESS) {
     const char* text = nullptr;
     driver.cuGetErrorString.function(result, &text);
-    refuse("the CUDA driver '{}' of version {} does not start: {}", driver.file, version_text(driver.version),
-           text ? text : "unknown error");
+    refuse("the CUDA driver '{}' of version {} does not start: {}", driver.file,
+           version_text(driver.version), text ? text : "unknown error");
   }
   return driver;
 }
@@ -198,8 +203,8 @@ CUmemAllocationProp kind_of_memory(CUdevice device) {
   return kind;
 }
 
-// Access for the device itself, which is first, and for every peer that can reach it: where ranks are
-// threads, NCCL lets one GPU read and write another rank's buffers.
+// Access for the device itself, which is first, and for every peer that can reach it: where ranks
+// are threads, NCCL lets one GPU read and write another rank's buffers.
 std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   CUmemAccessDesc access{};
   access.location = kind_of_memory(device).location;
@@ -219,8 +224,8 @@ std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   return all;
 }
 
-// Uses a stream of its own: the default stream would wait for the host program's streams and break their
-// captures.
+// Uses a stream of its own: the default stream would wait for the host program's streams and break
+// their captures.
 void zero(CUdeviceptr at, size_t bytes) {
   CUstream stream = nullptr;
   driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -259,7 +264,9 @@ void check(CUresult result, const char* call) {
                                                name ? name : std::to_string(result)));
 }
 
-std::string driver_name() { return fmt::format("{} {}", driver().file, version_text(driver().version)); }
+std::string driver_name() {
+  return fmt::format("{} {}", driver().file, version_text(driver().version));
+}
 
 int device_count() {
   int count = 0;
@@ -267,14 +274,16 @@ int device_count() {
   return count;
 }
 
-// A GPU may take seconds to open, or not answer at all: threads that open others do not wait here for it.
+// A GPU may take seconds to open, or not answer at all: threads that open others do not wait here
+// for it.
 std::shared_ptr<Device> Device::open(int index) {
   struct Gpu {
     std::mutex opening;
     std::weak_ptr<Device> opened;
   };
   static std::mutex finding;
-  static auto& gpus = *new std::map<int, Gpu>;  // never ends: threads may open one while the program exits
+  static auto& gpus =
+      *new std::map<int, Gpu>;  // never ends: threads may open one while the program exits
   const int count = device_count();
   if (index >= count) refuse("there is no such device: {} has {}", driver_name(), count);
   Gpu* gpu = nullptr;
@@ -363,14 +372,16 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
   std::lock_guard lock(finding_);
   Found& found = functions_[entry];
   for (size_t i = 0; !found.function && i < modules_.size(); ++i) {
-    CUresult result = driver().cuModuleGetFunction.function(&found.function, modules_[i], entry.c_str());
+    CUresult result =
+        driver().cuModuleGetFunction.function(&found.function, modules_[i], entry.c_str());
     if (result != CUDA_ERROR_NOT_FOUND) check(result, "cuModuleGetFunction");
   }
   if (!found.function)
-    throw Failure(DS_PLUGIN_FAILED, fmt::format("no module of this plugin has a function '{}'", entry));
+    throw Failure(DS_PLUGIN_FAILED,
+                  fmt::format("no module of this plugin has a function '{}'", entry));
   if (shared_bytes > static_cast<uint32_t>(shared_bytes_))
-    refuse("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry, shared_bytes, product_,
-           arch(), shared_bytes_);
+    refuse("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry, shared_bytes,
+           product_, arch(), shared_bytes_);
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                 static_cast<int>(shared_bytes));
@@ -431,7 +442,8 @@ void Arena::map(int64_t bytes) {
     driver().cuMemMap(at, size, 0, piece.handle, 0);
     there = true;
     const std::vector<CUmemAccessDesc> access = access_to_memory(device_->number);
-    // A peer that can be given no access, for the limit of connections, say, is no reason to have no memory.
+    // A peer that can be given no access, for the limit of connections, say, is no reason to have
+    // no memory.
     if (driver().cuMemSetAccess.function(at, size, access.data(), access.size()) != CUDA_SUCCESS)
       driver().cuMemSetAccess(at, size, access.data(), 1);
     zero(at, size);
@@ -449,7 +461,8 @@ DriverStream::DriverStream(std::shared_ptr<Device> device, bool tf32)
     : device_(std::move(device)), tf32_(tf32), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
   Device::Scope scope(*device_);
   void* word = nullptr;
-  driver().cuMemHostAlloc(&word, sizeof *marked_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+  driver().cuMemHostAlloc(&word, sizeof *marked_,
+                          CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   marked_ = static_cast<uint32_t*>(word);
   *marked_ = 0;
   try {
@@ -471,9 +484,9 @@ void DriverStream::launch(const Launch& launch) {
   Device::Scope scope(*device_);
   CUfunction function = device_->function(launch.entry, launch.shared_bytes);
   void* args[] = {const_cast<void*>(launch.args)};
-  CUresult result = driver().cuLaunchKernel.function(function, launch.grid.x, launch.grid.y, launch.grid.z,
-                                                     launch.block.x, launch.block.y, launch.block.z,
-                                                     launch.shared_bytes, stream_, args, nullptr);
+  CUresult result = driver().cuLaunchKernel.function(
+      function, launch.grid.x, launch.grid.y, launch.grid.z, launch.block.x, launch.block.y,
+      launch.block.z, launch.shared_bytes, stream_, args, nullptr);
   check(result, launch.entry);
   if (blocking_) check(driver().cuStreamSynchronize.function(stream_), launch.entry);
 }
@@ -485,8 +498,8 @@ void DriverStream::copy(void* to, const void* from, int64_t bytes) {
 
 void DriverStream::fill(void* to, int byte, int64_t bytes) {
   Device::Scope scope(*device_);
-  driver().cuMemsetD8Async(number_of(to), static_cast<unsigned char>(byte), static_cast<size_t>(bytes),
-                           stream_);
+  driver().cuMemsetD8Async(number_of(to), static_cast<unsigned char>(byte),
+                           static_cast<size_t>(bytes), stream_);
 }
 
 void DriverStream::record(CUevent event) {
@@ -508,7 +521,8 @@ void DriverStream::settle() {
   if (blocking_) finish();
 }
 
-// Other threads go on calling what may not be called while one captures, for other ranks or a host program.
+// Other threads go on calling what may not be called while one captures, for other ranks or a host
+// program.
 void DriverStream::begin_capture() {
   Device::Scope scope(*device_);
   driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -582,7 +596,8 @@ bool owns(const Device& device, const void* address) {
   const auto at = reinterpret_cast<CUdeviceptr>(address);
   unsigned type = 0;
   int number = -1;
-  const CUresult known = driver().cuPointerGetAttribute.function(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+  const CUresult known =
+      driver().cuPointerGetAttribute.function(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
   if (known == CUDA_ERROR_INVALID_VALUE) return false;
   check(known, "cuPointerGetAttribute");
   driver().cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);

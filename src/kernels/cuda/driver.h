@@ -12,15 +12,16 @@
 #include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernel.h"
 
-// The CUDA driver: memory, streams and events of a device, and its functions. Nothing is linked: the driver
-// is opened at run time, so that a machine without one loads this plugin and hears why it has no device.
+// The CUDA driver: memory, streams and events of a device, and its functions. Nothing is linked:
+// the driver is opened at run time, so that a machine without one loads this plugin and hears why
+// it has no device.
 namespace ds::cuda {
 
 // Throws a Failure that names the call, unless it succeeded.
 void check(CUresult result, const char* call);
 
-// The driver of this machine: libcuda.so.1, or what DS_CUDA_DRIVER names. The first call opens it. Throws a
-// Failure with one line where there is none or it is too old, again at each call.
+// The driver of this machine: libcuda.so.1, or what DS_CUDA_DRIVER names. The first call opens it.
+// Throws a Failure with one line where there is none or it is too old, again at each call.
 struct Driver;
 const Driver& driver();
 std::string driver_name();  // with its version
@@ -34,8 +35,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // The context is the current one of the thread, until the end of a scope. To end things with, it throws
-  // nothing: where it cannot be made current, what is called fails by itself, and nobody is told.
+  // The context is the current one of the thread, until the end of a scope. To end things with, it
+  // throws nothing: where it cannot be made current, what is called fails by itself, and nobody is
+  // told.
   enum class For { use, ending };
   class Scope {
    public:
@@ -58,8 +60,8 @@ class Device {
   // A function of one of the modules that may use so much memory of a block.
   CUfunction function(const std::string& entry, uint32_t shared_bytes);
 
-  // The object of a library that works in the device's context: made at the first call, ended with the
-  // device.
+  // The object of a library that works in the device's context: made at the first call, ended with
+  // the device.
   template <typename Part>
   Part& part() {
     std::lock_guard lock(finding_);
@@ -88,8 +90,8 @@ class Device {
   std::shared_ptr<void> part_;  // cuBLASLt's
 };
 
-// Memory at an address that it keeps when it grows: a range of addresses as large as the device's memory, of
-// which the beginning is mapped.
+// Memory at an address that it keeps when it grows: a range of addresses as large as the device's
+// memory, of which the beginning is mapped.
 class Arena {
  public:
   Arena(std::shared_ptr<Device> device, int64_t bytes);
@@ -130,18 +132,21 @@ class DriverStream final : public Launcher {
 
   CUstream handle() const { return stream_; }
   bool tf32() const { return tf32_; }  // what products of f32 may round their operands to
-  void* product_scratch = nullptr;  // kProductScratch bytes for products of the launch that comes, see blas.h
+  void* product_scratch =
+      nullptr;  // kProductScratch bytes for products of the launch that comes, see blas.h
   const std::shared_ptr<Device>& device() const { return device_; }
 
  private:
   const std::shared_ptr<Device> device_;
   const bool tf32_;
   CUstream stream_ = nullptr;
-  const bool blocking_;  // DS_CUDA_BLOCKING: each launch ends before its call, so that its error is its own
+  const bool blocking_;  // DS_CUDA_BLOCKING: each launch ends before its call, so that its error is
+                         // its own
   uint32_t* marked_ = nullptr;  // a word of pinned memory that the stream writes
 };
 
-// Whether streams are captured: not with DS_CUDA_GRAPHS=0, nor where each launch ends before its call.
+// Whether streams are captured: not with DS_CUDA_GRAPHS=0, nor where each launch ends before its
+// call.
 bool captures();
 
 // What a stream has captured: ends the capture, also where that is an error.

@@ -15,7 +15,8 @@ ElementArgs element_args(const Arguments& c) {
   ElementArgs a{};
   bool wide = true;
   auto put = [&](std::span<const TensorView> from, std::span<Operand> to) {
-    ensure(from.size() <= to.size(), "a kernel of {} elementwise operands got {}", to.size(), from.size());
+    ensure(from.size() <= to.size(), "a kernel of {} elementwise operands got {}", to.size(),
+           from.size());
     for (size_t i = 0; i < from.size(); ++i) {
       to[i] = operand(from[i]);
       wide = wide && aligned(from[i].data);
@@ -70,17 +71,19 @@ Made make_plain(const Query& query, std::string* refusal) {
 }
 
 Made make_scale(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "scale", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-    a.a = static_cast<float>(attrs.real("factor"));
-  });
+  return make_elements(query, refusal, "scale",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+                         a.a = static_cast<float>(attrs.real("factor"));
+                       });
 }
 Made make_dropout(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "dropout", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-    const double p = attrs.real("p");
-    a.a = static_cast<float>(1 / (1 - p));
-    a.b = static_cast<float>(p);
-    a.op = static_cast<uint32_t>(attrs.integer("op"));
-  });
+  return make_elements(query, refusal, "dropout",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+                         const double p = attrs.real("p");
+                         a.a = static_cast<float>(1 / (1 - p));
+                         a.b = static_cast<float>(p);
+                         a.op = static_cast<uint32_t>(attrs.integer("op"));
+                       });
 }
 void set_layerdrop(ElementArgs& a, const Attrs& attrs, const Arguments&) {
   a.a = static_cast<float>(attrs.real("p"));
@@ -93,9 +96,10 @@ Made make_layerdrop_dx(const Query& query, std::string* refusal) {
   return make_elements(query, refusal, "layerdrop_dx", set_layerdrop);
 }
 Made make_accumulate(const Query& query, std::string* refusal) {
-  return make_elements(
-      query, refusal, "accumulate",
-      [](ElementArgs& a, const Attrs& attrs, const Arguments&) { a.flag = attrs.real("beta") != 0; });
+  return make_elements(query, refusal, "accumulate",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+                         a.flag = attrs.real("beta") != 0;
+                       });
 }
 Made make_scale_rows(const Query& query, std::string* refusal) {
   return make_elements(query, refusal, "scale_rows",
@@ -113,19 +117,21 @@ Made make_position(const Query& query, std::string* refusal) {
                        });
 }
 Made make_fill(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "fill", [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-    a.real = attrs.real("value");
-    a.flag = attrs.integer_or("loss_scale", 0) != 0;
-  });
+  return make_elements(query, refusal, "fill",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
+                         a.real = attrs.real("value");
+                         a.flag = attrs.integer_or("loss_scale", 0) != 0;
+                       });
 }
 Made make_blend(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "blend", [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
-    a.a = static_cast<float>(attrs.real("a"));
-    a.b = static_cast<float>(attrs.real_or("b", 0));
-    a.c = static_cast<float>(attrs.real_or("diagonal", 0));
-    a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
-    a.width = c.in[0].dims[1];
-  });
+  return make_elements(query, refusal, "blend",
+                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+                         a.a = static_cast<float>(attrs.real("a"));
+                         a.b = static_cast<float>(attrs.real_or("b", 0));
+                         a.c = static_cast<float>(attrs.real_or("diagonal", 0));
+                         a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
+                         a.width = c.in[0].dims[1];
+                       });
 }
 Made make_zero(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
@@ -135,7 +141,8 @@ Made make_zero(const Query&, std::string*) {
 Made make_last_row(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
     const int64_t bytes = c.in[0].dims[1] * size_of(c.in[0].dtype);
-    copy_bytes(launcher, c.in[0].as<std::byte>() + (c.in[0].dims[0] - 1) * bytes, c.out[0].data, bytes);
+    copy_bytes(launcher, c.in[0].as<std::byte>() + (c.in[0].dims[0] - 1) * bytes, c.out[0].data,
+               bytes);
   });
 }
 

@@ -1,7 +1,7 @@
-// Operations that are one step of arithmetic for each element, and give the bits of the CPU's kernels:
-// compiled without fused multiply-adds, with IEEE division and roots, and with subnormal numbers (see
-// README.md). A thread has eight neighbours, so that one access is 16 bytes. Constants were formed in f64 on
-// the host and rounded once, unless they depend on a step's scalars.
+// Operations that are one step of arithmetic for each element, and give the bits of the CPU's
+// kernels: compiled without fused multiply-adds, with IEEE division and roots, and with subnormal
+// numbers (see README.md). A thread has eight neighbours, so that one access is 16 bytes. Constants
+// were formed in f64 on the host and rounded once, unless they depend on a step's scalars.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/element_args.h"
 
@@ -28,7 +28,8 @@ DS_DEVICE void binary(const ElementArgs& a, const F& f) {
   });
 }
 DS_DEVICE Stream stream_of(const ElementArgs& a) {
-  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf), a.op};
+  return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
+          a.op};
 }
 // Whether this micro-batch leaves the layer out.
 DS_DEVICE bool leaves_out(const ElementArgs& a) {
@@ -80,7 +81,8 @@ DS_LOOP_KERNEL(dropout, ElementArgs) {
 // a: p. in: x, y.
 DS_LOOP_KERNEL(layerdrop, ElementArgs) {
   const Operand& chosen = leaves_out(a) ? a.in[0] : a.in[1];
-  each_eight(a.count, [&](int64_t i, int n) { store(a.out[0], i, n, a.wide, load(chosen, i, n, a.wide)); });
+  each_eight(a.count,
+             [&](int64_t i, int n) { store(a.out[0], i, n, a.wide, load(chosen, i, n, a.wide)); });
 }
 DS_LOOP_KERNEL(layerdrop_dx, ElementArgs) {
   const bool out = leaves_out(a);
@@ -150,16 +152,18 @@ DS_LOOP_KERNEL(blend, ElementArgs) {
   });
 }
 
-// Bytes: `count` units of 16, or of 2 where they are not `wide`, from in[0], or 0 without it; `width` more
-// bytes behind them one by one.
+// Bytes: `count` units of 16, or of 2 where they are not `wide`, from in[0], or 0 without it;
+// `width` more bytes behind them one by one.
 DS_LOOP_KERNEL(copy_bytes, ElementArgs) {
   const int64_t i = thread_number(), unit = a.wide ? 16 : 2;
   const auto* from = static_cast<const unsigned char*>(a.in[0].data);
   auto* to = static_cast<unsigned char*>(a.out[0].data);
   if (i < a.count && a.wide) {
-    reinterpret_cast<uint4*>(to)[i] = from ? reinterpret_cast<const uint4*>(from)[i] : make_uint4(0, 0, 0, 0);
+    reinterpret_cast<uint4*>(to)[i] =
+        from ? reinterpret_cast<const uint4*>(from)[i] : make_uint4(0, 0, 0, 0);
   } else if (i < a.count) {
-    reinterpret_cast<uint16_t*>(to)[i] = from ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
+    reinterpret_cast<uint16_t*>(to)[i] =
+        from ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
   } else if (i - a.count < a.width) {
     const int64_t at = a.count * unit + i - a.count;
     to[at] = from ? from[at] : static_cast<unsigned char>(0);

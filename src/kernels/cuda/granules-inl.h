@@ -7,11 +7,11 @@
 
 namespace ds::cuda {
 
-// Adds up, in f64 and in the order of elements, the squares of `n` values of each element of a granule:
-// values(e, x) gives those of element e, keep(granule, sums) takes the sums. Values come through `room`,
-// shared memory of n kGranuleRoom floats, so that threads that are neighbours read addresses that are.
-// Values of `kRows` rows are asked for before those of the first are there; of f16 they are widened as they
-// come.
+// Adds up, in f64 and in the order of elements, the squares of `n` values of each element of a
+// granule: values(e, x) gives those of element e, keep(granule, sums) takes the sums. Values come
+// through `room`, shared memory of n kGranuleRoom floats, so that threads that are neighbours read
+// addresses that are. Values of `kRows` rows are asked for before those of the first are there; of
+// f16 they are widened as they come.
 template <int n, int kRows, typename Values, typename Keep>
 DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const Values& values,
                            const Keep& keep) {
@@ -28,7 +28,8 @@ DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const
       float x[kRows][n];
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        if (row + j * kStep < here) values((first + row + j * kStep) * granule + begin + column, x[j]);
+        if (row + j * kStep < here)
+          values((first + row + j * kStep) * granule + begin + column, x[j]);
       }
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
@@ -43,7 +44,8 @@ DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const
       for (int k = 0; k < width; ++k) {
 #pragma unroll
         for (int i = 0; i < n; ++i) {
-          const double x = static_cast<double>(room[i * kGranuleRoom + threadIdx.x * kGranuleRow + k]);
+          const double x =
+              static_cast<double>(room[i * kGranuleRoom + threadIdx.x * kGranuleRow + k]);
           sums[i] += x * x;
         }
       }

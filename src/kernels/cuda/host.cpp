@@ -23,8 +23,9 @@ namespace {
 std::vector<KernelRow> own_rows() {
   std::vector<KernelRow> rows;
   for (std::span<const KernelRow> part :
-       {elementwise_rows(), activation_rows(), update_rows(), lamb_rows(), step_rows(), table_rows(),
-        norm_rows(), loss_rows(), rope_rows(), attention_rows(), quantize_rows(), router_rows()})
+       {elementwise_rows(), activation_rows(), update_rows(), lamb_rows(), step_rows(),
+        table_rows(), norm_rows(), loss_rows(), rope_rows(), attention_rows(), quantize_rows(),
+        router_rows()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }
@@ -66,7 +67,9 @@ class Made final : public Kernel {
  public:
   Made(Run run, int64_t scratch) : run_(std::move(run)), scratch_(scratch) {}
   int64_t scratch_bytes() const override { return scratch_; }
-  void run(Launcher& launcher, const Arguments& arguments) const override { run_(launcher, arguments); }
+  void run(Launcher& launcher, const Arguments& arguments) const override {
+    run_(launcher, arguments);
+  }
 
  private:
   Run run_;
@@ -83,9 +86,10 @@ bool takes_floats(const Query& query, std::string* refusal) {
   auto among = [&](std::span<const TensorView> views, const char* side) {
     for (size_t i = 0; i < views.size(); ++i) {
       DType t = views[i].dtype;
-      if (t == DS_DTYPE_F32 || t == DS_DTYPE_BF16 || t == DS_DTYPE_F16 || t == DS_DTYPE_I32) continue;
-      *refusal =
-          fmt::format("{} {} is {}, kernels of the device take f32, bf16 and f16", side, i, dtype_name(t));
+      if (t == DS_DTYPE_F32 || t == DS_DTYPE_BF16 || t == DS_DTYPE_F16 || t == DS_DTYPE_I32)
+        continue;
+      *refusal = fmt::format("{} {} is {}, kernels of the device take f32, bf16 and f16", side, i,
+                             dtype_name(t));
       return false;
     }
     return true;

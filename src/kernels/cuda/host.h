@@ -26,7 +26,9 @@ std::unique_ptr<Kernel> made(Run run, int64_t scratch = 0);
 // Whether operands are f32, bf16, f16 or i32; else the reason.
 bool takes_floats(const Query& query, std::string* refusal);
 
-inline Operand operand(const TensorView& view) { return {view.data, static_cast<int32_t>(view.dtype), 0}; }
+inline Operand operand(const TensorView& view) {
+  return {view.data, static_cast<int32_t>(view.dtype), 0};
+}
 // Whether an address may be read by 16 bytes.
 bool aligned(const void* data);
 
@@ -38,9 +40,12 @@ void start(Launcher& launcher, const char* entry, Dim3 grid, Dim3 block, const A
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   launcher.launch({entry, grid, block, shared, &args, sizeof args});
 }
-inline uint32_t blocks(int64_t count, int64_t share) { return static_cast<uint32_t>(ceil_div(count, share)); }
+inline uint32_t blocks(int64_t count, int64_t share) {
+  return static_cast<uint32_t>(ceil_div(count, share));
+}
 
-// The next `count` elements of type T of a launch's scratch, 256-byte aligned; at null it counts bytes.
+// The next `count` elements of type T of a launch's scratch, 256-byte aligned; at null it counts
+// bytes.
 class Scratch {
  public:
   explicit Scratch(void* data) : data_(static_cast<std::byte*>(data)) {}

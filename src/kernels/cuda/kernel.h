@@ -16,12 +16,13 @@
 #include "core/device/view.h"
 #include "kernels/cuda/dim3.h"
 
-// Host side of the device's kernels: from an operation and its shapes to starts of device functions. Nothing
-// here knows a driver. A start goes to a Launcher: a stream of the driver, or lanes of a test
-// (tests/cuda/lane).
+// Host side of the device's kernels: from an operation and its shapes to starts of device
+// functions. Nothing here knows a driver. A start goes to a Launcher: a stream of the driver, or
+// lanes of a test (tests/cuda/lane).
 namespace ds::cuda {
 
-// One start of a device function: `args` is the one POD argument struct that every entry takes by value.
+// One start of a device function: `args` is the one POD argument struct that every entry takes by
+// value.
 struct Launch {
   const char* entry;
   Dim3 grid, block;
@@ -47,7 +48,8 @@ struct Query {
   int64_t shared_bytes = std::numeric_limits<int64_t>::max();  // of a block on this device, at most
 };
 
-// What one run gets: actual extents, addresses of the device. An empty operand is absent (data null, rank 0).
+// What one run gets: actual extents, addresses of the device. An empty operand is absent (data
+// null, rank 0).
 struct Arguments {
   std::span<const TensorView> in, out;
   const StepScalars* scalars = nullptr;  // on the device
@@ -71,10 +73,11 @@ struct KernelRow {
   const char* op;
   std::unique_ptr<Kernel> (*make)(const Query&, std::string* refusal);
 };
-// The rows of this folder's own kernels. Others (products over cuBLASLt) join by add_kernels, before the
-// first make_kernel: each call puts its rows before those that are there.
+// The rows of this folder's own kernels. Others (products over cuBLASLt) join by add_kernels,
+// before the first make_kernel: each call puts its rows before those that are there.
 void add_kernels(std::span<const KernelRow> rows);
-std::vector<std::string_view> kernel_operations();  // each operation of the table once, in its order
+std::vector<std::string_view>
+kernel_operations();  // each operation of the table once, in its order
 
 // The first row that takes the query; null with every reason in *refusal when none does.
 std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal);

@@ -94,7 +94,8 @@ struct RatioRoom {
 
   RatioRoom(void* data, int64_t granules) {
     Scratch scratch(data);
-    const int64_t sums_of_all = 2 * (granules / kSumBlock + granules + 1);  // a group has a granule at least
+    const int64_t sums_of_all =
+        2 * (granules / kSumBlock + granules + 1);  // a group has a granule at least
     norms = scratch.take<double>(2 * granules);
     sums[0] = scratch.take<double>(sums_of_all);
     sums[1] = scratch.take<double>(sums_of_all);
@@ -113,7 +114,8 @@ Made make_ratios(const Query& query, std::string*) {
       [=](Launcher& launcher, const Arguments& c) {
         const TensorView& ratios = c.out.back();
         const RatioRoom room(c.scratch, ratios.numel());
-        copy_bytes(launcher, nullptr, ratios.data, ratios.numel() * static_cast<int64_t>(sizeof(float)));
+        copy_bytes(launcher, nullptr, ratios.data,
+                   ratios.numel() * static_cast<int64_t>(sizeof(float)));
         gather_runs(launcher, c.in[0].as<double>(), room.norms, c.runs, 2, 2 * ratios.numel());
         RatiosArgs a = shared;
         a.norms = room.norms;

@@ -1,6 +1,6 @@
-// LAMB (kernels/ref/lamb.cpp says why it is three operations), with the bits of the CPU's kernels. Norms are
-// sums in f64 in the order of elements, so a thread owns a granule's; those of a parameter are added by
-// blocks of 256, then blocks of blocks, by one block of threads.
+// LAMB (kernels/ref/lamb.cpp says why it is three operations), with the bits of the CPU's kernels.
+// Norms are sums in f64 in the order of elements, so a thread owns a granule's; those of a
+// parameter are added by blocks of 256, then blocks of blocks, by one block of threads.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/lamb.h"
@@ -90,13 +90,14 @@ DS_BLOCK_KERNEL(lamb_ratios, RatiosArgs, kRatioThreads) {
     }
     if (a.means && ratio != 1) {
       float& mean = a.means[group.number];
-      mean =
-          static_cast<float>(a.beta * static_cast<double>(mean) + (1 - a.beta) * static_cast<double>(ratio));
+      mean = static_cast<float>(a.beta * static_cast<double>(mean) +
+                                (1 - a.beta) * static_cast<double>(ratio));
     }
     found[0] = ratio;
   }
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < group.count; i += kRatioThreads) a.ordered[group.begin + i] = found[0];
+  for (int64_t i = threadIdx.x; i < group.count; i += kRatioThreads)
+    a.ordered[group.begin + i] = found[0];
 }
 
 DS_LOOP_KERNEL(lamb, LambArgs) {

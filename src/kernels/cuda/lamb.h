@@ -25,10 +25,10 @@ constexpr int kLambGroups = 64;
 constexpr uint32_t kRatioThreads = 256;
 struct RatiosArgs {
   const double* norms;  // pairs in the order of groups
-  double*
-      sums[2];  // room for the blocks' sums of all groups, of which that of granule i is at i / 256 + group
-  float* ordered;  // ratios in the order of groups
-  float* means;    // of each parameter's ratios; null: they are not kept
+  double* sums[2];  // room for the blocks' sums of all groups, of which that of granule i is at i /
+                    // 256 + group
+  float* ordered;   // ratios in the order of groups
+  float* means;     // of each parameter's ratios; null: they are not kept
   double least, most, beta;
   int64_t first;  // number of the first group
   int64_t groups;

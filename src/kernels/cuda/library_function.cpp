@@ -10,7 +10,8 @@
 
 namespace ds::cuda {
 
-OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files, const char* name) {
+OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files,
+                           const char* name) {
   const char* given = std::getenv(variable);
   std::string reason;
   for (const char* file : given&&* given ? std::vector{given} : files) {

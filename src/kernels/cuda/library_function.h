@@ -11,12 +11,13 @@ struct OpenedLibrary {
   std::string file;
 };
 
-// The file that the environment's `variable` names, else the first of `files` that there is. Throws a
-// Failure with one line.
-OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files, const char* name);
+// The file that the environment's `variable` names, else the first of `files` that there is. Throws
+// a Failure with one line.
+OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files,
+                           const char* name);
 
-// A function of a library that is opened at run time, by the name under which the library has it. A call
-// hands the result and the name to `check`, which throws when it is an error.
+// A function of a library that is opened at run time, by the name under which the library has it. A
+// call hands the result and the name to `check`, which throws when it is an error.
 template <auto check, typename Function>
 struct LibraryFunction {
   const char* name;
@@ -27,7 +28,8 @@ struct LibraryFunction {
   }
 };
 
-// Finds every function that library.visit() hands over. The name of the first that the file lacks; "": none.
+// Finds every function that library.visit() hands over. The name of the first that the file lacks;
+// "": none.
 template <typename Library>
 std::string find_functions(Library& library, void* object) {
   std::string missing;

@@ -132,23 +132,24 @@ struct Head {
     return a;
   }
   void make_logits(Launcher& launcher, int64_t first) const {
-    multiply(launcher,
-             {{rows, count(first), width, width, width, block, false, true, false, dtype, Store::wide},
-              x,
-              w + offset(first),
-              nullptr,
-              logits});
+    multiply(launcher, {{rows, count(first), width, width, width, block, false, true, false, dtype,
+                         Store::wide},
+                        x,
+                        w + offset(first),
+                        nullptr,
+                        logits});
   }
 };
 
-// Whole logits in the type of x, kept for the gradient. Tensor cores need whole vectors along every matrix,
-// so that rows have zeros behind their words up to a multiple of 8; a weight of other extents is copied to
-// one with rows of zeros behind, which costs a hundredth of a product.
+// Whole logits in the type of x, kept for the gradient. Tensor cores need whole vectors along every
+// matrix, so that rows have zeros behind their words up to a multiple of 8; a weight of other
+// extents is copied to one with rows of zeros behind, which costs a hundredth of a product.
 struct KeptHead {
   int64_t rows, width, words, stride;
   DType dtype;
   const TensorView &x, &w;
-  std::byte* padded;  // room for the weight, or its gradient, of `stride` words; null: it is aligned itself
+  std::byte* padded;  // room for the weight, or its gradient, of `stride` words; null: it is
+                      // aligned itself
 
   KeptHead(const TensorView& x, const TensorView& w, const TensorView& logits, Scratch& scratch)
       : rows(x.dims[0]),
@@ -158,7 +159,8 @@ struct KeptHead {
         dtype(x.dtype),
         x(x),
         w(w),
-        padded(words == stride ? nullptr : scratch.take<std::byte>(stride * width * size_of(dtype))) {}
+        padded(words == stride ? nullptr
+                               : scratch.take<std::byte>(stride * width * size_of(dtype))) {}
   const void* weight(Launcher& launcher) const {
     if (!padded) return w.data;
     copy_bytes(launcher, w.data, padded, w.bytes());
@@ -179,8 +181,8 @@ void make_kept_logits(Launcher& launcher, const Arguments& c, const Attrs& attrs
   Scratch scratch(c.scratch);
   auto* terms = scratch.take<double>(c.in[0].dims[0]);
   const KeptHead head(c.in[0], c.in[1], c.out[2], scratch);
-  multiply(launcher, {{head.rows, head.stride, head.width, head.width, head.width, head.stride, false, true,
-                       false, head.dtype},
+  multiply(launcher, {{head.rows, head.stride, head.width, head.width, head.width, head.stride,
+                       false, true, false, head.dtype},
                       head.x.data,
                       head.weight(launcher),
                       nullptr,
@@ -208,15 +210,15 @@ void make_gradients_of_kept(Launcher& launcher, const Arguments& c, const Attrs&
   a.to_stride = head.stride;
   start_scale(launcher, a, scale);
   start_gradients(launcher, a);
-  multiply(launcher, {{head.rows, head.width, head.stride, head.stride, head.width, head.width, false, false,
-                       false, head.dtype},
+  multiply(launcher, {{head.rows, head.width, head.stride, head.stride, head.width, head.width,
+                       false, false, false, head.dtype},
                       gradients.data,
                       head.weight(launcher),
                       nullptr,
                       dx.data});
   void* sums = head.padded ? head.padded : dw.data;
-  multiply(launcher, {{head.stride, head.width, head.rows, head.stride, head.width, head.width, true, false,
-                       false, head.dtype},
+  multiply(launcher, {{head.stride, head.width, head.rows, head.stride, head.width, head.width,
+                       true, false, false, head.dtype},
                       gradients.data,
                       head.x.data,
                       nullptr,
@@ -224,7 +226,8 @@ void make_gradients_of_kept(Launcher& launcher, const Arguments& c, const Attrs&
   if (head.padded) copy_bytes(launcher, sums, dw.data, dw.bytes());
 }
 
-// Of either operation of a head that keeps its logits: `run`, and scratch for `first` bytes and a weight.
+// Of either operation of a head that keeps its logits: `run`, and scratch for `first` bytes and a
+// weight.
 Made make_kept_head(const Query& query, int64_t operand, int64_t first,
                     void (*run)(Launcher&, const Arguments&, const Attrs&)) {
   const TensorView &x = query.in[static_cast<size_t>(operand)],
@@ -232,8 +235,9 @@ Made make_kept_head(const Query& query, int64_t operand, int64_t first,
   Scratch room(nullptr);
   room.take<std::byte>(first);
   KeptHead(x, w, query.out[2], room);
-  return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) { run(launcher, c, attrs); },
-              room.used());
+  return made(
+      [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) { run(launcher, c, attrs); },
+      room.used());
 }
 
 Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
@@ -265,7 +269,8 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
 
 Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
   if (!takes_floats(query, refusal)) return nullptr;
-  if (keeps_logits(query.attrs)) return make_kept_head(query, 1, sizeof(float), make_gradients_of_kept);
+  if (keeps_logits(query.attrs))
+    return make_kept_head(query, 1, sizeof(float), make_gradients_of_kept);
   const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
   Scratch room(nullptr);
   room.take<float>(1);
@@ -277,8 +282,8 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
         Scratch scratch(c.scratch);
         auto* scale = scratch.take<float>(1);
         // Gradients of logits, in the type of x: of f32 in place.
-        void* gradients =
-            narrow ? scratch.take<uint16_t>(head.rows * head.block) : static_cast<void*>(head.logits);
+        void* gradients = narrow ? scratch.take<uint16_t>(head.rows * head.block)
+                                 : static_cast<void*>(head.logits);
         copy_bytes(launcher, nullptr, sums.data, sums.bytes());
         for (int64_t first = 0; first < head.words; first += head.block) {
           head.make_logits(launcher, first);
@@ -293,14 +298,14 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
           start_gradients(launcher, a);
           const int64_t count = head.count(first);
           // Rows of dw are one product over all rows, rounded once.
-          multiply(launcher, {{count, head.width, head.rows, head.block, head.width, head.width, true, false,
-                               false, head.dtype},
+          multiply(launcher, {{count, head.width, head.rows, head.block, head.width, head.width,
+                               true, false, false, head.dtype},
                               gradients,
                               head.x,
                               nullptr,
                               c.out[1].as<std::byte>() + head.offset(first)});
-          multiply(launcher, {{head.rows, head.width, count, head.block, head.width, head.width, false, false,
-                               false, head.dtype, Store::added},
+          multiply(launcher, {{head.rows, head.width, count, head.block, head.width, head.width,
+                               false, false, false, head.dtype, Store::added},
                               gradients,
                               head.w + head.offset(first),
                               nullptr,

@@ -1,9 +1,10 @@
 // Losses and the softmax of rows, within the tolerances of kernels/accuracy.cpp.
 //
 // Logits come whole (cross_entropy) or by blocks of words (linear_cross_entropy that keeps none):
-// `fold` joins a block to the softmax of its rows, whose parts stay apart as kernels/row_softmax.h explains,
-// so that nothing cancels where the model is nearly sure. A block of threads has a row. Terms of rows are
-// added up in f64 by one block, each thread its share in order, then threads by a fixed tree.
+// `fold` joins a block to the softmax of its rows, whose parts stay apart as kernels/row_softmax.h
+// explains, so that nothing cancels where the model is nearly sure. A block of threads has a row.
+// Terms of rows are added up in f64 by one block, each thread its share in order, then threads by a
+// fixed tree.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/row-inl.h"
@@ -13,9 +14,9 @@ namespace {
 
 DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >= 0; }
 
-// The softmax of two parts of a row: the smaller top's whole sum joins the rest of the larger one. It has the
-// same bits whichever comes first, so that all threads of a warp have them. No top is NaN; a part without
-// finite elements has top -inf and adds nothing but its NaN.
+// The softmax of two parts of a row: the smaller top's whole sum joins the rest of the larger one.
+// It has the same bits whichever comes first, so that all threads of a warp have them. No top is
+// NaN; a part without finite elements has top -inf and adds nothing but its NaN.
 DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const bool first = a.top > b.top;
   const float top = first ? a.top : b.top, low = first ? b.top : a.top;
@@ -24,16 +25,16 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }
-// exp(x) of a difference of logits; of 16 bits, by the instruction for powers of 2, off by at most 2^-21
-// where x <= 0, and by 2^-19 of itself at -20.
+// exp(x) of a difference of logits; of 16 bits, by the instruction for powers of 2, off by at most
+// 2^-21 where x <= 0, and by 2^-19 of itself at -20.
 template <int32_t type>
 DS_DEVICE float exp_of(float x) {
   if constexpr (type == DS_DTYPE_F32) return expf(x);
   return power_of_2(x * kLog2OfE);
 }
-// What eights add to a thread's part; elements that do not exist are -inf. The largest so far meets every
-// element, and the lesser of the two joins the rest: so exactly one of the largest is left out, and no
-// thread takes a way of its own. NaN joins the rest.
+// What eights add to a thread's part; elements that do not exist are -inf. The largest so far meets
+// every element, and the lesser of the two joins the rest: so exactly one of the largest is left
+// out, and no thread takes a way of its own. NaN joins the rest.
 template <int32_t type, int eights>
 DS_DEVICE void join(RowStats& s, Eight (&x)[eights]) {
   const float old = s.top;
@@ -54,7 +55,8 @@ DS_DEVICE void join(RowStats& s, Eight (&x)[eights]) {
     for (int k = 0; k < 8; ++k) s.rest += exp_of<type>(x[j].v[k] - base);
   }
 }
-// This thread's part of elements [begin, begin + count); so many eights are fetched before one is waited for.
+// This thread's part of elements [begin, begin + count); so many eights are fetched before one is
+// waited for.
 template <int32_t type, int at_once>
 DS_DEVICE RowStats part_of(const Operand& logits, int64_t begin, int count) {
   const bool wide = begins_vector(logits, begin);
@@ -81,7 +83,8 @@ DS_DEVICE RowStats part_of(const Operand& logits, int64_t begin, int count) {
   return s;
 }
 
-// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2 kRoom floats.
+// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2
+// kRoom floats.
 template <int at_once>
 DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
   RowStats s;
@@ -90,7 +93,8 @@ DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count,
   });
 #pragma unroll
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
-    const float top = __shfl_xor_sync(kAll, s.top, step), rest = __shfl_xor_sync(kAll, s.rest, step);
+    const float top = __shfl_xor_sync(kAll, s.top, step),
+                rest = __shfl_xor_sync(kAll, s.rest, step);
     s = joined(s, {top, rest});
   }
   const unsigned warps = blockDim.x / kWarp;
@@ -121,8 +125,8 @@ struct Slopes {
 };
 DS_DEVICE Slopes slopes_of(const LossArgs& a, const RowStats& s, float scale) {
   const float growth = a.z == 0 ? 0.0f : 2 * a.z * log_sum(s);
-  return {scale * (1 + growth) / (1 + s.rest), scale * (a.smoothing / static_cast<float>(a.all_words)),
-          growth};
+  return {scale * (1 + growth) / (1 + s.rest),
+          scale * (a.smoothing / static_cast<float>(a.all_words)), growth};
 }
 // By the target's logit; without attributes it is p - 1.
 DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slopes& of, float logit,
@@ -149,7 +153,8 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
     spread = block_sum(spread, room + 2 * kRoom);
   }
   if (a.padded) {
-    for (int64_t v = a.words + threadIdx.x; v < a.stride; v += blockDim.x) put(a.logits, begin + v, 0.0f);
+    for (int64_t v = a.words + threadIdx.x; v < a.stride; v += blockDim.x)
+      put(a.logits, begin + v, 0.0f);
   }
   if (threadIdx.x != 0) return;
   RowStats s = own;
@@ -162,14 +167,16 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   if (a.spread) a.spread[row] = spread + static_cast<float>(a.words) * (s.top - own.top);
   a.stats[row] = s;
   const int64_t column = a.targets[row] - a.first;
-  if (counts(a, row) && column >= 0 && column < a.words) a.target_logit[row] = get(a.logits, begin + column);
+  if (counts(a, row) && column >= 0 && column < a.words)
+    a.target_logit[row] = get(a.logits, begin + column);
 }
 
 DS_LOOP_KERNEL(loss_terms, LossArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
   float loss = 0;
-  if (counts(a, row)) loss = loss_of(a, a.stats[row], a.target_logit[row], a.spread ? a.spread[row] : 0.0f);
+  if (counts(a, row))
+    loss = loss_of(a, a.stats[row], a.target_logit[row], a.spread ? a.spread[row] : 0.0f);
   if (a.each) {
     a.loss[row] = loss;
   } else {
@@ -201,12 +208,14 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
 // Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const int64_t row = blockIdx.x, from = row * a.stride, to = row * a.to_stride;
-  const int words = static_cast<int>(a.words), columns = a.padded ? static_cast<int>(a.to_stride) : words,
+  const int words = static_cast<int>(a.words),
+            columns = a.padded ? static_cast<int>(a.to_stride) : words,
             step = static_cast<int>(8 * gridDim.y * blockDim.x);
   const bool wide = begins_vector(a.logits, from), wide_to = begins_vector(a.to, to);
   int v = static_cast<int>(8 * (blockIdx.y * blockDim.x + threadIdx.x));
   if (!counts(a, row)) {
-    for (; v < columns; v += step) store(a.to, to + v, at_most_eight(columns - v), wide_to, Eight{});
+    for (; v < columns; v += step)
+      store(a.to, to + v, at_most_eight(columns - v), wide_to, Eight{});
     return;
   }
   const int64_t target = a.targets[row] - a.first;
@@ -215,7 +224,8 @@ DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const Slopes slopes = slopes_of(a, s, scale);
   with_type(a.logits.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    // The gradients may lie where the logits do: the target's logit is read before its eight is stored.
+    // The gradients may lie where the logits do: the target's logit is read before its eight is
+    // stored.
     const auto gradients = [&](int column, int n, const Bits<type>& b) {
       Eight x = widened(b);
 #pragma unroll
@@ -309,8 +319,9 @@ DS_BLOCK_KERNEL(mse_mean, MeanArgs, kLossThreads) {
   if (threadIdx.x == 0) *a.loss = static_cast<float>(sum / static_cast<double>(a.count));
 }
 
-// A product by tiles of 32 x 32 of c, 64 threads with 4 x 4 of them each, f32 sums. It is for shapes and
-// machines for which cuBLASLt has nothing, and for tests; products that take time come from there.
+// A product by tiles of 32 x 32 of c, 64 threads with 4 x 4 of them each, f32 sums. It is for
+// shapes and machines for which cuBLASLt has nothing, and for tests; products that take time come
+// from there.
 DS_BLOCK_KERNEL(product, ProductArgs, 64) {
   DS_SHARED(float, tile_a);
   constexpr int kPitch = kProductTile + 1;
@@ -337,7 +348,8 @@ DS_BLOCK_KERNEL(product, ProductArgs, 64) {
     for (int k = 0; k < kProductTile; ++k) {
       float x[4], y[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = tile_a[(tr + i) * kPitch + k], y[i] = tile_b[k * kPitch + tc + i];
+      for (int i = 0; i < 4; ++i)
+        x[i] = tile_a[(tr + i) * kPitch + k], y[i] = tile_b[k * kPitch + tc + i];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll

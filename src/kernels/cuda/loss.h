@@ -27,7 +27,8 @@ struct LossArgs {
   int64_t all_words;
   float smoothing, z;  // of kernels/row_loss.h
   int32_t mean, each;  // of Reduction: 1 for `mean`; 1 for `none`
-  int32_t padded;      // 1: elements of rows of logits and of `to` behind the words are there, and become 0
+  int32_t
+      padded;  // 1: elements of rows of logits and of `to` behind the words are there, and become 0
   int32_t reserved;
 };
 constexpr uint32_t kLossThreads = 256;

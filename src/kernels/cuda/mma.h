@@ -1,6 +1,6 @@
 #pragma once
-// What tensor cores do for a warp, and what goes with it, for nvcc. tests/cuda/lane/shim.h says the same
-// words for g++.
+// What tensor cores do for a warp, and what goes with it, for nvcc. tests/cuda/lane/shim.h says the
+// same words for g++.
 //
 // Fragments of matrices of 16-bit elements of `type`, two in a word (PTX ISA, "Matrix Fragments for
 // mma.m16n8k16"). Thread 4 g + t has, in rows x columns,
@@ -24,9 +24,9 @@ struct Floats4 {
 };
 
 #ifdef __CUDACC__
-// Four 8 x 8 matrices from shared memory. Thread i gives the address of row i % 8 of matrix i / 8, a multiple
-// of 16 bytes, and gets columns 2 t and 2 t + 1 of row g of each; transposed: rows 2 t and 2 t + 1 of column
-// g.
+// Four 8 x 8 matrices from shared memory. Thread i gives the address of row i % 8 of matrix i / 8,
+// a multiple of 16 bytes, and gets columns 2 t and 2 t + 1 of row g of each; transposed: rows 2 t
+// and 2 t + 1 of column g.
 template <bool transposed>
 DS_DEVICE Words4 load_matrices(const uint16_t* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
@@ -94,8 +94,8 @@ DS_DEVICE float lesser(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }
-// Copies 16 bytes to shared memory while the thread goes on; zeros, and nothing is read, unless `there`. Both
-// addresses are multiples of 16.
+// Copies 16 bytes to shared memory while the thread goes on; zeros, and nothing is read, unless
+// `there`. Both addresses are multiples of 16.
 DS_DEVICE void copy_ahead(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :

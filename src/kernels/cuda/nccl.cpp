@@ -1,11 +1,12 @@
-// Problem: NCCL is the library by which GPUs exchange bytes, but its file has 200 MB, most machines have
-// none, and a call of it that waits for a rank that has died waits forever. So it is opened at run time, by
-// the few functions that move bytes. Invariant: no call waits for another rank. Communicators do not block: a
-// call begins something, and idle() asks whether it has happened; whoever waits can do something else
-// meanwhile, and can give up (abort()). Sums are libds's own, so every type is bytes here.
+// Problem: NCCL is the library by which GPUs exchange bytes, but its file has 200 MB, most machines
+// have none, and a call of it that waits for a rank that has died waits forever. So it is opened at
+// run time, by the few functions that move bytes. Invariant: no call waits for another rank.
+// Communicators do not block: a call begins something, and idle() asks whether it has happened;
+// whoever waits can do something else meanwhile, and can give up (abort()). Sums are libds's own,
+// so every type is bytes here.
 //
-// The declarations are our own, for a build needs no NCCL: what nccl.h of 2.28 has, and the configuration as
-// of 2.14, whose size and version tell the library that it has no more fields.
+// The declarations are our own, for a build needs no NCCL: what nccl.h of 2.28 has, and the
+// configuration as of 2.14, whose size and version tell the library that it has no more fields.
 #include "kernels/cuda/nccl.h"
 
 #include <fmt/core.h>
@@ -51,7 +52,8 @@ struct Library {
   Entry<int (*)(Communicator, int*)> ncclCommGetAsyncError{"ncclCommGetAsyncError"};
   Entry<int (*)(Communicator)> ncclCommAbort{"ncclCommAbort"};
   Entry<int (*)(Communicator)> ncclCommDestroy{"ncclCommDestroy"};
-  Entry<int (*)(const void*, void*, size_t, int, Communicator, CUstream)> ncclAllGather{"ncclAllGather"};
+  Entry<int (*)(const void*, void*, size_t, int, Communicator, CUstream)> ncclAllGather{
+      "ncclAllGather"};
   Entry<int (*)(const void*, size_t, int, int, Communicator, CUstream)> ncclSend{"ncclSend"};
   Entry<int (*)(void*, size_t, int, int, Communicator, CUstream)> ncclRecv{"ncclRecv"};
   Entry<int (*)()> ncclGroupStart{"ncclGroupStart"};
@@ -84,14 +86,16 @@ Library find_library() {
   Library library;
   library.file = opened.file;
   const std::string missing = find_functions(library, opened.object);
-  if (!library.ncclGetVersion.function || library.ncclGetVersion.function(&library.version) != kSuccess)
+  if (!library.ncclGetVersion.function ||
+      library.ncclGetVersion.function(&library.version) != kSuccess)
     refuse("'{}' is not NCCL: it tells no version", opened.file);
   if (library.version < kLeastVersion) {
     refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", opened.file,
            version_text(library.version), version_text(kLeastVersion));
   }
   if (!missing.empty()) {
-    refuse("NCCL '{}' of version {} has no function {}", opened.file, version_text(library.version), missing);
+    refuse("NCCL '{}' of version {} has no function {}", opened.file, version_text(library.version),
+           missing);
   }
   return library;
 }
@@ -130,8 +134,9 @@ Link::Link(std::shared_ptr<Device> device, const NcclId& id, int rank, int size)
   UniqueId unique{};
   std::memcpy(unique.internal, id.data(), id.size());
   Configuration configuration;
-  check(library().ncclCommInitRankConfig.function(&communicator_, size, unique, rank, &configuration),
-        "ncclCommInitRankConfig");
+  check(
+      library().ncclCommInitRankConfig.function(&communicator_, size, unique, rank, &configuration),
+      "ncclCommInitRankConfig");
 }
 
 // Its work has finished, or it was ended.
@@ -165,14 +170,15 @@ bool Link::idle() {
 
 void Link::gather(const DriverStream& stream, const void* in, void* out, int64_t bytes) {
   use([&] {
-    check(library().ncclAllGather.function(in, out, static_cast<size_t>(bytes), kBytes, communicator_,
-                                           stream.handle()),
+    check(library().ncclAllGather.function(in, out, static_cast<size_t>(bytes), kBytes,
+                                           communicator_, stream.handle()),
           "ncclAllGather");
   });
 }
 
 // A group that was begun is ended whatever happens: it is the thread's.
-void Link::swap(const DriverStream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives) {
+void Link::swap(const DriverStream& stream, const ds_plugin_part* sends,
+                const ds_plugin_part* receives) {
   use([&] {
     int first_bad = kSuccess;
     const char* call = "ncclGroupEnd";
@@ -186,10 +192,12 @@ void Link::swap(const DriverStream& stream, const ds_plugin_part* sends, const d
       if (r == rank_) continue;
       const ds_plugin_part &to = sends[r], &from = receives[r];
       if (to.size > 0)
-        note(library().ncclSend.function(to.data, to.size, kBytes, r, communicator_, stream.handle()),
+        note(library().ncclSend.function(to.data, to.size, kBytes, r, communicator_,
+                                         stream.handle()),
              "ncclSend");
       if (from.size > 0)
-        note(library().ncclRecv.function(from.data, from.size, kBytes, r, communicator_, stream.handle()),
+        note(library().ncclRecv.function(from.data, from.size, kBytes, r, communicator_,
+                                         stream.handle()),
              "ncclRecv");
     }
     note(library().ncclGroupEnd.function(), "ncclGroupEnd");

@@ -10,8 +10,8 @@
 
 namespace ds::cuda {
 
-// NCCL: libnccl.so.2, or what DS_NCCL names, opened by the first call. Throws a Failure with one line where
-// there is none, or where it is too old.
+// NCCL: libnccl.so.2, or what DS_NCCL names, opened by the first call. Throws a Failure with one
+// line where there is none, or where it is too old.
 std::string nccl_name();  // "NCCL 2.28.9"
 using NcclId = std::array<uint8_t, 128>;
 NcclId make_nccl_id(const Device& device);
@@ -26,7 +26,8 @@ class Link {
 
   bool idle();
   void gather(const DriverStream& stream, const void* in, void* out, int64_t bytes);
-  void swap(const DriverStream& stream, const ds_plugin_part* sends, const ds_plugin_part* receives);
+  void swap(const DriverStream& stream, const ds_plugin_part* sends,
+            const ds_plugin_part* receives);
   void abort();
 
  private:

@@ -18,9 +18,11 @@ using Made = std::unique_ptr<Kernel>;
 
 // A block of as many warps as give each thread so many columns of a row, at most 8.
 uint32_t row_threads(int64_t width, int64_t columns) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(round_up(ceil_div(width, columns), 32), 32, 256));
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(round_up(ceil_div(width, columns), 32), 32, 256));
 }
-constexpr int64_t kKeptColumns = 24;  // of a thread, which stay in registers: kHeld of row-inl.h, by eights
+constexpr int64_t kKeptColumns =
+    24;  // of a thread, which stay in registers: kHeld of row-inl.h, by eights
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
   const uint32_t threads = row_threads(a.width, kKeptColumns), rows = threads == 32 ? 4 : 1;
@@ -89,8 +91,8 @@ void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
   a.partial = static_cast<float*>(scratch);
   a.chunks = ceil_div(a.rows, kChunk);
   constexpr uint32_t kRoom = kThreads * sizeof(float);  // of a sum of a part
-  start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), blocks(a.width, kThreads)}, {kThreads},
-        a, static_cast<uint32_t>(a.sums) * kColumnParts * kRoom);
+  start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), blocks(a.width, kThreads)},
+        {kThreads}, a, static_cast<uint32_t>(a.sums) * kColumnParts * kRoom);
   start(launcher, "column_sums", {blocks(a.width, 32)}, {kThreads}, a, 2 * kRoom);
 }
 int64_t bytes_of_columns(int64_t rows, int64_t width, int64_t sums) {

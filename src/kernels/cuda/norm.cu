@@ -1,10 +1,11 @@
 // Normalized rows and their gradients, within the tolerances of kernels/accuracy.cpp.
 //
-// A row has as many warps of a block as keep it in registers (row-inl.h), so that memory is read once: a warp
-// for each 768 columns, at most eight. Where that is one warp, a block has four rows. Sums over rows (dw, db)
-// are made in chunks of 128 rows, then over chunks: eight parts of each sum are added up side by side, each
-// in order, then the parts in order. No atomics, and bits that depend on the shape alone, never on how many
-// processors there are. Operands of a row have one type (core/graph/ops/norm.cpp).
+// A row has as many warps of a block as keep it in registers (row-inl.h), so that memory is read
+// once: a warp for each 768 columns, at most eight. Where that is one warp, a block has four rows.
+// Sums over rows (dw, db) are made in chunks of 128 rows, then over chunks: eight parts of each sum
+// are added up side by side, each in order, then the parts in order. No atomics, and bits that
+// depend on the shape alone, never on how many processors there are. Operands of a row have one
+// type (core/graph/ops/norm.cpp).
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row-inl.h"
@@ -46,11 +47,11 @@ DS_DEVICE Pair pair_of(const NormArgs& a, const Fetched<type>& f, float mean, fl
   return p;
 }
 
-// Adds up an eight of rows r, r + kColumnParts, ... in this order, `count` of which are fetched before the
-// first is waited for. dy and x have one type.
+// Adds up an eight of rows r, r + kColumnParts, ... in this order, `count` of which are fetched
+// before the first is waited for. dy and x have one type.
 template <int32_t type, bool products, int count>
-DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, bool wide, Eight& sum_w,
-                        Eight& sum_b) {
+DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, bool wide,
+                        Eight& sum_w, Eight& sum_b) {
   Bits<type> g[count], x[count];
   float mean[count], rstd[count];
 #pragma unroll
@@ -76,14 +77,15 @@ DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, b
   }
 }
 template <int32_t type, bool products>
-DS_DEVICE void add_part(const ColumnArgs& a, int64_t r, int64_t end, int64_t column, int n, bool wide,
-                        Eight& sum_w, Eight& sum_b) {
+DS_DEVICE void add_part(const ColumnArgs& a, int64_t r, int64_t end, int64_t column, int n,
+                        bool wide, Eight& sum_w, Eight& sum_b) {
   constexpr int kAtOnce = products ? 2 : 4;
 #pragma unroll 1
   for (; r + (kAtOnce - 1) * kColumnParts < end; r += kAtOnce * kColumnParts)
     add_rows<type, products, kAtOnce>(a, r, column, n, wide, sum_w, sum_b);
 #pragma unroll 1
-  for (; r < end; r += kColumnParts) add_rows<type, products, 1>(a, r, column, n, wide, sum_w, sum_b);
+  for (; r < end; r += kColumnParts)
+    add_rows<type, products, 1>(a, r, column, n, wide, sum_w, sum_b);
 }
 
 }  // namespace
@@ -97,12 +99,15 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
              wide_w = begins_vector(a.w, 0) && begins_vector(a.b, 0);
   with_type(a.x.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    const auto x_bits = [&](int column, int n) { return fetch<type>(a.x, begin + column, n, wide); };
+    const auto x_bits = [&](int column, int n) {
+      return fetch<type>(a.x, begin + column, n, wide);
+    };
     const auto x_at = [&](int column, int n) { return widened(x_bits(column, n)); };
     Eight x[kHeld];
     hold(width, x, x_bits, [](const Bits<type>& b) { return widened(b); });
     float sum = 0, squares = 0;
-    walk(width, x, x_at, [&](int, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
+    walk(width, x, x_at,
+         [&](int, int n, const Eight& e) { each_of(n, [&](int k) { sum += e.v[k]; }); });
     const float mean = block_sum(sum, room) * a.share;
     walk(width, x, x_at, [&](int, int n, const Eight& e) {
       each_of(n, [&](int k) { squares += (e.v[k] - mean) * (e.v[k] - mean); });
@@ -138,7 +143,9 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   const float mean = a.mean[row], rstd = a.rstd[row];
   with_type(a.x.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    const auto bits = [&](int column, int n) { return fetch_pair<type>(a, begin, column, n, wide, wide_w); };
+    const auto bits = [&](int column, int n) {
+      return fetch_pair<type>(a, begin, column, n, wide, wide_w);
+    };
     const auto pair = [&](const Fetched<type>& f) { return pair_of(a, f, mean, rstd); };
     const auto at = [&](int column, int n) { return pair(bits(column, n)); };
     Pair held[kHeld];
@@ -170,13 +177,16 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
              wide_w = begins_vector(a.w, 0);
   with_type(a.x.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    const auto x_bits = [&](int column, int n) { return fetch<type>(a.x, begin + column, n, wide); };
+    const auto x_bits = [&](int column, int n) {
+      return fetch<type>(a.x, begin + column, n, wide);
+    };
     const auto x_at = [&](int column, int n) { return widened(x_bits(column, n)); };
     Eight x[kHeld];
     hold(width, x, x_bits, [](const Bits<type>& b) { return widened(b); });
     float squares = 0;
-    walk(width, x, x_at,
-         [&](int, int n, const Eight& e) { each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; }); });
+    walk(width, x, x_at, [&](int, int n, const Eight& e) {
+      each_of(n, [&](int k) { squares += e.v[k] * e.v[k]; });
+    });
     const float rstd = rsqrtf(block_sum(squares, room) * a.share + a.eps);
     walk(width, x, x_at, [&](int column, int n, const Eight& e) {
       Eight y = widened(fetch<type>(a.w, column, n, wide_w));
@@ -198,14 +208,17 @@ DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   const float rstd = a.rstd[row];
   with_type(a.x.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    const auto bits = [&](int column, int n) { return fetch_pair<type>(a, begin, column, n, wide, wide_w); };
+    const auto bits = [&](int column, int n) {
+      return fetch_pair<type>(a, begin, column, n, wide, wide_w);
+    };
     const auto pair = [&](const Fetched<type>& f) { return pair_of(a, f, 0, rstd); };
     const auto at = [&](int column, int n) { return pair(bits(column, n)); };
     Pair held[kHeld];
     hold(width, held, bits, pair);
     float sum = 0;
-    walk(width, held, at,
-         [&](int, int n, const Pair& p) { each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; }); });
+    walk(width, held, at, [&](int, int n, const Pair& p) {
+      each_of(n, [&](int k) { sum += p.a.v[k] * p.b.v[k]; });
+    });
     const float mean = block_sum(sum, room) * a.share;
     walk(width, held, at, [&](int column, int n, const Pair& p) {
       Eight dx;
@@ -216,14 +229,17 @@ DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   });
 }
 
-// A block has 256 columns of a chunk of rows, and eight parts of it, part p rows p, p + 8, ...; a thread has
-// eight columns of a part. In shared memory column 8 t + k of a part is at 32 k + t, so that banks differ.
+// A block has 256 columns of a chunk of rows, and eight parts of it, part p rows p, p + 8, ...; a
+// thread has eight columns of a part. In shared memory column 8 t + k of a part is at 32 k + t, so
+// that banks differ.
 DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
   DS_SHARED(float, room);
   // Chunks of rows are in x, which has no limit of 65,535.
   const int64_t chunk = blockIdx.x, first = static_cast<int64_t>(blockIdx.y) * 256;
-  const int own = static_cast<int>(threadIdx.x % kWarp), part = static_cast<int>(threadIdx.x / kWarp);
-  const int64_t column = first + 8 * own, end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
+  const int own = static_cast<int>(threadIdx.x % kWarp),
+            part = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t column = first + 8 * own,
+                end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
   const int n = column < a.width ? at_most_eight(a.width - column) : 0;
   // Rows of a width that is no multiple of 8 begin anywhere.
   const bool wide = a.width % 8 == 0 && begins_vector(a.dy, 0) && begins_vector(a.x, 0);
@@ -256,7 +272,8 @@ DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
 // A block has 32 columns, and eight parts of the chunks.
 DS_BLOCK_KERNEL(column_sums, ColumnArgs, 256) {
   DS_SHARED(float, room);
-  const int own = static_cast<int>(threadIdx.x % kWarp), part = static_cast<int>(threadIdx.x / kWarp);
+  const int own = static_cast<int>(threadIdx.x % kWarp),
+            part = static_cast<int>(threadIdx.x / kWarp);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + own;
   float first = 0, second = 0;
   if (column < a.width) {

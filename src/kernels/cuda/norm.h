@@ -5,7 +5,8 @@
 
 namespace ds::cuda {
 
-// Of layer_norm and rms_norm: rows (rms_norm: runs) of `width`. w and b are null where they are absent.
+// Of layer_norm and rms_norm: rows (rms_norm: runs) of `width`. w and b are null where they are
+// absent.
 struct NormArgs {
   Operand x, w, b, dy;
   Operand y;  // or dx

@@ -1,5 +1,5 @@
-// The table of ds_plugin.h over driver.h and kernel.h. Everything that is thrown ends here, as a status and a
-// line of text.
+// The table of ds_plugin.h over driver.h and kernel.h. Everything that is thrown ends here, as a
+// status and a line of text.
 #include "kernels/cuda/plugin.h"
 
 #include <fmt/core.h>
@@ -82,7 +82,8 @@ int32_t guarded(const Body& body) {
   }
 }
 
-// What gives an object back has nobody to tell about an error; the driver's are heard at the next call.
+// What gives an object back has nobody to tell about an error; the driver's are heard at the next
+// call.
 template <typename Object>
 void destroy(Object* object) {
   guarded([&] { delete object; });
@@ -129,12 +130,14 @@ const std::string& products() {
 int32_t numerics(ds_plugin_device* device, char out[128]) {
   return guarded([&] {
     const ds::cuda::Device& own = *device->device;
-    put(*reinterpret_cast<char(*)[128]>(out), fmt::format("{}/{}/{}{}", own.arch(), own.multiprocessors(),
-                                                          products(), device->tf32 ? "/tf32" : ""));
+    put(*reinterpret_cast<char(*)[128]>(out),
+        fmt::format("{}/{}/{}{}", own.arch(), own.multiprocessors(), products(),
+                    device->tf32 ? "/tf32" : ""));
   });
 }
 
-int32_t arena_create(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out, void** address) {
+int32_t arena_create(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out,
+                     void** address) {
   *out = nullptr;
   return guarded([&] {
     *out = new ds_plugin_arena{{device->device, bytes}};
@@ -161,7 +164,8 @@ int32_t owns(ds_plugin_device* device, const void* address, int32_t* out) {
 
 int32_t queue_create(ds_plugin_device* device, const char*, ds_plugin_queue** out) {
   *out = nullptr;
-  return guarded([&] { *out = new ds_plugin_queue{ds::cuda::DriverStream(device->device, device->tf32)}; });
+  return guarded(
+      [&] { *out = new ds_plugin_queue{ds::cuda::DriverStream(device->device, device->tf32)}; });
 }
 
 int32_t copy(ds_plugin_queue* queue, void* to, const void* from, int64_t bytes) {
@@ -178,8 +182,8 @@ int32_t fill(ds_plugin_queue* queue, void* to, int32_t byte, int64_t bytes) {
   });
 }
 
-int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype, float* out,
-            int64_t count) {
+int32_t sum(ds_plugin_queue* queue, const void* const* parts, int32_t parts_count, int32_t dtype,
+            float* out, int64_t count) {
   return guarded([&] {
     const ds::TensorView to{out, DS_DTYPE_F32, 1, {count, 1, 1, 1}};
     ds::cuda::tree_sum(queue->stream, {parts, static_cast<size_t>(parts_count)},
@@ -232,13 +236,14 @@ ds::Attrs attrs_of(const ds_plugin_attr* attrs, size_t count) {
     if (a.kind == 0) out.set(a.key, a.integer);
     if (a.kind == 1) out.set(a.key, a.real);
     if (a.kind == 2) out.set(a.key, std::string(a.text));
-    if (a.kind == 3) out.set(a.key, std::vector<int64_t>(a.integers, a.integers + a.integers_count));
+    if (a.kind == 3)
+      out.set(a.key, std::vector<int64_t>(a.integers, a.integers + a.integers_count));
   }
   return out;
 }
 
-int32_t kernel_create(ds_plugin_device* device, const ds_plugin_query* query, int64_t* scratch_bytes,
-                      ds_plugin_kernel** out) {
+int32_t kernel_create(ds_plugin_device* device, const ds_plugin_query* query,
+                      int64_t* scratch_bytes, ds_plugin_kernel** out) {
   *out = nullptr;
   return guarded([&] {
     auto made = std::make_unique<ds_plugin_kernel>();
@@ -260,7 +265,8 @@ int32_t kernel_create(ds_plugin_device* device, const ds_plugin_query* query, in
   });
 }
 
-int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds_plugin_launch* launch) {
+int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue,
+                      const ds_plugin_launch* launch) {
   return guarded([&] {
     std::vector<ds::TensorView> in = views_of(launch->in, launch->in_count),
                                 results = views_of(launch->out, launch->out_count);
@@ -273,7 +279,8 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue, const ds
     if (launch->group) arguments.group = *static_cast<const ds::GroupScalars*>(launch->group);
     arguments.runs = kernel->runs;
     arguments.scratch = launch->scratch;
-    queue->stream.product_scratch = static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
+    queue->stream.product_scratch =
+        static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);
     queue->stream.settle();
   });

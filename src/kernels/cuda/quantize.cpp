@@ -43,7 +43,8 @@ Made make_dequantize(const Query& query, std::string* refusal) {
   const bool sum = query.op == "dequantize_sum";
   if (sum) a.ranks = static_cast<int32_t>(query.attrs.integer("ranks"));
   if (a.ranks > kMostSummed) {
-    *refusal = fmt::format("ranks is {}, the device sums codes of at most {}", a.ranks, kMostSummed);
+    *refusal =
+        fmt::format("ranks is {}, the device sums codes of at most {}", a.ranks, kMostSummed);
     return nullptr;
   }
   return made([=](Launcher& launcher, const Arguments& c) {
@@ -51,13 +52,14 @@ Made make_dequantize(const Query& query, std::string* refusal) {
     own.codes = c.in[0].as<uint8_t>();
     own.x = operand(c.out[0]);
     own.granules = c.out[0].numel() / kGranule;
-    start(launcher, sum ? "dequantize_sum" : "dequantize", {blocks(own.granules * kGranule, kThreads)},
-          {kThreads}, own);
+    start(launcher, sum ? "dequantize_sum" : "dequantize",
+          {blocks(own.granules * kGranule, kThreads)}, {kThreads}, own);
   });
 }
 
-constexpr KernelRow kRows[] = {
-    {"quantize", make_quantize}, {"dequantize", make_dequantize}, {"dequantize_sum", make_dequantize}};
+constexpr KernelRow kRows[] = {{"quantize", make_quantize},
+                               {"dequantize", make_dequantize},
+                               {"dequantize_sum", make_dequantize}};
 
 }  // namespace
 

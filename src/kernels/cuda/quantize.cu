@@ -1,7 +1,7 @@
-// Codes of gradients and parameters that travel, with the bits of the CPU's kernels. A block has a granule of
-// 256 elements, a thread an element; the largest of them, which the scale is made of, does not depend on the
-// order in which it is looked for. With 4 bits a thread of the lower half writes its code and that of the
-// element 128 further on.
+// Codes of gradients and parameters that travel, with the bits of the CPU's kernels. A block has a
+// granule of 256 elements, a thread an element; the largest of them, which the scale is made of,
+// does not depend on the order in which it is looked for. With 4 bits a thread of the lower half
+// writes its code and that of the element 128 further on.
 #include "core/program/codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/quantize.h"
@@ -10,7 +10,9 @@ namespace ds::cuda {
 namespace {
 
 DS_DEVICE int code_of(float x, float inverse) { return static_cast<int>(rintf(x * inverse)); }
-DS_DEVICE int64_t code_place(int64_t granule, int32_t bits) { return granule * (4 + kGranule * bits / 8); }
+DS_DEVICE int64_t code_place(int64_t granule, int32_t bits) {
+  return granule * (4 + kGranule * bits / 8);
+}
 
 // Scales need not be aligned.
 DS_DEVICE void put_scale(uint8_t* to, float scale) {
@@ -57,7 +59,8 @@ DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
   } else {
     wide[e] = code & 15;
     __syncthreads();
-    if (e < kGranule / 2) codes[4 + e] = static_cast<uint8_t>(wide[e] | wide[e + kGranule / 2] << 4);
+    if (e < kGranule / 2)
+      codes[4 + e] = static_cast<uint8_t>(wide[e] | wide[e + kGranule / 2] << 4);
   }
   if (!a.error || a.scalars->skip != 0 || !(fed || fresh)) return;
   float error = 0;
@@ -71,7 +74,8 @@ DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
 DS_LOOP_KERNEL(dequantize, CodesArgs) {
   const int64_t i = thread_number();
   if (i >= a.granules * kGranule) return;
-  put(a.x, i, decode(a.codes + code_place(i / kGranule, a.bits), a.bits, static_cast<int>(i % kGranule)));
+  put(a.x, i,
+      decode(a.codes + code_place(i / kGranule, a.bits), a.bits, static_cast<int>(i % kGranule)));
 }
 
 // Codes of rank r begin behind those of the ranks before it.

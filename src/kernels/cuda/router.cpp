@@ -81,8 +81,8 @@ Made make_load_balance(const Query& query, std::string* refusal) {
         for (int64_t layer = 0; layer < a.layers; ++layer) {
           const RouterArgs own = at(a, layers, layer);
           start_rows(launcher, "router_bases", own);
-          start(launcher, "router_totals", {static_cast<uint32_t>(a.experts)}, {kRouterThreads}, own,
-                3 * 8 * sizeof(double));
+          start(launcher, "router_totals", {static_cast<uint32_t>(a.experts)}, {kRouterThreads},
+                own, 3 * 8 * sizeof(double));
         }
         if (!backward) a.loss = c.out[0].as<float>();
         start(launcher, "router_loss", {1}, {32}, a);

@@ -1,6 +1,7 @@
-// Choosing experts, and the loss that balances them, within the tolerances of kernels/accuracy.cpp. There are
-// few experts, so a thread has a row, and looks for how many are larger than one of its elements. Sums over
-// rows are made in f64 by a block for each expert and layer, those over layers in their order.
+// Choosing experts, and the loss that balances them, within the tolerances of kernels/accuracy.cpp.
+// There are few experts, so a thread has a row, and looks for how many are larger than one of its
+// elements. Sums over rows are made in f64 by a block for each expert and layer, those over layers
+// in their order.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/router.h"
 
@@ -48,7 +49,8 @@ DS_LOOP_KERNEL(top_gates, RouterArgs) {
   if (row >= a.rows) return;
   const Gates g = gates_of(a, row);
   for (int64_t e = 0; e < a.experts; ++e)
-    put(a.to, row * a.experts + e, chosen(a, row, e) ? expf(logit(a, row, e) - g.top) / g.sum : 0.0f);
+    put(a.to, row * a.experts + e,
+        chosen(a, row, e) ? expf(logit(a, row, e) - g.top) / g.sum : 0.0f);
 }
 
 DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
@@ -57,7 +59,8 @@ DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
   const Gates g = gates_of(a, row);
   float mean = 0;
   for (int64_t e = 0; e < a.experts; ++e) {
-    if (chosen(a, row, e)) mean += get(a.dy, row * a.experts + e) * (expf(logit(a, row, e) - g.top) / g.sum);
+    if (chosen(a, row, e))
+      mean += get(a.dy, row * a.experts + e) * (expf(logit(a, row, e) - g.top) / g.sum);
   }
   for (int64_t e = 0; e < a.experts; ++e) {
     const bool own = chosen(a, row, e);

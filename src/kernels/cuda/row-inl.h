@@ -1,7 +1,8 @@
 #pragma once
-// Rows that a block walks through by eights of neighbouring columns: thread t has columns 8 t to 8 t + 7 of
-// every 8 blockDim.x. Which thread has a column, and so every sum, depends on the width and the block alone;
-// where a row begins only decides how wide its loads are. Included by .cu files only.
+// Rows that a block walks through by eights of neighbouring columns: thread t has columns 8 t to 8
+// t + 7 of every 8 blockDim.x. Which thread has a column, and so every sum, depends on the width
+// and the block alone; where a row begins only decides how wide its loads are. Included by .cu
+// files only.
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
@@ -37,8 +38,9 @@ DS_DEVICE float element(const Operand& o, int64_t i) {
   return widen(static_cast<const uint16_t*>(o.data)[i], type);
 }
 
-// Eight elements as they lie in memory. They are fetched at one place and widened at another: a load that is
-// widened at once, by a type that is asked for at run time, is waited for before the next one starts.
+// Eight elements as they lie in memory. They are fetched at one place and widened at another: a
+// load that is widened at once, by a type that is asked for at run time, is waited for before the
+// next one starts.
 template <int32_t type>
 struct Bits {
   uint32_t v[4];
@@ -70,7 +72,8 @@ DS_DEVICE Bits<type> fetch(const Operand& o, int64_t i, int n, bool wide) {
     } else {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const uint32_t low = 2 * k < n ? from[2 * k] : 0u, high = 2 * k + 1 < n ? from[2 * k + 1] : 0u;
+        const uint32_t low = 2 * k < n ? from[2 * k] : 0u,
+                       high = 2 * k + 1 < n ? from[2 * k + 1] : 0u;
         b.v[k] = low | high << 16;
       }
     }
@@ -79,7 +82,8 @@ DS_DEVICE Bits<type> fetch(const Operand& o, int64_t i, int n, bool wide) {
 }
 // b[j]: the eight from element i + j step on.
 template <int32_t type, int eights>
-DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide, Bits<type> (&b)[eights]) {
+DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide,
+                          Bits<type> (&b)[eights]) {
   if (wide) {
 #pragma unroll
     for (int j = 0; j < eights; ++j) b[j] = fetch<type>(o, i + j * step, 8, true);
@@ -124,8 +128,8 @@ DS_DEVICE void put_eight(const Operand& o, int64_t i, int n, bool wide, const Ei
     }
   } else if (wide && n == 8) {
     *reinterpret_cast<uint4*>(static_cast<uint16_t*>(o.data) + i) =
-        make_uint4(pack<type>(e.v[0], e.v[1]), pack<type>(e.v[2], e.v[3]), pack<type>(e.v[4], e.v[5]),
-                   pack<type>(e.v[6], e.v[7]));
+        make_uint4(pack<type>(e.v[0], e.v[1]), pack<type>(e.v[2], e.v[3]),
+                   pack<type>(e.v[4], e.v[5]), pack<type>(e.v[6], e.v[7]));
   } else {
     uint16_t* to = static_cast<uint16_t*>(o.data) + i;
     each_of(n, [&](int k) { to[k] = static_cast<uint16_t>(pack<type>(e.v[k], 0)); });

@@ -24,8 +24,8 @@ namespace ds::cuda {
 namespace {
 
 // One launch for every so many runs; returns the length of all.
-int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a, std::span<const ElementRun> runs,
-                  int64_t width, int64_t room) {
+int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a,
+                  std::span<const ElementRun> runs, int64_t width, int64_t room) {
   int64_t to = 0, longest = 0;
   const auto flush = [&] {
     const Dim3 grid{std::min(blocks(longest, kThreads), 1024u), static_cast<uint32_t>(a.pieces)};
@@ -46,15 +46,16 @@ int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a, std::span
 
 }  // namespace
 
-int64_t gather_runs(Launcher& launcher, const double* from, double* to, std::span<const ElementRun> runs,
-                    int64_t width, int64_t room) {
+int64_t gather_runs(Launcher& launcher, const double* from, double* to,
+                    std::span<const ElementRun> runs, int64_t width, int64_t room) {
   GatherArgs a{};
   a.from = from;
   a.to = to;
   return move_runs(launcher, "gather_sums", a, runs, width, room);
 }
 
-void scatter_runs(Launcher& launcher, const float* from, float* to, std::span<const ElementRun> runs) {
+void scatter_runs(Launcher& launcher, const float* from, float* to,
+                  std::span<const ElementRun> runs) {
   GatherArgs a{};
   a.ordered = from;
   a.placed = to;
@@ -84,7 +85,8 @@ int64_t bytes_of_sum(int64_t count) {
   return scratch.used();
 }
 
-// Where the sum of c.in[0] will be: by blocks of 256, then of the blocks' sums, in the order of `runs`.
+// Where the sum of c.in[0] will be: by blocks of 256, then of the blocks' sums, in the order of
+// `runs`.
 const double* start_sum(Launcher& launcher, const Arguments& c) {
   Scratch scratch(c.scratch);
   const double* from = c.in[0].as<double>();
@@ -182,10 +184,11 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from, const TensorView& out) {
+void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from,
+              const TensorView& out) {
   TreeSumArgs a{};
-  ensure(!parts.empty() && parts.size() <= std::size(a.parts), "a sum over ranks takes 1 to {} parts, got {}",
-         std::size(a.parts), parts.size());
+  ensure(!parts.empty() && parts.size() <= std::size(a.parts),
+         "a sum over ranks takes 1 to {} parts, got {}", std::size(a.parts), parts.size());
   ensure(from == DS_DTYPE_F32 || from == DS_DTYPE_BF16 || from == DS_DTYPE_F16,
          "a sum over ranks takes f32, bf16 and f16, got {}", dtype_name(from));
   if (out.numel() == 0) return;

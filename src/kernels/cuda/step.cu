@@ -1,6 +1,6 @@
-// The instructions that decide a step, and the sum over ranks, with the bits of the CPU's kernels. Their
-// orders of addition are part of what they mean, so a thread owns a whole sum: of a granule, of a block of
-// 256 sums, of an element over ranks.
+// The instructions that decide a step, and the sum over ranks, with the bits of the CPU's kernels.
+// Their orders of addition are part of what they mean, so a thread owns a whole sum: of a granule,
+// of a block of 256 sums, of an element over ranks.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/row-inl.h"
@@ -21,12 +21,14 @@ DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
 // Puts the elements of a sum in the order in which they are added; a row of blocks for each piece.
 DS_LOOP_KERNEL(gather_sums, GatherArgs) {
   const GatherPiece& piece = a.piece[blockIdx.y];
-  for (int64_t i = thread_number(); i < piece.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+  for (int64_t i = thread_number(); i < piece.count;
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     a.to[piece.to + i] = a.from[piece.begin + i];
 }
 DS_LOOP_KERNEL(scatter_runs, GatherArgs) {
   const GatherPiece& piece = a.piece[blockIdx.y];
-  for (int64_t i = thread_number(); i < piece.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+  for (int64_t i = thread_number(); i < piece.count;
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     a.placed[piece.begin + i] = a.ordered[piece.to + i];
 }
 // to[k] = sum of block k of 256
@@ -60,7 +62,8 @@ DS_LOOP_KERNEL(clip, StepArgs) {
   s.skip = finite && s.weight > 0 ? 0 : 1;
 }
 
-// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its micro-steps.
+// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its
+// micro-steps.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
   const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;
@@ -71,7 +74,8 @@ DS_LOOP_KERNEL(losses, StepArgs) {
       const float loss = a.losses[r * own + m];
       if (bits_of(loss) == kNoLeaf) continue;
       ++leaves;
-      const double weight = a.unit > 0 ? static_cast<double>(a.losses[r * own + a.micros + m]) : 1.0;
+      const double weight =
+          a.unit > 0 ? static_cast<double>(a.losses[r * own + a.micros + m]) : 1.0;
       if (weight == 0) continue;
       sum += weight * static_cast<double>(loss);
       weights += weight;
@@ -114,7 +118,9 @@ DS_LOOP_KERNEL(unit_matrix, UnitArgs) {
 DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight level[6];
-    const auto part = [&](int64_t r) { return Operand{const_cast<void*>(a.parts[r]), a.part.dtype, 0}; };
+    const auto part = [&](int64_t r) {
+      return Operand{const_cast<void*>(a.parts[r]), a.part.dtype, 0};
+    };
     // Sums of 2^l ranks wait at level l, as the bits of a counter do.
 #pragma unroll 1
     for (int64_t r = 0; r < a.ranks; ++r) {

@@ -20,7 +20,8 @@ constexpr int kPieces = 64;
 struct GatherArgs {
   const double* from;
   double* to;
-  const float* ordered;  // scatter_runs: what lies at `to` of a piece goes to its `begin` of `placed`
+  const float*
+      ordered;  // scatter_runs: what lies at `to` of a piece goes to its `begin` of `placed`
   float* placed;
   int64_t pieces;
   GatherPiece piece[kPieces];

@@ -21,7 +21,8 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-void start_lookup(Launcher& launcher, const TensorView& w, const int32_t* ids, int64_t rows, void* y) {
+void start_lookup(Launcher& launcher, const TensorView& w, const int32_t* ids, int64_t rows,
+                  void* y) {
   const int64_t bytes = w.dims[1] * size_of(w.dtype);
   const bool wide = bytes % 16 == 0 && aligned(w.data) && aligned(y);
   LookupArgs a{w.data, ids, y, rows, bytes / (wide ? 16 : 2), w.dims[0], wide ? 16 : 2};
@@ -84,7 +85,8 @@ Made make_sum_rows(const Query& query, std::string* refusal) {
   a.ranks = query.attrs.integer("ranks");
   a.first = query.attrs.integer("first");
   if (a.ranks > static_cast<int64_t>(std::size(a.place))) {
-    *refusal = fmt::format("ranks is {}, the device sums rows of at most {}", a.ranks, std::size(a.place));
+    *refusal =
+        fmt::format("ranks is {}, the device sums rows of at most {}", a.ranks, std::size(a.place));
     return nullptr;
   }
   const RankOrder order(query.attrs);
@@ -102,8 +104,9 @@ Made make_sum_rows(const Query& query, std::string* refusal) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"embedding", make_embedding}, {"embedding_dw", make_embedding_dw}, {"position_dw", make_position_dw},
-    {"pack_rows", make_pack_rows}, {"sum_rows", make_sum_rows},
+    {"embedding", make_embedding},     {"embedding_dw", make_embedding_dw},
+    {"position_dw", make_position_dw}, {"pack_rows", make_pack_rows},
+    {"sum_rows", make_sum_rows},
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Tables whose rows are named by ids, with the bits of the CPU's kernels.
 //
-// `embedding_dw` adds up, for each word, the rows of dy that name it, in row order. A block has 32 words and
-// 256 columns: it reads all ids by 1,024, lists those of its words in their order (a count before each
-// thread's own, from ballots), and when the list may not hold more, or ids end, every thread adds the rows to
-// its column of the sums in shared memory. dy is read once, dw written once; ids are read once for every 32
-// words, from the cache of the device.
+// `embedding_dw` adds up, for each word, the rows of dy that name it, in row order. A block has 32
+// words and 256 columns: it reads all ids by 1,024, lists those of its words in their order (a
+// count before each thread's own, from ballots), and when the list may not hold more, or ids end,
+// every thread adds the rows to its column of the sums in shared memory. dy is read once, dw
+// written once; ids are read once for every 32 words, from the cache of the device.
 #include "core/program/rows.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/row-inl.h"
@@ -13,8 +13,8 @@
 namespace ds::cuda {
 namespace {
 
-// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8 numbers, in
-// use until the block meets again.
+// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8
+// numbers, in use until the block meets again.
 DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const unsigned votes = __ballot_sync(kAll, mine);
@@ -37,7 +37,8 @@ DS_LOOP_KERNEL(lookup, LookupArgs) {
   const int64_t id = a.ids[i / a.units], from = id * a.units + i % a.units;
   const bool there = id >= 0 && id < a.words;
   if (a.unit == 16) {
-    static_cast<uint4*>(a.y)[i] = there ? static_cast<const uint4*>(a.w)[from] : make_uint4(0, 0, 0, 0);
+    static_cast<uint4*>(a.y)[i] =
+        there ? static_cast<const uint4*>(a.w)[from] : make_uint4(0, 0, 0, 0);
   } else {
     static_cast<uint16_t*>(a.y)[i] = there ? static_cast<const uint16_t*>(a.w)[from] : uint16_t{0};
   }
@@ -49,7 +50,8 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
   auto* list_word = list_row + kListed;
   // How many each warp has, of this turn and of the one before, which others may still read.
   auto* room = reinterpret_cast<unsigned*>(list_word + kListed);
-  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = kSliceThreads / kWarp;
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp,
+                 warps = kSliceThreads / kWarp;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSliceWords;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kSliceThreads + threadIdx.x;
   for (int64_t w = 0; w < kSliceWords; ++w) sums[w * kSliceThreads + threadIdx.x] = 0;
@@ -101,7 +103,8 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
 #pragma unroll
         for (int j = 0; j < kAhead; ++j) x[j] = of_row(k + j);
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) sums[list_word[k + j] * kSliceThreads + threadIdx.x] += x[j];
+        for (int j = 0; j < kAhead; ++j)
+          sums[list_word[k + j] * kSliceThreads + threadIdx.x] += x[j];
       }
 #pragma unroll 1
       for (; k < count; ++k) sums[list_word[k] * kSliceThreads + threadIdx.x] += of_row(k);
@@ -118,7 +121,8 @@ DS_LOOP_KERNEL(position_dw, PositionDwArgs) {
   if (i >= a.places * a.width) return;
   const int64_t place = i / a.width, column = i % a.width;
   float sum = 0;
-  for (int64_t r = place; place < a.seq && r < a.rows; r += a.seq) sum += get(a.dy, r * a.width + column);
+  for (int64_t r = place; place < a.seq && r < a.rows; r += a.seq)
+    sum += get(a.dy, r * a.width + column);
   put(a.dw, i, sum);
 }
 

@@ -6,7 +6,8 @@
 
 namespace ds::cuda {
 
-// Rows by number: y[r] = w[ids[r]], in units of 16 or 2 bytes; a number that is no row of w gives 0.
+// Rows by number: y[r] = w[ids[r]], in units of 16 or 2 bytes; a number that is no row of w gives
+// 0.
 struct LookupArgs {
   const void* w;
   const int32_t* ids;

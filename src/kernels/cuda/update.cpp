@@ -33,19 +33,22 @@ Rules rule_of(const Query& query) {
   if (query.op == "adamw" || query.op == "adamw_codes") {
     r = {"adamw",
          "adamw_any",
-         {.rule = Rule::adamw, .flag = {flag("own_rate", 0), flag("l2", 0), flag("bias_correction", 1)}},
+         {.rule = Rule::adamw,
+          .flag = {flag("own_rate", 0), flag("l2", 0), flag("bias_correction", 1)}},
          0};
   } else if (query.op == "sgd") {
-    r = {"sgd",
-         "sgd_any",
-         {.real = {attrs.real_or("dampening", 0)}, .rule = Rule::sgd, .flag = {flag("maximize", 0)}},
-         flag("nesterov", 0)};
+    r = {
+        "sgd",
+        "sgd_any",
+        {.real = {attrs.real_or("dampening", 0)}, .rule = Rule::sgd, .flag = {flag("maximize", 0)}},
+        flag("nesterov", 0)};
   } else if (query.op == "lion") {
     r = {"lion", "lion_any", {.rule = Rule::lion}, 0};
   } else if (query.op == "adagrad") {
     r = {"adagrad",
          "adagrad_any",
-         {.real = {attrs.real_or("lr_decay", 0), attrs.real_or("initial", 0)}, .rule = Rule::adagrad},
+         {.real = {attrs.real_or("lr_decay", 0), attrs.real_or("initial", 0)},
+          .rule = Rule::adagrad},
          0};
   } else if (query.op == "momentum" || query.op == "own_gradient") {
     const bool mean = query.op == "momentum" && attrs.integer_or("mean", 0) != 0;
@@ -93,7 +96,8 @@ Made make_update(const Query& query, std::string* refusal) {
         a.drawn = drawn;
         a.flag = rules.flag;
         const bool any = rules.any && !is_plain(a, c.out.first(c.out.size() - 1));
-        start(launcher, any ? rules.any : rules.entry, {blocks(a.count, kUpdated * kThreads)}, {kThreads}, a);
+        start(launcher, any ? rules.any : rules.entry, {blocks(a.count, kUpdated * kThreads)},
+              {kThreads}, a);
       },
       sizeof(UpdateConstants));
 }
@@ -118,11 +122,13 @@ Made make_codes_update(const Query& query, std::string* refusal) {
         a.square_scales = c.out[4].as<uint8_t>();
         a.blocks = c.out[2].numel();
         a.wide = aligned(c.in[0].data) && aligned(c.out[0].data) && aligned(c.out[5].data);
-        ensure(aligned(a.mean_codes) && aligned(a.square_codes), "codes of moments do not lie on 16 bytes");
+        ensure(aligned(a.mean_codes) && aligned(a.square_codes),
+               "codes of moments do not lie on 16 bytes");
         a.drawn = drawn;
         a.same = c.out[0].data == c.out[5].data;
-        start(launcher, "adamw_codes", {blocks(a.blocks * kStateBlock, kShare * kCodesUpdateThreads)},
-              {kCodesUpdateThreads}, a);
+        start(launcher, "adamw_codes",
+              {blocks(a.blocks * kStateBlock, kShare * kCodesUpdateThreads)}, {kCodesUpdateThreads},
+              a);
       },
       sizeof(UpdateConstants));
 }

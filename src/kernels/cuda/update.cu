@@ -1,19 +1,19 @@
 // Updates of elementwise optimizers, with the bits of the CPU's kernels.
 //
-// A rule's constants depend on the step's scalars, which are in memory of the device, so that one compiled
-// program serves every step. They are formed once, by a launch of one thread, in f64 and rounded once as
-// docs/reference/ops.md says; then every thread of the update reads the same few floats. b^t, which the CPU
-// takes from the C library, is made here by repeated squaring in pairs of f64 (Dekker, "A floating-point
-// technique for extending the available precision", 1971), which leaves an error far below the last bit of an
-// f64; rounded to f32, 1 - b^t is the CPU's. The device library's pow has fused multiply-adds and is not
-// used.
+// A rule's constants depend on the step's scalars, which are in memory of the device, so that one
+// compiled program serves every step. They are formed once, by a launch of one thread, in f64 and
+// rounded once as docs/reference/ops.md says; then every thread of the update reads the same few
+// floats. b^t, which the CPU takes from the C library, is made here by repeated squaring in pairs
+// of f64 (Dekker, "A floating-point technique for extending the available precision", 1971), which
+// leaves an error far below the last bit of an f64; rounded to f32, 1 - b^t is the CPU's. The
+// device library's pow has fused multiply-adds and is not used.
 //
-// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Four neighbours a thread, so
-// that a warp asks for whole lines of f32 at a time, 16-byte accesses, nothing shared. Masters and states in
-// f32 have entries of their own, without what other types and drawn roundings need: with that, AdamW ran at
-// 0.88 of a copy's rate on an H200, and runs at 1.0 without. Moments in codes (core/program/state_codes.h)
-// are renewed a block of 256 elements at a time, by a warp whose threads have eight each and tell each other
-// their largest.
+// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Four neighbours a
+// thread, so that a warp asks for whole lines of f32 at a time, 16-byte accesses, nothing shared.
+// Masters and states in f32 have entries of their own, without what other types and drawn roundings
+// need: with that, AdamW ran at 0.88 of a copy's rate on an H200, and runs at 1.0 without. Moments
+// in codes (core/program/state_codes.h) are renewed a block of 256 elements at a time, by a warp
+// whose threads have eight each and tell each other their largest.
 #include "core/program/state_codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/update.h"
@@ -36,7 +36,8 @@ DS_DEVICE Pair normal(double high, double low) {
 DS_DEVICE Pair times(Pair a, Pair b) {
   const double product = a.high * b.high;
   const Pair x = split(a.high), y = split(b.high);
-  const double lost = ((x.high * y.high - product) + x.high * y.low + x.low * y.high) + x.low * y.low;
+  const double lost =
+      ((x.high * y.high - product) + x.high * y.low + x.low * y.high) + x.low * y.low;
   return normal(product, lost + (a.high * b.low + a.low * b.high));
 }
 // base^exponent of an integer exponent >= 0
@@ -82,7 +83,8 @@ DS_DEVICE Draws draws_of(const UpdateConstants& c) {
 DS_DEVICE uint32_t draw(Draws& draws, int64_t element, bool first) {
   const uint64_t e = static_cast<uint64_t>(element), index = e / 512 * 64 + e % 64;
   if (first || index % 4 == 0) draws.words = words_of(draws.stream, index / 4);
-  return word(draws.words, static_cast<uint32_t>(index % 4)) * factor_of(static_cast<uint32_t>(e % 512 / 64));
+  return word(draws.words, static_cast<uint32_t>(index % 4)) *
+         factor_of(static_cast<uint32_t>(e % 512 / 64));
 }
 // What `o` keeps of x, as an f32.
 DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw draw) {
@@ -92,7 +94,8 @@ DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw dra
 
 using Few = Neighbours<kUpdated>;
 
-// Applies next(grad, master, first state, second state) to this thread's elements, of any type and number.
+// Applies next(grad, master, first state, second state) to this thread's elements, of any type and
+// number.
 template <int states, typename F>
 DS_DEVICE void update_any(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
@@ -122,8 +125,8 @@ DS_DEVICE void update_any(const UpdateArgs& a, const F& next) {
     if (!a.same) store(a.param, i, n, a.wide, p);
   });
 }
-// For what is_plain() of update.cpp takes: masters and states are f32, never rounded, and all are whole
-// vectors.
+// For what is_plain() of update.cpp takes: masters and states are f32, never rounded, and all are
+// whole vectors.
 template <int states, typename F>
 DS_DEVICE void update(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
@@ -177,7 +180,8 @@ DS_DEVICE auto sgd_of(const UpdateArgs& a) {
 }
 DS_DEVICE auto lion_of(const UpdateArgs& a) {
   const float* v = a.constants->v;
-  const float scale = v[0], rate = v[1], b1 = v[2], one_b1 = v[3], b2 = v[4], one_b2 = v[5], keep = v[6];
+  const float scale = v[0], rate = v[1], b1 = v[2], one_b1 = v[3], b2 = v[4], one_b2 = v[5],
+              keep = v[6];
   return [=](float grad, float& p, float& m, float&) {
     const float g = grad * scale, direction = b1 * m + one_b1 * g;
     p = p * keep - copysignf(rate, direction);
@@ -288,7 +292,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[3] = narrowed(g.beta2), v[4] = narrowed(1 - g.beta2);
       v[5] = narrowed(g.eps), v[6] = narrowed(g.weight_decay);
       double correction = 1;
-      if (a.flag[0]) correction = sqrt(1 - power(g.beta2, updates + 1)) / (1 - power(g.beta1, updates + 1));
+      if (a.flag[0])
+        correction = sqrt(1 - power(g.beta2, updates + 1)) / (1 - power(g.beta1, updates + 1));
       v[7] = narrowed(g.lr * correction);
       break;
     }

@@ -6,7 +6,8 @@
 
 namespace ds::cuda {
 
-// in and out in the order of the operation: of an elementwise optimizer grad; master, states, param.
+// in and out in the order of the operation: of an elementwise optimizer grad; master, states,
+// param.
 struct UpdateArgs {
   Operand grad, master, state[2], param;
   int64_t count;

@@ -9,8 +9,8 @@ namespace ds::cuda {
 class Launcher;
 struct Arguments;
 
-// The constants of one update, formed by one thread in f64 and rounded once; each rule of update.cu says
-// which it reads.
+// The constants of one update, formed by one thread in f64 and rounded once; each rule of update.cu
+// says which it reads.
 struct UpdateConstants {
   float v[16];
   uint64_t seed;  // of draws that round
@@ -42,8 +42,8 @@ struct ConstantsArgs {
   int32_t flag[4];  // attributes of the rule
 };
 
-// Starts the launch that forms the constants of an update, and returns where they will be: at the beginning
-// of the launch's scratch. a: the rule and its attributes.
+// Starts the launch that forms the constants of an update, and returns where they will be: at the
+// beginning of the launch's scratch. a: the rule and its attributes.
 const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, ConstantsArgs a);
 
 }  // namespace ds::cuda

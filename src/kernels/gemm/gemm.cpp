@@ -28,8 +28,8 @@ const Micro& micro_of(Isa isa) { return isa == Isa::amx ? tiles() : vectors(); }
 // One task: some rows of one slab of columns.
 class Task {
  public:
-  Task(const MatrixProduct& product, const Micro& micro, const Cut& cut, int64_t row, int64_t column,
-       std::byte* scratch)
+  Task(const MatrixProduct& product, const Micro& micro, const Cut& cut, int64_t row,
+       int64_t column, std::byte* scratch)
       : product_(product),
         shape_(product.shape),
         micro_(micro),
@@ -73,8 +73,8 @@ class Task {
       int64_t rows = std::min(micro_.tile_rows, count - i);
       TileJob job;
       job.pairs = pairs();
-      bool packed =
-          !micro_.run_stored || shape_.transpose_a || rows < micro_.tile_rows || depth_ % micro_.step != 0;
+      bool packed = !micro_.run_stored || shape_.transpose_a || rows < micro_.tile_rows ||
+                    depth_ % micro_.step != 0;
       const bf16* first = a + (row_ + g + i) * shape_.lda + k_;
       if (!packed) {
         job.a = reinterpret_cast<const std::byte*>(first);
@@ -101,7 +101,8 @@ class Task {
       job.bias = product_.bias ? static_cast<const bf16*>(product_.bias) + column_ + j : nullptr;
       alignas(64) float before[kMostTileElements];
       if (shape_.store == Store::added && k_ == 0) {
-        if (job.last) job.partial = before;  // with one block of k there is no other room for partial sums
+        if (job.last)
+          job.partial = before;  // with one block of k there is no other room for partial sums
         load_partial(job);
       }
       packed ? micro_.run_packed(job) : micro_.run_stored(job);
@@ -150,7 +151,8 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa
   auto set_width = [&] { cut.width = ceil_div(panels, ceil_div(panels, most)) * panel; };
   set_width();
   auto tasks = [&] { return ceil_div(shape.m, cut.rows) * ceil_div(shape.n, cut.width); };
-  // Half the columns packs nothing twice when a is read as it is stored; half the rows packs b twice.
+  // Half the columns packs nothing twice when a is read as it is stored; half the rows packs b
+  // twice.
   const bool packs_a = shape.transpose_a || !micro.run_stored;
   while (tasks() < micro.tasks_per_thread * threads && (cut.rows > micro.fewest_rows || most > 1)) {
     bool narrow = most > (packs_a ? 1 : 2) && (!packs_a || cut.rows <= micro.fewest_rows);
@@ -182,10 +184,12 @@ void multiply(const MatrixProduct& product, ThreadTeam& team, Isa isa) {
   const int64_t rows = ceil_div(shape.m, cut.rows), columns = ceil_div(shape.n, cut.width);
   // Rows run fastest: tasks next to each other share columns of b.
   auto run = [&](int64_t task, int thread) {
-    Task(product, micro, cut, task % rows * cut.rows, task / rows * cut.width, team.scratch(thread).data())
+    Task(product, micro, cut, task % rows * cut.rows, task / rows * cut.width,
+         team.scratch(thread).data())
         .run();
   };
-  team.parallel_for(rows * columns, std::cref(run));  // by reference: a std::function of it would allocate
+  team.parallel_for(rows * columns,
+                    std::cref(run));  // by reference: a std::function of it would allocate
 }
 
 void multiply(const MatrixProduct& product, ThreadTeam& team) {

@@ -47,7 +47,8 @@ void register_gemm(KernelRegistry& registry) {
   registry.add({"linear_dx", "gemm", gemm::run<product_of_linear_dx>, gemm::refuse});
   registry.add({"linear_dw", "gemm", gemm::run<product_of_linear_dw>, gemm::refuse});
   registry.add({"linear_cross_entropy", "gemm", gemm::linear_cross_entropy, gemm::refuse_head});
-  registry.add({"linear_cross_entropy_dx", "gemm", gemm::linear_cross_entropy_dx, gemm::refuse_head});
+  registry.add(
+      {"linear_cross_entropy_dx", "gemm", gemm::linear_cross_entropy_dx, gemm::refuse_head});
 }
 
 }  // namespace ds

@@ -49,14 +49,17 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16
   }
 }
 
-// A group's part of a row that lies across k. Rows lie far apart, so the hardware does not see them come.
+// A group's part of a row that lies across k. Rows lie far apart, so the hardware does not see them
+// come.
 inline void prefetch_row(const bf16* row) {
   _mm_prefetch(row, _MM_HINT_T0);
   _mm_prefetch(row + kGroup - 1, _MM_HINT_T0);
 }
 
-// Numbers k and k + 1 of 16 vectors that lie across k, as pairs; `depth` is how many there are from k on.
-DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across(const bf16* from, int64_t ld,
+// Numbers k and k + 1 of 16 vectors that lie across k, as pairs; `depth` is how many there are from
+// k on.
+DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across(const bf16* from,
+                                                                                 int64_t ld,
                                                                                  __mmask16 vectors,
                                                                                  int64_t depth) {
   if (depth <= 0) return _mm512_setzero_si512();
@@ -69,12 +72,14 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across
 // 16 of job.bias from column j on, 0 beyond the tile's columns and where there is none.
 DS_TARGET_AVX512_BF16 inline __m512 bias_at(const TileJob& job, int64_t j) {
   if (!job.bias) return _mm512_setzero_ps();
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes16(job.columns - j), job.bias + j));
+  __m512i wide =
+      _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes16(job.columns - j), job.bias + j));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
 // [pair][width] words of `width` vectors, a multiple of 8.
-DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int64_t pairs, uint32_t* to) {
+DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int64_t pairs,
+                                             uint32_t* to) {
   for (int64_t j = 0; j < width; j += 16) {
     const int64_t lanes = std::min<int64_t>(16, width - j);
     for (int64_t p = 0; p < pairs; p += 16) {

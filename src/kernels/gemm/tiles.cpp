@@ -1,11 +1,12 @@
-// The micro-kernel of AMX: 32 x 32 elements of c in four tiles of 16 x 16 sums. A step is 32 numbers along k:
-// two tiles of a (16 rows of 32 numbers) and two of b (16 pairs of 16 columns) feed four products of 16
-// cycles each.
+// The micro-kernel of AMX: 32 x 32 elements of c in four tiles of 16 x 16 sums. A step is 32
+// numbers along k: two tiles of a (16 rows of 32 numbers) and two of b (16 pairs of 16 columns)
+// feed four products of 16 cycles each.
 //
-// The four loads of a step are 64 bytes a cycle, which the first-level cache gives and the second hardly
-// does. So rows of a are packed even where k is contiguous: their loads are one stream then, which the
-// hardware sees come, as it does that of b. (From stored rows the products of a GPT-2 step took 1.4 times as
-// long.) Packing costs more beside products that are this fast, so tasks are larger than those of vectors.
+// The four loads of a step are 64 bytes a cycle, which the first-level cache gives and the second
+// hardly does. So rows of a are packed even where k is contiguous: their loads are one stream then,
+// which the hardware sees come, as it does that of b. (From stored rows the products of a GPT-2
+// step took 1.4 times as long.) Packing costs more beside products that are this fast, so tasks are
+// larger than those of vectors.
 #include "kernels/gemm/tiles.h"
 
 #include <immintrin.h>
@@ -56,7 +57,8 @@ DS_TARGET_AVX512_BF16 void pack_a_along(const Source& s, std::byte* tile) {
   for (int64_t i = 0; i < kTile; ++i) {
     for (int64_t k = 0; k < s.depth; k += kStep) {
       __mmask32 mask = i < s.count ? lanes32(s.depth - k) : 0;
-      _mm512_store_si512(tile + i * kLine + k * kLine, _mm512_maskz_loadu_epi16(mask, s.from + i * s.ld + k));
+      _mm512_store_si512(tile + i * kLine + k * kLine,
+                         _mm512_maskz_loadu_epi16(mask, s.from + i * s.ld + k));
     }
   }
 }
@@ -99,9 +101,9 @@ DS_TARGET_AVX512_BF16 void store_wide(const TileJob& job, const float* sums) {
   }
 }
 
-// Tiles 0 to 3 are the sums: (rows, columns) first and first, first and second, second and first, second and
-// second. Without a second half of rows or of columns its products are left out. A tile is loaded for the
-// next step as soon as its last product is issued.
+// Tiles 0 to 3 are the sums: (rows, columns) first and first, first and second, second and first,
+// second and second. Without a second half of rows or of columns its products are left out. A tile
+// is loaded for the next step as soon as its last product is issued.
 template <bool kSecondRows, bool kSecondColumns>
 DS_AMX_INLINE void multiply_steps(const TileJob& job) {
   const std::byte* a = job.a;
@@ -155,7 +157,8 @@ DS_TARGET_AMX void run(const TileJob& job) {
     job.columns > kSide ? multiply_steps<false, true>(job) : multiply_steps<false, false>(job);
   }
   if (!job.last) return store_sums(job.partial, kPartialRow);
-  if (job.wide && job.rows == kTile && job.columns == kTile) return store_sums(job.wide, job.ldc * 4);
+  if (job.wide && job.rows == kTile && job.columns == kTile)
+    return store_sums(job.wide, job.ldc * 4);
   alignas(64) float sums[kTile * kTile];
   store_sums(sums, kPartialRow);
   job.wide ? store_wide(job, sums) : store_rounded(job, sums);

@@ -1,4 +1,5 @@
-// The micro-kernel of AVX512_BF16: 8 x 48 elements of c in 24 registers. 8 + 3 loads feed 24 dot products.
+// The micro-kernel of AVX512_BF16: 8 x 48 elements of c in 24 registers. 8 + 3 loads feed 24 dot
+// products.
 #include "kernels/gemm/vectors.h"
 
 #include <immintrin.h>
@@ -20,7 +21,8 @@ constexpr int64_t kRowsAhead = 32;  // that are asked for, of those that lie acr
 
 DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {
   int pair;
-  std::memcpy(&pair, at, sizeof pair);  // pairs of an odd leading dimension lie at even addresses only
+  std::memcpy(&pair, at,
+              sizeof pair);  // pairs of an odd leading dimension lie at even addresses only
   return _mm512_set1_epi32(pair);
 }
 
@@ -57,14 +59,15 @@ DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& su
 
 // Pair p of row i lies i * row + p * kPairStep bytes from a.
 template <int kPairStep>
-DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const TileJob& job, int64_t row) {
+DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const TileJob& job,
+                                                                          int64_t row) {
   Accumulators sum;
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 3
     for (int j = 0; j < kVectorsOfRow; ++j) {
-      sum.v[i][j] =
-          job.first ? _mm512_setzero_ps() : _mm512_loadu_ps(job.partial + i * kTileColumns + 16 * j);
+      sum.v[i][j] = job.first ? _mm512_setzero_ps()
+                              : _mm512_loadu_ps(job.partial + i * kTileColumns + 16 * j);
     }
   }
   const std::byte *a0 = job.a, *a3 = a0 + 3 * row, *a6 = a0 + 6 * row;
@@ -98,8 +101,8 @@ int64_t pairs_of(const Source& s) { return ceil_div(s.depth, 2); }
 
 DS_TARGET_AVX512_BF16 void pack_b_along(const Source& s, uint32_t* slab) {
   for (int64_t j = 0; j < s.count; j += kTileColumns) {
-    pack_panel({s.from + j * s.ld, s.ld, std::min(kTileColumns, s.count - j), s.depth}, kTileColumns,
-               pairs_of(s), slab + j * pairs_of(s));
+    pack_panel({s.from + j * s.ld, s.ld, std::min(kTileColumns, s.count - j), s.depth},
+               kTileColumns, pairs_of(s), slab + j * pairs_of(s));
   }
 }
 
@@ -140,7 +143,8 @@ DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(low));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + panel), _mm512_extracti64x4_epi64(low, 1));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * panel), _mm512_castsi512_si256(high));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 3 * panel), _mm512_extracti64x4_epi64(high, 1));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 3 * panel),
+                        _mm512_extracti64x4_epi64(high, 1));
   }
 }
 

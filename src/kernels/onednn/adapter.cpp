@@ -21,23 +21,26 @@
 namespace ds::onednn {
 namespace {
 
-// The one difference between the two interfaces that libds meets: version 3 has no operation descriptors.
+// The one difference between the two interfaces that libds meets: version 3 has no operation
+// descriptors.
 #if DNNL_VERSION_MAJOR >= 3
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
-                                      const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
+                                      const dnnl::memory::desc& c,
+                                      const dnnl::primitive_attr& attr) {
   return {engine, a, b, bias, c, attr};
 }
 #else
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
-                                      const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
+                                      const dnnl::memory::desc& c,
+                                      const dnnl::primitive_attr& attr) {
   return {dnnl::matmul::desc(a, b, bias, c), attr, engine};
 }
 #endif
 
-// No signal reaches this thread while it lives, but for those of its own faults and the two by which the C
-// library changes users and cancels threads.
+// No signal reaches this thread while it lives, but for those of its own faults and the two by
+// which the C library changes users and cancels threads.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -59,22 +62,25 @@ struct IsaName {
   const char* label;  // as oneDNN calls it
   dnnl::cpu_isa isa;
 };
-constexpr std::array kIsas{IsaName{"sse4", "sse41", dnnl::cpu_isa::sse41},
-                           IsaName{"avx", "avx", dnnl::cpu_isa::avx},
-                           IsaName{"avx2", "avx2", dnnl::cpu_isa::avx2},
-                           IsaName{"avx2_vnni", "avx2_vnni", dnnl::cpu_isa::avx2_vnni},
-                           IsaName{"avx512", "avx512_core", dnnl::cpu_isa::avx512_core},
-                           IsaName{"avx512_vnni", "avx512_core_vnni", dnnl::cpu_isa::avx512_core_vnni},
-                           IsaName{"avx512_bf16", "avx512_core_bf16", dnnl::cpu_isa::avx512_core_bf16},
-                           IsaName{"amx", "avx512_core_amx", dnnl::cpu_isa::avx512_core_amx}};
+constexpr std::array kIsas{
+    IsaName{"sse4", "sse41", dnnl::cpu_isa::sse41},
+    IsaName{"avx", "avx", dnnl::cpu_isa::avx},
+    IsaName{"avx2", "avx2", dnnl::cpu_isa::avx2},
+    IsaName{"avx2_vnni", "avx2_vnni", dnnl::cpu_isa::avx2_vnni},
+    IsaName{"avx512", "avx512_core", dnnl::cpu_isa::avx512_core},
+    IsaName{"avx512_vnni", "avx512_core_vnni", dnnl::cpu_isa::avx512_core_vnni},
+    IsaName{"avx512_bf16", "avx512_core_bf16", dnnl::cpu_isa::avx512_core_bf16},
+    IsaName{"amx", "avx512_core_amx", dnnl::cpu_isa::avx512_core_amx}};
 
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DS_DTYPE_BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
 // A rows x columns matrix, stored with leading dimension `lead`, transposed or not.
-dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t lead, bool transposed) {
-  dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, lead} : dnnl::memory::dims{lead, 1};
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t lead,
+                          bool transposed) {
+  dnnl::memory::dims strides =
+      transposed ? dnnl::memory::dims{1, lead} : dnnl::memory::dims{lead, 1};
   return {{rows, columns}, type_of(dtype), strides};
 }
 
@@ -114,7 +120,9 @@ struct Matmul::Impl {
         return context;
       }
     }
-    auto empty = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, engine, DNNL_MEMORY_NONE); };
+    auto empty = [&](const dnnl::memory::desc& d) {
+      return dnnl::memory(d, engine, DNNL_MEMORY_NONE);
+    };
     auto context = std::make_unique<Context>();
     context->stream = dnnl::stream(engine);
     context->a = empty(description.src_desc());
@@ -131,7 +139,8 @@ struct Matmul::Impl {
     if (!context.own_scratch) {
       size_t bytes = round_up(scratch_bytes, 4096);
       context.own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-      if (!context.own_scratch) raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN scratchpad needs {} bytes", bytes);
+      if (!context.own_scratch)
+        raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN scratchpad needs {} bytes", bytes);
     }
     return context.own_scratch.get();
   }
@@ -144,21 +153,26 @@ struct Matmul::Impl {
 
 namespace {
 
-// oneDNN's general product: it makes its code at its first run in the process, and packs into memory of its
-// own.
+// oneDNN's general product: it makes its code at its first run in the process, and packs into
+// memory of its own.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
 
-// The general product of f32 points the stack pointer into its buffer on the heap where a block of k is deep
-// (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6 to 3.8, at "buffer_in_ws"), so that the
-// frame of a signal that comes meanwhile is written over what lies before the buffer. No other product does.
+// The general product of f32 points the stack pointer into its buffer on the heap where a block of
+// k is deep (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6 to 3.8, at
+// "buffer_in_ws"), so that the frame of a signal that comes meanwhile is written over what lies
+// before the buffer. No other product does.
 bool moves_stack(const Matmul& matmul, const MatrixShape& key) {
   return key.dtype == DS_DTYPE_F32 && is_gemm(matmul);
 }
 
-// Products on AMX: what sets up its tiles, and releases them, is made at the first run in the process.
-bool uses_tiles(const Matmul& matmul) { return matmul.implementation().find("amx") != std::string::npos; }
+// Products on AMX: what sets up its tiles, and releases them, is made at the first run in the
+// process.
+bool uses_tiles(const Matmul& matmul) {
+  return matmul.implementation().find("amx") != std::string::npos;
+}
 
-// Runs a small product of this form, whose rows are `lead` apart, if it is one of the `kind` that is meant.
+// Runs a small product of this form, whose rows are `lead` apart, if it is one of the `kind` that
+// is meant.
 constexpr int64_t kSmallSide = 64;
 void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
   key.m = key.n = key.k = kSmallSide;
@@ -172,21 +186,24 @@ void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
 void warm_gemm(const MatrixShape& key) {
   static std::once_flag warm[2];
   // Rows apart are left to the general product.
-  std::call_once(warm[key.dtype == DS_DTYPE_BF16], [&] { run_small(key, 2 * kSmallSide, is_gemm); });
+  std::call_once(warm[key.dtype == DS_DTYPE_BF16],
+                 [&] { run_small(key, 2 * kSmallSide, is_gemm); });
 }
 void warm_tiles(const MatrixShape& key) {
   static std::once_flag warm;
   std::call_once(warm, [&] { run_small(key, kSmallSide, uses_tiles); });
 }
 
-// oneDNN's code generator does not look whether the system gave it memory for its code, and writes to address
-// 0 when it did not. So the memory is asked for here first and given back at once.
+// oneDNN's code generator does not look whether the system gave it memory for its code, and writes
+// to address 0 when it did not. So the memory is asked for here first and given back at once.
 void require_code_memory() {
-  constexpr size_t kBytes = size_t{16} << 20;  // all that one primitive, and the first general product, need
+  constexpr size_t kBytes = size_t{16}
+                            << 20;  // all that one primitive, and the first general product, need
   void* room = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN's code generator needs {} bytes, which the system refuses: {}",
-          kBytes, std::strerror(errno));
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "oneDNN's code generator needs {} bytes, which the system refuses: {}", kBytes,
+          std::strerror(errno));
   }
   munmap(room, kBytes);
 }
@@ -204,15 +221,17 @@ Matmul::Matmul(const MatrixShape& key) : impl_(std::make_unique<Impl>()) {
     sum.append_sum(1.0f);
     attr.set_post_ops(sum);
   }
-  dnnl::memory::desc bias = key.bias ? matrix(1, key.n, key.dtype, key.n, false) : dnnl::memory::desc();
+  dnnl::memory::desc bias =
+      key.bias ? matrix(1, key.n, key.dtype, key.n, false) : dnnl::memory::desc();
   try {
-    impl_->description = describe(impl_->engine, matrix(key.m, key.k, key.dtype, key.lda, key.transpose_a),
-                                  matrix(key.k, key.n, key.dtype, key.ldb, key.transpose_b), bias,
-                                  matrix(key.m, key.n, key.result(), key.ldc, false), attr);
+    impl_->description =
+        describe(impl_->engine, matrix(key.m, key.k, key.dtype, key.lda, key.transpose_a),
+                 matrix(key.k, key.n, key.dtype, key.ldb, key.transpose_b), bias,
+                 matrix(key.m, key.n, key.result(), key.ldc, false), attr);
     impl_->primitive = dnnl::matmul(impl_->description);
   } catch (const dnnl::error& e) {
-    raise(DS_ERROR_UNSUPPORTED, "oneDNN has no {} matmul of {} x {} x {}: {}", dtype_name(key.dtype), key.m,
-          key.n, key.k, e.message);
+    raise(DS_ERROR_UNSUPPORTED, "oneDNN has no {} matmul of {} x {} x {}: {}",
+          dtype_name(key.dtype), key.m, key.n, key.k, e.message);
   }
   impl_->scratch_bytes = impl_->description.scratchpad_desc().get_size();
   impl_->signals_wait = moves_stack(*this, key);
@@ -231,8 +250,8 @@ void Matmul::reserve(int threads, size_t available) const {
   if (uses_tiles(*this)) warm_tiles(impl_->key);
 }
 
-// Blocks of a and b, packed: [M] 2.6.3, AVX-512, bf16 and f32, m 16 to 384, n 128 to 3072, k 48 to 2048,
-// within 2 % where k > 768 bytes, up to 3.5 times as much as seen elsewhere.
+// Blocks of a and b, packed: [M] 2.6.3, AVX-512, bf16 and f32, m 16 to 384, n 128 to 3072, k 48 to
+// 2048, within 2 % where k > 768 bytes, up to 3.5 times as much as seen elsewhere.
 int64_t Matmul::run_bytes() const {
   if (!is_gemm(*this)) return 0;
   const MatrixShape& key = impl_->key;
@@ -262,7 +281,8 @@ void Matmul::run(const void* a, const void* b, const void* bias, void* c, std::b
   if (impl_->key.bias) bind(DNNL_ARG_BIAS, context->bias, bias);
   std::optional<WithoutSignals> quiet;
   if (impl_->signals_wait) quiet.emplace();
-  check(dnnl_primitive_execute(impl_->primitive.get(), context->stream.get(), count, arguments.data()),
+  check(dnnl_primitive_execute(impl_->primitive.get(), context->stream.get(), count,
+                               arguments.data()),
         "matmul execute");
   check(dnnl_stream_wait(context->stream.get()), "stream wait");
   impl_->give(std::move(context));

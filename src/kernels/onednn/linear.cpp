@@ -31,7 +31,8 @@ int64_t piece(int64_t extent, int64_t target, int64_t fewest, int64_t unit) {
   return std::min(extent, round_up(ceil_div(extent, pieces), unit));
 }
 
-// The process's primitives: making one costs milliseconds, and ranks of one process need the same ones.
+// The process's primitives: making one costs milliseconds, and ranks of one process need the same
+// ones.
 PrimitiveCache& cache() {
   static PrimitiveCache primitives(kCachedPrimitives);
   return primitives;
@@ -52,19 +53,22 @@ struct Tiled {
     auto run = [&](int64_t task, int thread) {
       run_tile(tile, task % rows * tile.rows, task / rows * tile.columns, team.scratch(thread));
     };
-    team.parallel_for(rows * columns, std::cref(run));  // by reference: a std::function of it would allocate
+    team.parallel_for(rows * columns,
+                      std::cref(run));  // by reference: a std::function of it would allocate
   }
 
-  // Makes the primitives of all tiles: inner ones and those at the edges. Returns what a run takes from the
-  // heap.
+  // Makes the primitives of all tiles: inner ones and those at the edges. Returns what a run takes
+  // from the heap.
   int64_t prepare(ThreadTeam& team) const {
     const MatrixShape& whole = product.shape;
     int64_t most = 0;
     Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
     int64_t last_row = (whole.m - 1) / tile.rows * tile.rows;
     int64_t last_column = (whole.n - 1) / tile.columns * tile.columns;
-    for (auto [row, column] :
-         {std::pair<int64_t, int64_t>{0, 0}, {last_row, 0}, {0, last_column}, {last_row, last_column}}) {
+    for (auto [row, column] : {std::pair<int64_t, int64_t>{0, 0},
+                               {last_row, 0},
+                               {0, last_column},
+                               {last_row, last_column}}) {
       std::shared_ptr<const Matmul> matmul = cache().get(tile_key(tile, row, column));
       matmul->reserve(team.size(), team.scratch_bytes());
       most = std::max(most, matmul->run_bytes());
@@ -84,7 +88,8 @@ struct Tiled {
     const MatrixShape& whole = product.shape;
     MatrixShape key = tile_key(tile, row, column);
     const std::byte* from_a = at(product.a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
-    const std::byte* from_b = at(product.b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
+    const std::byte* from_b =
+        at(product.b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
     const std::byte* from_bias = whole.bias ? at(product.bias, column, whole.dtype) : nullptr;
     std::byte* to = const_cast<std::byte*>(at(product.c, row * whole.ldc + column, whole.result()));
     cache().get(key)->run(from_a, from_b, from_bias, to, scratch.data(), scratch.size());
@@ -115,7 +120,9 @@ int64_t prepare_products(const KernelContext& c) {
 void linear_cross_entropy(const KernelContext& c) { cpu::linear_cross_entropy(c, multiply); }
 void linear_cross_entropy_dx(const KernelContext& c) { cpu::linear_cross_entropy_dx(c, multiply); }
 
-void linear(const KernelContext& c) { cpu::has_few_rows(c) ? cpu::linear_few(c) : run<product_of_linear>(c); }
+void linear(const KernelContext& c) {
+  cpu::has_few_rows(c) ? cpu::linear_few(c) : run<product_of_linear>(c);
+}
 
 int64_t prepare_linear(const KernelContext& c) {
   return cpu::has_few_rows(c) ? 0 : prepare<product_of_linear>(c);
@@ -135,7 +142,8 @@ std::string bf16_refusal() {
 
 // Why there are no products of this type here.
 std::string refuse_type(DType dtype) {
-  if (dtype != DS_DTYPE_F32 && dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
+  if (dtype != DS_DTYPE_F32 && dtype != DS_DTYPE_BF16)
+    return std::string(dtype_name(dtype)) + " elements";
   static const std::string bf16 = bf16_refusal();
   return dtype == DS_DTYPE_BF16 ? bf16 : "";
 }
@@ -150,8 +158,9 @@ std::string refuse_head(const KernelQuery& query) { return cpu::refuse_head(quer
 }  // namespace
 
 Tile tile_for(int64_t m, int64_t n, bool transpose_a) {
-  // Measured on Zen 5, one thread: 256 rows of the whole of n run within 2 % of the uncut product, 128 rows
-  // at 94 %; of dy^T x 384 rows at 100 %. Above 3072 columns a slab of b leaves the second-level cache.
+  // Measured on Zen 5, one thread: 256 rows of the whole of n run within 2 % of the uncut product,
+  // 128 rows at 94 %; of dy^T x 384 rows at 100 %. Above 3072 columns a slab of b leaves the
+  // second-level cache.
   Tile tile{piece(m, transpose_a ? 384 : 256, m >= 384 ? 4 : 2, 32), n};
   if (n > 3072) tile.columns = 1536;
   if (m < 64) tile = {m, piece(n, 1536, 4, 64)};
@@ -166,8 +175,10 @@ void register_onednn(KernelRegistry& registry) {
   limit_isa_from_environment();
   using namespace onednn;
   registry.add({"linear", "onednn", linear, refuse, prepare_linear});
-  registry.add({"linear_dx", "onednn", run<product_of_linear_dx>, refuse, prepare<product_of_linear_dx>});
-  registry.add({"linear_dw", "onednn", run<product_of_linear_dw>, refuse, prepare<product_of_linear_dw>});
+  registry.add(
+      {"linear_dx", "onednn", run<product_of_linear_dx>, refuse, prepare<product_of_linear_dx>});
+  registry.add(
+      {"linear_dw", "onednn", run<product_of_linear_dw>, refuse, prepare<product_of_linear_dw>});
   registry.add({"linear_cross_entropy", "onednn", linear_cross_entropy, refuse_head,
                 prepare_products<cpu::list_head_products>});
   registry.add({"linear_cross_entropy_dx", "onednn", linear_cross_entropy_dx, refuse_head,

@@ -3,8 +3,8 @@
 
 namespace ds::onednn {
 
-// How an m x n matrix product is cut into tasks: a function of its shape alone, so that bits do not depend on
-// the number of threads. A tile is rows x columns of the output and the whole of k.
+// How an m x n matrix product is cut into tasks: a function of its shape alone, so that bits do not
+// depend on the number of threads. A tile is rows x columns of the output and the whole of k.
 struct Tile {
   int64_t rows = 0;
   int64_t columns = 0;

@@ -10,9 +10,10 @@
 
 namespace ds::onednn {
 
-// The least recently used primitives beyond `capacity` are dropped; a dropped one lives on until its last
-// user is done. Thread-safe: ranks of one process share it. Primitives are made outside the lock, so two
-// threads that miss at the same time may both make one; the first to come back is kept.
+// The least recently used primitives beyond `capacity` are dropped; a dropped one lives on until
+// its last user is done. Thread-safe: ranks of one process share it. Primitives are made outside
+// the lock, so two threads that miss at the same time may both make one; the first to come back is
+// kept.
 class PrimitiveCache {
  public:
   explicit PrimitiveCache(size_t capacity) : capacity_(capacity) {}

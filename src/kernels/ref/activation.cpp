@@ -21,7 +21,8 @@ template <typename T, typename Act>
 void activate_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) dx[e] = static_cast<T>(get(dy, e) * Act::slope(get(x, e)));
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    dx[e] = static_cast<T>(get(dy, e) * Act::slope(get(x, e)));
 }
 
 template <typename Act>
@@ -53,12 +54,14 @@ void add_activation(KernelRegistry& registry) {
   add<QuickGelu>(registry, "quick_gelu");
   add<Softplus>(registry, "softplus");
   add_kernel(registry, "gelu", [](const KernelContext& c) {
-    by_type(c.in[0].dtype,
-            [&](auto t) { by_form(c, [&](auto act) { activate<decltype(t), decltype(act)>(c); }); });
+    by_type(c.in[0].dtype, [&](auto t) {
+      by_form(c, [&](auto act) { activate<decltype(t), decltype(act)>(c); });
+    });
   });
   add_kernel(registry, "gelu_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype,
-            [&](auto t) { by_form(c, [&](auto act) { activate_dx<decltype(t), decltype(act)>(c); }); });
+    by_type(c.in[0].dtype, [&](auto t) {
+      by_form(c, [&](auto act) { activate_dx<decltype(t), decltype(act)>(c); });
+    });
   });
 }
 

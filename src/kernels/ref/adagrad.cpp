@@ -8,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), in the form of torch.optim.Adagrad.
-// docs/reference/ops.md has the order of operations.
+// Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), in the form of
+// torch.optim.Adagrad. docs/reference/ops.md has the order of operations.
 void adagrad(const KernelContext& c) {
   const GroupScalars& group = c.scalars.group;
   float grad_scale = static_cast<float>(c.scalars.grad_scale), eps = static_cast<float>(group.eps);

@@ -1,5 +1,6 @@
-// AdamW whose moments are codes (core/program/state_codes.h). Decoded, renewed and used in f32; then the
-// largest moment of each block of 256 makes the block's scale, and codes are rounded to nearest or by draws.
+// AdamW whose moments are codes (core/program/state_codes.h). Decoded, renewed and used in f32;
+// then the largest moment of each block of 256 makes the block's scale, and codes are rounded to
+// nearest or by draws.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,8 +24,8 @@ void decode(const uint8_t* codes, uint8_t scale, StateCodes kind, Block& out) {
   for (size_t e = 0; e < out.size(); ++e) out[e] = decode_state(codes[e], kind, s);
 }
 
-void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateBlock>& drawn, uint8_t* codes,
-            uint8_t* scale) {
+void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateBlock>& drawn,
+            uint8_t* codes, uint8_t* scale) {
   uint32_t largest = 0;
   for (float x : in) largest = std::max(largest, std::bit_cast<uint32_t>(x) & 0x7fffffffu);
   *scale = state_scale(largest);

@@ -16,8 +16,9 @@ void add(const KernelContext& c) {
 }  // namespace
 
 void add_add(KernelRegistry& registry) {
-  add_kernel(registry, "add",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { add<decltype(t)>(c); }); });
+  add_kernel(registry, "add", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { add<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

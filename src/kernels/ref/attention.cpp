@@ -20,8 +20,8 @@ struct Part {
   T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
 };
 
-// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); with documents, a row's
-// begins at `first` of it. Query head h reads key and value head h / group.
+// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); with documents, a
+// row's begins at `first` of it. Query head h reads key and value head h / group.
 template <typename T>
 struct Heads {
   using A = Wide<T>;
@@ -63,7 +63,8 @@ struct Heads {
   Part<U> part(U* a, U* b, U* c, int64_t which) const {
     if (per_head) return {a + which * depth, 3 * heads * depth, 3 * depth};
     int64_t keys = groups * depth, queries = heads * depth;
-    if (packed) return {a + (which == 0 ? 0 : queries + (which - 1) * keys), queries + 2 * keys, depth};
+    if (packed)
+      return {a + (which == 0 ? 0 : queries + (which - 1) * keys), queries + 2 * keys, depth};
     return which == 0 ? Part<U>{a, queries, depth} : Part<U>{which == 1 ? b : c, keys, depth};
   }
 
@@ -73,8 +74,8 @@ struct Heads {
   }
   int64_t end(int64_t row) const { return std::min(begin(row) + seq, rows); }
   bool sees(int64_t query, int64_t key) const {
-    return begin(query) == begin(key) && (!causal || key <= query) && (window == 0 || key > query - window) &&
-           (!mask || mask[key] != 0);
+    return begin(query) == begin(key) && (!causal || key <= query) &&
+           (window == 0 || key > query - window) && (!mask || mask[key] != 0);
   }
   bool sees_one(int64_t query) const {
     int64_t count = 0;
@@ -86,8 +87,9 @@ struct Heads {
     if (!dropout.on()) return 1;
     int64_t word = dropout.first_word(query, head) + key - begin(query);
     std::array<uint32_t, 4> words = dropout.stream.block(static_cast<uint64_t>(word / 4));
-    return uniform01(words[static_cast<size_t>(word % 4)]) >= dropout.share ? static_cast<A>(dropout.factor)
-                                                                            : A(0);
+    return uniform01(words[static_cast<size_t>(word % 4)]) >= dropout.share
+               ? static_cast<A>(dropout.factor)
+               : A(0);
   }
   A dot(const T* a, const T* b) const {
     A sum = 0;
@@ -100,8 +102,9 @@ struct Heads {
   }
 };
 
-// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when
-// there are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap). m_ij is 1, or what dropout says.
+// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and
+// 0 when there are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap). m_ij is 1, or what
+// dropout says.
 template <typename T>
 void attention(const KernelContext& c) {
   using A = Wide<T>;
@@ -135,8 +138,8 @@ void attention(const KernelContext& c) {
 
 // p_ij and the gradient of q_i . k_j, both 0 where i does not see j. With p_ij = exp(s_ij - lse_i):
 // ds_ij = scale p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
-// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. Dropout rounds
-// y_i: there ds_ij is 0 because it is said.
+// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. Dropout
+// rounds y_i: there ds_ij is 0 because it is said.
 template <typename T>
 struct Gradient {
   using A = Wide<T>;
@@ -154,7 +157,8 @@ struct Gradient {
       A bent = a.score(i, j, h) / a.cap;
       slope = 1 - bent * bent;
     }
-    A product = a.kept(i, j, h) * a.dot(dy.at(i, h), a.v.at(j, h / a.group)) - a.dot(dy.at(i, h), y.at(i, h));
+    A product = a.kept(i, j, h) * a.dot(dy.at(i, h), a.v.at(j, h / a.group)) -
+                a.dot(dy.at(i, h), y.at(i, h));
     return a.scale * p(i, j, h) * product * slope;
   }
 };
@@ -164,8 +168,8 @@ void store_row(std::span<const Wide<T>> sums, T* out) {
   for (size_t d = 0; d < sums.size(); ++d) out[d] = static_cast<T>(sums[d]);
 }
 
-// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i; keys sum over their query
-// heads too.
+// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i; keys sum over their
+// query heads too.
 template <typename T>
 void attention_dx(const KernelContext& c) {
   using A = Wide<T>;
@@ -177,7 +181,8 @@ void attention_dx(const KernelContext& c) {
     *third = a.packed ? nullptr : c.out[2].as<T>();
   Part<T> dq = a.part(first, second, third, 0), dk = a.part(first, second, third, 1),
           dv = a.part(first, second, third, 2);
-  std::span<A> sums = scratch_of<A>(c, 2 * a.depth), low = sums.first(a.depth), high = sums.last(a.depth);
+  std::span<A> sums = scratch_of<A>(c, 2 * a.depth), low = sums.first(a.depth),
+               high = sums.last(a.depth);
   for (int64_t i = 0; i < a.rows; ++i) {
     for (int64_t h = 0; h < a.heads; ++h) {
       std::fill(low.begin(), low.end(), A(0));

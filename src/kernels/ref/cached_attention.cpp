@@ -20,9 +20,9 @@ Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
   return cap == 0 ? s : cap * std::tanh(s / cap);
 }
 
-// `attention` of one row of one head at position p, its keys and values from the cache: the same arithmetic
-// in the same order. A score is worked out anew wherever it is used, so that `sums`, of `depth` elements, is
-// all the scratch of any number of positions.
+// `attention` of one row of one head at position p, its keys and values from the cache: the same
+// arithmetic in the same order. A score is worked out anew wherever it is used, so that `sums`, of
+// `depth` elements, is all the scratch of any number of positions.
 template <typename T>
 void attend(const CachedAttention& a, const T* q, const T* keys, const T* values, int64_t p,
             std::span<Wide<T>> sums, T* y) {

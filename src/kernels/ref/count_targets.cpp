@@ -16,6 +16,8 @@ void count_targets(const KernelContext& c) {
 
 }  // namespace
 
-void add_count_targets(KernelRegistry& registry) { add_kernel(registry, "count_targets", count_targets); }
+void add_count_targets(KernelRegistry& registry) {
+  add_kernel(registry, "count_targets", count_targets);
+}
 
 }  // namespace ds::ref

@@ -8,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, and what the
-// attributes make of it (kernels/row_loss.h)
+// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, and
+// what the attributes make of it (kernels/row_loss.h)
 template <typename T>
 void cross_entropy(const KernelContext& c) {
   const T* logits = c.in[0].as<T>();
@@ -50,8 +50,10 @@ void cross_entropy_dx(const KernelContext& c) {
   const auto dloss = LossGradient<Wide<T>>::of(c.attrs, c.in[0].as<Wide<T>>(), targets, rows);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t v = 0; v < words; ++v) {
-      Wide<T> logit = get(logits, r * words + v), p = std::exp(logit - stats[r].top) / stats[r].sum();
-      Wide<T> slope = v == targets[r] ? loss.of_target(stats[r], logit) : loss.of_other(stats[r], p);
+      Wide<T> logit = get(logits, r * words + v),
+              p = std::exp(logit - stats[r].top) / stats[r].sum();
+      Wide<T> slope =
+          v == targets[r] ? loss.of_target(stats[r], logit) : loss.of_other(stats[r], p);
       Wide<T> g = dloss.of_row(r) * slope;
       dx[r * words + v] = static_cast<T>(targets[r] < 0 ? 0 : g);
     }

@@ -8,15 +8,15 @@
 namespace ds::ref {
 namespace {
 
-// y[e] = x[e] / (1 - p) where uniform01(word e of (seed, step, leaf, op)) >= p, else 0; y = x outside
-// training
+// y[e] = x[e] / (1 - p) where uniform01(word e of (seed, step, leaf, op)) >= p, else 0; y = x
+// outside training
 template <typename T>
 void dropout(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   double p = c.attrs.real("p");
-  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step), static_cast<uint32_t>(c.leaf),
-                      static_cast<uint32_t>(c.attrs.integer("op"))};
+  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step),
+                      static_cast<uint32_t>(c.leaf), static_cast<uint32_t>(c.attrs.integer("op"))};
   Wide<T> scale = static_cast<Wide<T>>(1 / (1 - p));
   std::array<uint32_t, 4> words{};
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
@@ -28,9 +28,10 @@ void dropout(const KernelContext& c) {
 
 // Whether this micro-batch leaves the layer out: uniform01(word 0 of (seed, step, leaf, op)) < p.
 bool leaves_out(const KernelContext& c) {
-  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step), static_cast<uint32_t>(c.leaf),
-                      static_cast<uint32_t>(c.attrs.integer("op"))};
-  return c.scalars.train != 0 && uniform01(stream.block(0)[0]) < static_cast<float>(c.attrs.real("p"));
+  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step),
+                      static_cast<uint32_t>(c.leaf), static_cast<uint32_t>(c.attrs.integer("op"))};
+  return c.scalars.train != 0 &&
+         uniform01(stream.block(0)[0]) < static_cast<float>(c.attrs.real("p"));
 }
 
 // z = x where the layer is left out, else y

@@ -13,8 +13,9 @@ void fill(const KernelContext& c) {
 }  // namespace
 
 void add_fill(KernelRegistry& registry) {
-  add_kernel(registry, "fill",
-             [](const KernelContext& c) { by_type(c.out[0].dtype, [&](auto t) { fill<decltype(t)>(c); }); });
+  add_kernel(registry, "fill", [](const KernelContext& c) {
+    by_type(c.out[0].dtype, [&](auto t) { fill<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

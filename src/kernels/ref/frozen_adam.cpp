@@ -8,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// Adam whose momentum is given and whose variance has stopped: Tang et al., "1-bit Adam" (2021). The order of
-// operations is that of `adamw` without correction.
+// Adam whose momentum is given and whose variance has stopped: Tang et al., "1-bit Adam" (2021).
+// The order of operations is that of `adamw` without correction.
 template <typename T>
 void frozen_adam(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);

@@ -1,8 +1,9 @@
-// 1-bit LAMB (Li et al., arXiv:2104.06069) behind its freeze. LAMB's trust ratio needs the second moment of
-// today's gradients, which nobody has there. So the mean ratio of the warm-up is multiplied by a factor, how
-// much larger the frozen second moment is than one that is kept from gradients as momentum tells them: from
-// two momenta the gradient between them follows. Momenta of all parameters go as one tensor with one scale,
-// for which each is multiplied by what makes their sizes equal (lamb_scales) and divided by it afterwards.
+// 1-bit LAMB (Li et al., arXiv:2104.06069) behind its freeze. LAMB's trust ratio needs the second
+// moment of today's gradients, which nobody has there. So the mean ratio of the warm-up is
+// multiplied by a factor, how much larger the frozen second moment is than one that is kept from
+// gradients as momentum tells them: from two momenta the gradient between them follows. Momenta of
+// all parameters go as one tensor with one scale, for which each is multiplied by what makes their
+// sizes equal (lamb_scales) and divided by it afterwards.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -70,7 +71,8 @@ void frozen_lamb_moments(const KernelContext& c) {
   float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);
   float b2 = static_cast<float>(group.beta2), one_b2 = static_cast<float>(1 - group.beta2);
   float eps = static_cast<float>(group.eps), decay = static_cast<float>(group.weight_decay);
-  int64_t granules = c.out[1].numel() / 3, granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
+  int64_t granules = c.out[1].numel() / 3,
+          granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   for (int64_t k = 0; k < granules; ++k) {
     double moments = 0, steps = 0, most = 0;
     for (int64_t e = k * granule; e < (k + 1) * granule; ++e) {
@@ -114,7 +116,8 @@ void frozen_lamb_ratios(const KernelContext& c) {
     factor = std::max(std::min(factor, before * (1 + moves)), before * (1 - moves));
     factors[param] = static_cast<float>(factor);
     auto ratio = static_cast<float>(static_cast<double>(means[param]) * factor);
-    for (size_t r = first; r < last; ++r) std::fill(ratios + c.runs[r].begin, ratios + c.runs[r].end, ratio);
+    for (size_t r = first; r < last; ++r)
+      std::fill(ratios + c.runs[r].begin, ratios + c.runs[r].end, ratio);
   });
 }
 

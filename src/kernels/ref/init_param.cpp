@@ -11,18 +11,19 @@
 namespace ds::ref {
 namespace {
 
-// The one kernel of its instruction, so it uses the team: a large model draws for minutes on one thread.
+// The one kernel of its instruction, so it uses the team: a large model draws for minutes on one
+// thread.
 constexpr int64_t kBlock = 16384;
 
-// Which element of the whole parameter is element i of a rank's slice: of every `stride` elements the slice
-// has the runs (first, count).
+// Which element of the whole parameter is element i of a rank's slice: of every `stride` elements
+// the slice has the runs (first, count).
 class Places {
  public:
   explicit Places(const Attrs& attrs) : stride_(attrs.integer_or("stride", 0)) {
     if (stride_ == 0) return;
     runs_ = attrs.integers("runs");
-    ensure(!runs_.empty() && runs_.size() % 2 == 0, "init_param: runs must be pairs, got {} numbers",
-           runs_.size());
+    ensure(!runs_.empty() && runs_.size() % 2 == 0,
+           "init_param: runs must be pairs, got {} numbers", runs_.size());
     for (size_t k = 1; k < runs_.size(); k += 2) row_ += runs_[k];
     ensure(row_ > 0, "init_param: runs must have elements, got {}", row_);
   }
@@ -39,24 +40,25 @@ class Places {
   std::vector<int64_t> runs_;
 };
 
-// out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or scale times a standard
-// normal; f32
+// out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or scale times a
+// standard normal; f32
 void init_param(const KernelContext& c) {
   float* out = c.out[0].as<float>();
   const std::string& kind = c.attrs.text("kind");
   int64_t begin = c.attrs.integer("begin");
   double scale = c.attrs.real("scale");
-  RandomStream stream = init_stream(c.scalars.seed, static_cast<uint32_t>(c.attrs.integer("param")));
+  RandomStream stream =
+      init_stream(c.scalars.seed, static_cast<uint32_t>(c.attrs.integer("param")));
   ensure(kind == "zeros" || kind == "ones" || kind == "normal",
          "init_param: kind must be zeros, ones or normal, got '{}'", kind);
   const int64_t count = c.out[0].numel();
   const Places place(c.attrs);
   auto draw = [&](int64_t task, int) {
     for (int64_t i = task * kBlock; i < std::min(count, (task + 1) * kBlock); ++i) {
-      out[i] =
-          kind == "normal"
-              ? static_cast<float>(scale * normal_element(stream, static_cast<uint64_t>(place(begin + i))))
-              : (kind == "ones" ? 1.0f : 0.0f);
+      out[i] = kind == "normal"
+                   ? static_cast<float>(
+                         scale * normal_element(stream, static_cast<uint64_t>(place(begin + i))))
+                   : (kind == "ones" ? 1.0f : 0.0f);
     }
   };
   c.team.parallel_for(ceil_div(count, kBlock), std::cref(draw));

@@ -1,9 +1,10 @@
-// LAMB is Adam whose step of each parameter is scaled by the ratio of two norms, that of the parameter and
-// that of the step. Both are sums over all of the parameter, which may lie on many ranks, so that an update
-// is three instructions: lamb_moments renews the moments and leaves the squares of both norms for each
-// granule; lamb_ratios, behind a gather of those of all ranks, adds them up in the order of the parameter,
-// which no layout changes; lamb makes the step. The step is not kept between the first and the last: it is
-// computed again from the moments, which costs less than a buffer of its size.
+// LAMB is Adam whose step of each parameter is scaled by the ratio of two norms, that of the
+// parameter and that of the step. Both are sums over all of the parameter, which may lie on many
+// ranks, so that an update is three instructions: lamb_moments renews the moments and leaves the
+// squares of both norms for each granule; lamb_ratios, behind a gather of those of all ranks, adds
+// them up in the order of the parameter, which no layout changes; lamb makes the step. The step is
+// not kept between the first and the last: it is computed again from the moments, which costs less
+// than a buffer of its size.
 #include "kernels/lamb.h"
 
 #include <algorithm>
@@ -32,14 +33,16 @@ void lamb_moments(const KernelContext& c) {
   const float *grad = c.in[0].as<float>(), *master = c.in[1].as<float>();
   float *m = c.out[0].as<float>(), *v = c.out[1].as<float>();
   const LambStep s(c.scalars, c.attrs);
-  int64_t granules = c.out[2].numel() / 2, granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
+  int64_t granules = c.out[2].numel() / 2,
+          granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   for (int64_t k = 0; k < granules; ++k) {
     double param = 0, step = 0;
     for (int64_t e = k * granule; e < (k + 1) * granule; ++e) {
       float g = grad[e] * s.grad_scale;
       m[e] = s.beta1 * m[e] + s.one_beta1 * g;
       v[e] = s.beta2 * v[e] + s.one_beta2 * (g * g);
-      double p = static_cast<double>(master[e]), u = static_cast<double>(lamb_step(s, master[e], m[e], v[e]));
+      double p = static_cast<double>(master[e]),
+             u = static_cast<double>(lamb_step(s, master[e], m[e], v[e]));
       param += p * p;
       step += u * u;
     }
@@ -67,9 +70,11 @@ void lamb_ratios(const KernelContext& c) {
     if (means && ratio != 1) {
       double beta = c.attrs.real("coeff_beta");
       float& mean = means[c.runs[first].group];
-      mean = static_cast<float>(beta * static_cast<double>(mean) + (1 - beta) * static_cast<double>(ratio));
+      mean = static_cast<float>(beta * static_cast<double>(mean) +
+                                (1 - beta) * static_cast<double>(ratio));
     }
-    for (size_t r = first; r < last; ++r) std::fill(ratios + c.runs[r].begin, ratios + c.runs[r].end, ratio);
+    for (size_t r = first; r < last; ++r)
+      std::fill(ratios + c.runs[r].begin, ratios + c.runs[r].end, ratio);
   }
 }
 
@@ -95,8 +100,9 @@ void lamb(const KernelContext& c) {
 void add_lamb(KernelRegistry& registry) {
   add_kernel(registry, "lamb_moments", lamb_moments);
   add_kernel(registry, "lamb_ratios", lamb_ratios);
-  add_kernel(registry, "lamb",
-             [](const KernelContext& c) { by_type(c.out[1].dtype, [&](auto t) { lamb<decltype(t)>(c); }); });
+  add_kernel(registry, "lamb", [](const KernelContext& c) {
+    by_type(c.out[1].dtype, [&](auto t) { lamb<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

@@ -9,8 +9,8 @@ namespace {
 // y[0] = x[n - 1]
 void last_row(const KernelContext& c) {
   auto bytes = static_cast<size_t>(c.in[0].dims[1] * size_of(c.in[0].dtype));
-  std::memcpy(c.out[0].data, c.in[0].as<std::byte>() + static_cast<size_t>(c.in[0].dims[0] - 1) * bytes,
-              bytes);
+  std::memcpy(c.out[0].data,
+              c.in[0].as<std::byte>() + static_cast<size_t>(c.in[0].dims[0] - 1) * bytes, bytes);
 }
 
 }  // namespace

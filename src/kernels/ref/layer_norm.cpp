@@ -7,7 +7,8 @@
 namespace ds::ref {
 namespace {
 
-// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2
+// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x -
+// mean)^2
 template <typename T>
 void layer_norm(const KernelContext& c) {
   bool affine = c.in.size() == 3;
@@ -38,7 +39,8 @@ void layer_norm(const KernelContext& c) {
 // With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h))
 template <typename T>
 void layer_norm_dx(const KernelContext& c) {
-  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in.size() == 5 ? c.in[2].as<T>() : nullptr;
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(),
+          *w = c.in.size() == 5 ? c.in[2].as<T>() : nullptr;
   std::span<const TensorView> stats = c.in.last(2);
   const Wide<T>*means = stats[0].as<Wide<T>>(), *rstds = stats[1].as<Wide<T>>();
   T* dx = c.out[0].as<T>();

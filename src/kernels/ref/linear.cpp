@@ -84,8 +84,9 @@ void linear_db(const KernelContext& c) {
 }  // namespace
 
 void add_linear(KernelRegistry& registry) {
-  add_kernel(registry, "linear",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { linear<decltype(t)>(c); }); });
+  add_kernel(registry, "linear", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { linear<decltype(t)>(c); });
+  });
   add_kernel(registry, "linear_dx", [](const KernelContext& c) {
     by_type(c.in[0].dtype, [&](auto t) { linear_dx<decltype(t)>(c); });
   });

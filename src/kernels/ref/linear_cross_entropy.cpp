@@ -78,7 +78,8 @@ struct Gradients {
       : targets(c.in[3].as<int32_t>()),
         stats(c.in[4].as<RowSoftmax<Wide<T>>>()),
         loss(RowLoss<Wide<T>>::of(c.attrs, c.in[2].dims[0])),
-        dloss(LossGradient<Wide<T>>::of(c.attrs, c.in[0].as<Wide<T>>(), targets, c.in[1].dims[0])) {}
+        dloss(LossGradient<Wide<T>>::of(c.attrs, c.in[0].as<Wide<T>>(), targets, c.in[1].dims[0])) {
+  }
   bool counts(int64_t r) const { return targets[r] >= 0; }
   Wide<T> of(int64_t r, int64_t v, Wide<T> logit) const {
     Wide<T> p = std::exp(logit - stats[r].top) / stats[r].sum();
@@ -106,18 +107,21 @@ void linear_cross_entropy_dx(const KernelContext& c) {
         sums[r * width + i] += g * get(w, v * width + i);
       }
     }
-    for (int64_t i = 0; i < width; ++i) dw[v * width + i] = static_cast<T>(row[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < width; ++i)
+      dw[v * width + i] = static_cast<T>(row[static_cast<size_t>(i)]);
   }
   for (int64_t e = 0; e < rows * width; ++e) dx[e] = static_cast<T>(sums[e]);
 }
 
 // to[i] = the sum over k of factor(k) times element i of row k of `from`.
 template <typename T, typename F>
-void sum_rows(const KernelContext& c, int64_t count, int64_t width, const T* from, const F& factor, T* to) {
+void sum_rows(const KernelContext& c, int64_t count, int64_t width, const T* from, const F& factor,
+              T* to) {
   std::span<Wide<T>> row = scratch_of<Wide<T>>(c, width);
   std::fill(row.begin(), row.end(), Wide<T>(0));
   for (int64_t k = 0; k < count; ++k) {
-    for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] += factor(k) * get(from, k * width + i);
+    for (int64_t i = 0; i < width; ++i)
+      row[static_cast<size_t>(i)] += factor(k) * get(from, k * width + i);
   }
   for (int64_t i = 0; i < width; ++i) to[i] = static_cast<T>(row[static_cast<size_t>(i)]);
 }
@@ -128,7 +132,8 @@ void gradients_of_kept(const KernelContext& c) {
   const Kept<T> kept{c.in[5].as<T>(), c.in[5].dims[1]};
   const Gradients<T> gradients(c);
   T* g = c.out[2].as<T>();
-  int64_t rows = c.in[1].dims[0], width = c.in[1].dims[1], words = c.in[2].dims[0], stride = kept.stride;
+  int64_t rows = c.in[1].dims[0], width = c.in[1].dims[1], words = c.in[2].dims[0],
+          stride = kept.stride;
   std::fill(g, g + rows * stride, T(0));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t v = 0; v < words && gradients.counts(r); ++v)
@@ -152,7 +157,8 @@ void add_linear_cross_entropy(KernelRegistry& registry) {
   });
   add_kernel(registry, "linear_cross_entropy_dx", [](const KernelContext& c) {
     by_type(c.in[1].dtype, [&](auto t) {
-      keeps_logits(c.attrs) ? gradients_of_kept<decltype(t)>(c) : linear_cross_entropy_dx<decltype(t)>(c);
+      keeps_logits(c.attrs) ? gradients_of_kept<decltype(t)>(c)
+                            : linear_cross_entropy_dx<decltype(t)>(c);
     });
   });
 }

@@ -8,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023), in the form of DeepSpeedCPULion: the
-// sign of +0 is +. docs/reference/ops.md has the order of operations.
+// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023), in the form of
+// DeepSpeedCPULion: the sign of +0 is +. docs/reference/ops.md has the order of operations.
 void lion(const KernelContext& c) {
   const GroupScalars& group = c.scalars.group;
   float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(group.lr);

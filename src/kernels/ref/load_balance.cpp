@@ -10,7 +10,8 @@
 namespace ds::ref {
 namespace {
 
-// The operands of load_balance: logits of every layer, then perhaps a mask of rows that count (not 0).
+// The operands of load_balance: logits of every layer, then perhaps a mask of rows that count (not
+// 0).
 struct Routers {
   std::span<const TensorView> layers;
   const int32_t* mask;
@@ -24,12 +25,16 @@ struct Routers {
     counted = std::count_if(mask, mask + rows, [](int32_t m) { return m != 0; });
   }
   bool counts(int64_t row) const { return mask == nullptr || mask[row] != 0; }
-  double weight() const { return 1 / (static_cast<double>(counted) * static_cast<double>(layers.size())); }
+  double weight() const {
+    return 1 / (static_cast<double>(counted) * static_cast<double>(layers.size()));
+  }
 };
 
-// f[e] = share of the rows of all layers with e among their k largest, p[e] = mean of softmax(row)[e]
+// f[e] = share of the rows of all layers with e among their k largest, p[e] = mean of
+// softmax(row)[e]
 template <typename T>
-void shares(const KernelContext& c, const Routers& routers, std::span<double> f, std::span<double> p) {
+void shares(const KernelContext& c, const Routers& routers, std::span<double> f,
+            std::span<double> p) {
   int64_t experts = routers.experts, k = c.attrs.integer("k");
   std::fill(f.begin(), f.end(), 0.0);
   std::fill(p.begin(), p.end(), 0.0);
@@ -61,8 +66,8 @@ void load_balance(const KernelContext& c) {
   c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(static_cast<double>(routers.experts) * sum);
 }
 
-// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row; 0 in rows that do not
-// count
+// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row; 0 in rows that
+// do not count
 template <typename T>
 void load_balance_dx(const KernelContext& c) {
   Routers routers(c.in.subspan(1));
@@ -71,8 +76,9 @@ void load_balance_dx(const KernelContext& c) {
   std::span<double> scratch = scratch_of<double>(c, 2 * experts);
   std::span<double> f = scratch.first(count), p = scratch.subspan(count);
   shares<T>(c, routers, f, p);
-  double weight = static_cast<double>(c.in[0].as<Wide<T>>()[0]) * static_cast<double>(experts) /
-                  (static_cast<double>(routers.counted) * static_cast<double>(routers.layers.size()));
+  double weight =
+      static_cast<double>(c.in[0].as<Wide<T>>()[0]) * static_cast<double>(experts) /
+      (static_cast<double>(routers.counted) * static_cast<double>(routers.layers.size()));
   for (size_t layer = 0; layer < routers.layers.size(); ++layer) {
     for (int64_t r = 0; r < routers.rows; ++r) {
       const T* row = routers.layers[layer].as<T>() + r * experts;

@@ -16,12 +16,13 @@ void own_gradient(const KernelContext& c) {
   const float* grad = c.in[0].as<float>();
   float* mean = c.out[0].as<float>();
   float scale = own_scale(c);
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) mean[e] = c.scalars.skip != 0 ? 0.0f : grad[e] * scale;
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    mean[e] = c.scalars.skip != 0 ? 0.0f : grad[e] * scale;
 }
 
-// 0/1 Adam (Lu et al., arXiv:2202.06009) between two synchronisations: the sum of this rank's steps grows;
-// its parameters are those that all ranks agreed on and the sum. With `sum` 1 it is left times the root, as
-// ranks add it up.
+// 0/1 Adam (Lu et al., arXiv:2202.06009) between two synchronisations: the sum of this rank's steps
+// grows; its parameters are those that all ranks agreed on and the sum. With `sum` 1 it is left
+// times the root, as ranks add it up.
 template <typename T>
 void local_adam(const KernelContext& c) {
   const float *grad = c.in[0].as<float>(), *v = c.in[1].as<float>(), *master = c.in[2].as<float>();
@@ -66,7 +67,8 @@ void synced_adam(const KernelContext& c) {
 void add_local_adam(KernelRegistry& registry) {
   add_kernel(registry, "own_gradient", own_gradient);
   add_kernel(registry, "local_adam", [](const KernelContext& c) {
-    by_type(c.out.size() > 2 ? c.out[2].dtype : DS_DTYPE_F32, [&](auto t) { local_adam<decltype(t)>(c); });
+    by_type(c.out.size() > 2 ? c.out[2].dtype : DS_DTYPE_F32,
+            [&](auto t) { local_adam<decltype(t)>(c); });
   });
   add_kernel(registry, "synced_adam", [](const KernelContext& c) {
     by_type(c.out[3].dtype, [&](auto t) { synced_adam<decltype(t)>(c); });

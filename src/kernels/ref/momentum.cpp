@@ -8,7 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// m takes up the mean gradient of this rank's own leaves: of all leaves of the step it has one `ranks`-th.
+// m takes up the mean gradient of this rank's own leaves: of all leaves of the step it has one
+// `ranks`-th.
 void momentum(const KernelContext& c) {
   if (c.scalars.skip != 0) return;
   const float* grad = c.in[0].as<float>();

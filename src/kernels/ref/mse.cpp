@@ -31,10 +31,12 @@ void mse_dx(const KernelContext& c) {
 }  // namespace
 
 void add_mse(KernelRegistry& registry) {
-  add_kernel(registry, "mse",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { mse<decltype(t)>(c); }); });
-  add_kernel(registry, "mse_dx",
-             [](const KernelContext& c) { by_type(c.in[1].dtype, [&](auto t) { mse_dx<decltype(t)>(c); }); });
+  add_kernel(registry, "mse", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { mse<decltype(t)>(c); });
+  });
+  add_kernel(registry, "mse_dx", [](const KernelContext& c) {
+    by_type(c.in[1].dtype, [&](auto t) { mse_dx<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

@@ -16,8 +16,9 @@ void mul(const KernelContext& c) {
 }  // namespace
 
 void add_mul(KernelRegistry& registry) {
-  add_kernel(registry, "mul",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { mul<decltype(t)>(c); }); });
+  add_kernel(registry, "mul", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { mul<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

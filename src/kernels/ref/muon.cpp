@@ -49,7 +49,8 @@ void blend(const KernelContext& c) {
   const bool two = c.in.size() == 2;
   const X *x = c.in[0].as<X>(), *y = two ? c.in[1].as<X>() : nullptr;
   Z* z = c.out[0].as<Z>();
-  const auto a = static_cast<float>(c.attrs.real("a")), b = static_cast<float>(c.attrs.real_or("b", 0));
+  const auto a = static_cast<float>(c.attrs.real("a")),
+             b = static_cast<float>(c.attrs.real_or("b", 0));
   const auto diagonal = static_cast<float>(c.attrs.real_or("diagonal", 0));
   const int64_t cols = diagonal == 0 ? 1 : c.in[0].dims[1];
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
@@ -83,11 +84,13 @@ void add_muon(KernelRegistry& registry) {
     by_type(c.out[0].dtype, [&](auto t) { unit_matrix<decltype(t)>(c); });
   });
   add_kernel(registry, "blend", [](const KernelContext& c) {
-    by_type(c.in[0].dtype,
-            [&](auto x) { by_type(c.out[0].dtype, [&](auto z) { blend<decltype(x), decltype(z)>(c); }); });
+    by_type(c.in[0].dtype, [&](auto x) {
+      by_type(c.out[0].dtype, [&](auto z) { blend<decltype(x), decltype(z)>(c); });
+    });
   });
-  add_kernel(registry, "muon",
-             [](const KernelContext& c) { by_type(c.out[1].dtype, [&](auto t) { muon<decltype(t)>(c); }); });
+  add_kernel(registry, "muon", [](const KernelContext& c) {
+    by_type(c.out[1].dtype, [&](auto t) { muon<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

@@ -42,7 +42,8 @@ void encode(const float* x, float scale, int64_t bits, uint8_t* codes) {
   }
 }
 
-void put_error(const float* value, const float* held, float scale, const Feedback& feedback, float* error) {
+void put_error(const float* value, const float* held, float scale, const Feedback& feedback,
+               float* error) {
   for (int64_t e = 0; e < kGranule; ++e) {
     error[e] = 0;
     if (scale == 0) continue;
@@ -101,7 +102,8 @@ void dequantize(const KernelContext& c) {
 void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
-  int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks"), numel = c.out[0].numel();
+  int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks"),
+          numel = c.out[0].numel();
   std::span<float> x = scratch_of<float>(c, ranks);
   for (int64_t e = 0; e < numel; ++e) {
     for (int64_t r = 0; r < ranks; ++r) {

@@ -34,7 +34,8 @@ template <typename A>
 std::span<A> scratch_of(const KernelContext& c, int64_t count) {
   std::span<std::byte> bytes = c.team.scratch(0);
   ensure(static_cast<size_t>(count) * sizeof(A) <= bytes.size(),
-         "scratch of {} bytes is too small for {} elements of {} bytes", bytes.size(), count, sizeof(A));
+         "scratch of {} bytes is too small for {} elements of {} bytes", bytes.size(), count,
+         sizeof(A));
   return {reinterpret_cast<A*>(bytes.data()), static_cast<size_t>(count)};
 }
 

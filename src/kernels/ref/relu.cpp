@@ -10,7 +10,8 @@ template <typename T>
 void relu(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) y[e] = get(x, e) > 0 ? x[e] : static_cast<T>(Wide<T>(0));
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    y[e] = get(x, e) > 0 ? x[e] : static_cast<T>(Wide<T>(0));
 }
 
 // dx = dy where x > 0, else 0
@@ -18,14 +19,16 @@ template <typename T>
 void relu_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) dx[e] = get(x, e) > 0 ? dy[e] : static_cast<T>(Wide<T>(0));
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    dx[e] = get(x, e) > 0 ? dy[e] : static_cast<T>(Wide<T>(0));
 }
 
 }  // namespace
 
 void add_relu(KernelRegistry& registry) {
-  add_kernel(registry, "relu",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { relu<decltype(t)>(c); }); });
+  add_kernel(registry, "relu", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { relu<decltype(t)>(c); });
+  });
   add_kernel(registry, "relu_dx", [](const KernelContext& c) {
     by_type(c.in[0].dtype, [&](auto t) { relu_dx<decltype(t)>(c); });
   });

@@ -18,7 +18,8 @@ void rms_norm(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   T* y = c.out[0].as<T>();
   Wide<T>* rstds = c.out[1].as<Wide<T>>();
-  int64_t width = c.in[1].dims[0], runs = c.in[0].numel() / width, offset = c.attrs.integer_or("offset", 0);
+  int64_t width = c.in[1].dims[0], runs = c.in[0].numel() / width,
+          offset = c.attrs.integer_or("offset", 0);
   Wide<T> eps = static_cast<Wide<T>>(c.attrs.real("eps")), count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < runs; ++r) {
     Wide<T> squares = 0;
@@ -37,7 +38,8 @@ void rms_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
   const Wide<T>* rstds = c.in[3].as<Wide<T>>();
   T* dx = c.out[0].as<T>();
-  int64_t width = c.in[2].dims[0], runs = c.in[0].numel() / width, offset = c.attrs.integer_or("offset", 0);
+  int64_t width = c.in[2].dims[0], runs = c.in[0].numel() / width,
+          offset = c.attrs.integer_or("offset", 0);
   Wide<T> count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < runs; ++r) {
     Wide<T> sum_gh = 0;
@@ -45,7 +47,8 @@ void rms_norm_dx(const KernelContext& c) {
       sum_gh += get(dy, r * width + k) * weight(w, k, offset) * (get(x, r * width + k) * rstds[r]);
     }
     for (int64_t k = 0; k < width; ++k) {
-      Wide<T> g = get(dy, r * width + k) * weight(w, k, offset), h = get(x, r * width + k) * rstds[r];
+      Wide<T> g = get(dy, r * width + k) * weight(w, k, offset),
+              h = get(x, r * width + k) * rstds[r];
       dx[r * width + k] = static_cast<T>(rstds[r] * (g - h * (sum_gh / count)));
     }
   }
@@ -60,7 +63,8 @@ void rms_norm_dw(const KernelContext& c) {
   int64_t width = c.out[0].dims[0], runs = c.in[0].numel() / width;
   for (int64_t k = 0; k < width; ++k) {
     Wide<T> sum = 0;
-    for (int64_t r = 0; r < runs; ++r) sum += get(dy, r * width + k) * (get(x, r * width + k) * rstds[r]);
+    for (int64_t r = 0; r < runs; ++r)
+      sum += get(dy, r * width + k) * (get(x, r * width + k) * rstds[r]);
     dw[k] = static_cast<T>(sum);
   }
 }

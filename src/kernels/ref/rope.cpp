@@ -8,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle p f_i with p = row mod seq, or positions[row];
-// other columns are copied
+// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle p f_i with p = row mod seq, or
+// positions[row]; other columns are copied
 template <typename T>
 void rope(const KernelContext& c) {
   using A = Wide<T>;
@@ -27,7 +27,8 @@ void rope(const KernelContext& c) {
       A sine = static_cast<A>(rope.magnitude * std::sin(angle));
       for (int64_t h = 0; h < rope.heads; ++h) {
         if (!rope.turns(h)) continue;
-        int64_t first = r * width + h * rope.depth + rope.first(i), second = first + rope.distance();
+        int64_t first = r * width + h * rope.depth + rope.first(i),
+                second = first + rope.distance();
         A a = get(x, first), b = get(x, second);
         y[first] = static_cast<T>(a * cosine - b * sine);
         y[second] = static_cast<T>(b * cosine + a * sine);
@@ -39,8 +40,9 @@ void rope(const KernelContext& c) {
 }  // namespace
 
 void add_rope(KernelRegistry& registry) {
-  add_kernel(registry, "rope",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { rope<decltype(t)>(c); }); });
+  add_kernel(registry, "rope", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { rope<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

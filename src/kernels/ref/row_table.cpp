@@ -27,7 +27,8 @@ void pack_rows(const KernelContext& c) {
   std::fill(rows + count * width, rows + room * width, T(0));
 }
 
-// y[e] = the sum over ranks of element first + e of their tables; a row that a rank has not given is 0
+// y[e] = the sum over ranks of element first + e of their tables; a row that a rank has not given
+// is 0
 template <typename T>
 void sum_rows(const KernelContext& c) {
   const T* rows = c.in[0].as<T>();

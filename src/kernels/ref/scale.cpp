@@ -17,8 +17,9 @@ void scale(const KernelContext& c) {
 }  // namespace
 
 void add_scale(KernelRegistry& registry) {
-  add_kernel(registry, "scale",
-             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { scale<decltype(t)>(c); }); });
+  add_kernel(registry, "scale", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { scale<decltype(t)>(c); });
+  });
 }
 
 }  // namespace ds::ref

@@ -14,7 +14,8 @@ void scale_rows(const KernelContext& c) {
   int64_t column = c.attrs.integer("column");
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> gate = get(gates, r * columns + column);
-    for (int64_t k = 0; k < width; ++k) y[r * width + k] = static_cast<T>(get(x, r * width + k) * gate);
+    for (int64_t k = 0; k < width; ++k)
+      y[r * width + k] = static_cast<T>(get(x, r * width + k) * gate);
   }
 }
 
@@ -28,7 +29,8 @@ void scale_rows_dw(const KernelContext& c) {
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> sum = 0;
     for (int64_t k = 0; k < width; ++k) sum += get(dy, r * width + k) * get(x, r * width + k);
-    for (int64_t e = 0; e < columns; ++e) dgates[r * columns + e] = static_cast<T>(e == column ? sum : 0);
+    for (int64_t e = 0; e < columns; ++e)
+      dgates[r * columns + e] = static_cast<T>(e == column ? sum : 0);
   }
 }
 

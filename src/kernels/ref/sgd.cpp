@@ -8,9 +8,9 @@
 namespace ds::ref {
 namespace {
 
-// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013), in the form
-// of torch.optim.SGD: the rate multiplies the buffer, not what enters it. docs/reference/ops.md has the order
-// of operations.
+// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013), in
+// the form of torch.optim.SGD: the rate multiplies the buffer, not what enters it.
+// docs/reference/ops.md has the order of operations.
 void sgd(const KernelContext& c) {
   const GroupScalars& group = c.scalars.group;
   bool nesterov = c.attrs.integer("nesterov") != 0;

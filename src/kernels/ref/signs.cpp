@@ -67,7 +67,8 @@ void pack_signs(const KernelContext& c) {
   const double* sums = c.in[0].as<double>();
   float* error = c.out[0].as<float>();
   auto* codes = c.out[1].as<uint8_t>();
-  int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"), block = c.out[1].numel() / ways;
+  int64_t ranks = c.attrs.integer("ranks"), ways = c.attrs.integer("ways"),
+          block = c.out[1].numel() / ways;
   for_sign_tensors(c.runs, ranks, ways, [&](const SignTensor& t) {
     float scale = scale_of_sums(sums + t.sums, ways * t.chunk);
     float* v = error + ways * t.first;

@@ -12,7 +12,8 @@ void softcap(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   Wide<T> cap = static_cast<Wide<T>>(c.attrs.real("cap"));
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) y[e] = static_cast<T>(cap * std::tanh(get(x, e) / cap));
+  for (int64_t e = 0; e < c.in[0].numel(); ++e)
+    y[e] = static_cast<T>(cap * std::tanh(get(x, e) / cap));
 }
 
 // dx = dy (1 - (y / cap)^2)

@@ -49,7 +49,8 @@ void softmax_dx(const KernelContext& c) {
     Wide<T> sum = 0;
     for (int64_t v = 0; v < width; ++v) sum += log ? get(dy, v) : get(dy, v) * get(y, v);
     for (int64_t v = 0; v < width; ++v) {
-      dx[v] = static_cast<T>(log ? get(dy, v) - std::exp(get(y, v)) * sum : get(y, v) * (get(dy, v) - sum));
+      dx[v] = static_cast<T>(log ? get(dy, v) - std::exp(get(y, v)) * sum
+                                 : get(y, v) * (get(dy, v) - sum));
     }
   }
 }

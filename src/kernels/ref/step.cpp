@@ -1,4 +1,5 @@
-// The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is skipped.
+// The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is
+// skipped.
 #include <bit>
 #include <cstdint>
 #include <span>
@@ -14,8 +15,8 @@ namespace {
 StepScalars& scalars_of(const KernelContext& c) { return *c.out[0].as<StepScalars>(); }
 
 // Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives the losses of its
-// micro-steps and, with a unit, what each counts for behind them. The loss of a leaf that counts for nothing
-// means nothing.
+// micro-steps and, with a unit, what each counts for behind them. The loss of a leaf that counts
+// for nothing means nothing.
 void losses(const KernelContext& c) {
   const float* all = c.in[0].as<float>();
   const int64_t micros = c.attrs.integer("micros"), unit = c.attrs.integer_or("unit", 0);

@@ -13,8 +13,8 @@
 namespace ds::ref {
 namespace {
 
-// Deep gradient compression without its momentum correction (Lin et al., arXiv:1712.01887): what is not sent
-// stays as error.
+// Deep gradient compression without its momentum correction (Lin et al., arXiv:1712.01887): what is
+// not sent stays as error.
 void pack_top(const KernelContext& c) {
   const float* x = c.in[0].as<float>();
   float* error = c.out[0].as<float>();

@@ -9,7 +9,8 @@
 namespace ds::ref {
 namespace {
 
-// Gates of one row, at(e): exp(z_e - top) over its sum, of the k largest only when normalized; 0 elsewhere.
+// Gates of one row, at(e): exp(z_e - top) over its sum, of the k largest only when normalized; 0
+// elsewhere.
 template <typename T>
 struct Gates {
   Gates(const T* logits, int64_t columns, const Attrs& attrs)
@@ -42,8 +43,8 @@ void top_gates(const KernelContext& c) {
   }
 }
 
-// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), p = softmax over all, or over the chosen when
-// normalized: then p_j = 0 for the others.
+// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), p = softmax over all, or over the
+// chosen when normalized: then p_j = 0 for the others.
 template <typename T>
 void top_gates_dx(const KernelContext& c) {
   int64_t rows = c.in[1].dims[0], experts = c.in[1].dims[1];

@@ -13,8 +13,9 @@ inline void keep(float x, bf16* to, uint32_t word, Draw draw, bool drawn) {
   *to = drawn ? round_by(x, draw_bits(word, draw)) : bf16(x);
 }
 
-// An elementwise update. in: grad of type G; out: master of type M, `n` states of type S, param of type T.
-// next(g, p, s) makes the next master and states of an element, in f32, of gradient, master and states.
+// An elementwise update. in: grad of type G; out: master of type M, `n` states of type S, param of
+// type T. next(g, p, s) makes the next master and states of an element, in f32, of gradient, master
+// and states.
 template <typename G, typename M, typename S, typename T, size_t n, typename Next>
 void update_elements(const KernelContext& c, const Next& next) {
   const G* grad = c.in[0].as<G>();

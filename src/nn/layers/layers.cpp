@@ -12,7 +12,9 @@ namespace {
 // Streams below belong to init_param, which numbers them by parameter.
 constexpr int64_t kFirstDropoutStream = 1 << 15;
 
-std::string join(std::string_view name, std::string_view part) { return fmt::format("{}.{}", name, part); }
+std::string join(std::string_view name, std::string_view part) {
+  return fmt::format("{}.{}", name, part);
+}
 
 }  // namespace
 
@@ -35,7 +37,8 @@ ValueId LayerBuilder::embedding(std::string_view name, ValueId ids, int64_t rows
   return graph_.add("embedding", {w, ids}, attrs, name);
 }
 
-ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev) {
+ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, int64_t seq,
+                               double stddev) {
   ValueId w = param(name, "weight", {rows, width(x)}, {"normal", stddev});
   if (!documents_.positions.exists()) return graph_.add("position", {x, w}, {{"seq", seq}}, name);
   ValueId places = graph_.add("embedding", {w, documents_.positions}, {}, join(name, "rows"));
@@ -56,7 +59,8 @@ ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs,
 ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_view tied,
                                   std::string_view bias) {
   ParamId index = graph_.find_param(tied);
-  require(index.exists(), "tied_linear '{}': parameter '{}' does not exist", name, TensorName(tied));
+  require(index.exists(), "tied_linear '{}': parameter '{}' does not exist", name,
+          TensorName(tied));
   std::vector<ValueId> in{x, graph_.params[index].value};
   if (!bias.empty()) {
     Dim outputs = graph_.type(in[1]).shape[0];
@@ -72,8 +76,10 @@ ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x, double eps, b
   return graph_.add("layer_norm", {x, w, b}, {{"eps", eps}}, name);
 }
 
-ValueId LayerBuilder::rms_norm(std::string_view name, ValueId x, double eps, int64_t columns, bool offset) {
-  ValueId w = param(name, "weight", {columns == 0 ? width(x) : columns}, {offset ? "zeros" : "ones", 0});
+ValueId LayerBuilder::rms_norm(std::string_view name, ValueId x, double eps, int64_t columns,
+                               bool offset) {
+  ValueId w =
+      param(name, "weight", {columns == 0 ? width(x) : columns}, {offset ? "zeros" : "ones", 0});
   Attrs attrs{{"eps", eps}};
   if (offset) attrs.set("offset", int64_t{1});
   return graph_.add("rms_norm", {x, w}, attrs, name);
@@ -136,7 +142,8 @@ ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> oper
     attrs.set("op", kFirstDropoutStream + dropouts_++);
   }
   if (documents_.begin.exists()) {
-    ensure(!options.mask.exists() && options.causal, "attention '{}' has documents and a mask", name);
+    ensure(!options.mask.exists() && options.causal, "attention '{}' has documents and a mask",
+           name);
     operands.push_back(documents_.begin);
     attrs.set("documents", int64_t{1});
   }
@@ -154,7 +161,8 @@ ValueId LayerBuilder::dropout(std::string_view name, ValueId x, double p) {
 
 ValueId LayerBuilder::layerdrop(std::string_view name, ValueId x, ValueId y, double p) {
   if (p == 0) return y;
-  return graph_.add("layerdrop", {x, y}, {{"p", p}, {"op", kFirstDropoutStream + dropouts_++}}, name);
+  return graph_.add("layerdrop", {x, y}, {{"p", p}, {"op", kFirstDropoutStream + dropouts_++}},
+                    name);
 }
 
 }  // namespace ds

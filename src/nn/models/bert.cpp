@@ -44,16 +44,18 @@ ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const 
   int64_t positions = read_positions(config, bert.seq);
   ValueId tokens = model.graph.find_value("tokens"), types = add_ids(model, "token_types");
   int64_t padding = read_padding(config, bert.vocab);
-  ValueId x = build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev, padding);
-  ValueId type = build.embedding(name + "token_type_embeddings", types, config.size("type_vocab_size"),
-                                 bert.hidden, stddev);
+  ValueId x =
+      build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev, padding);
+  ValueId type = build.embedding(name + "token_type_embeddings", types,
+                                 config.size("type_vocab_size"), bert.hidden, stddev);
   x = build.add(name + "sum", x, type);
   x = build.position(name + "position_embeddings", x, positions, bert.seq, stddev);
   x = build.layer_norm(name + "LayerNorm", x, bert.eps);
   return build.dropout(name + "dropout", x, bert.dropout);
 }
 
-ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, ValueId x, ValueId mask) {
+ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, ValueId x,
+              ValueId mask) {
   const std::string self = name + ".attention.self", out = name + ".attention.output";
   AttentionOptions options{bert.heads, bert.heads, bert.seq};
   options.causal = false;
@@ -62,15 +64,16 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
   ValueId q = build.linear(self + ".query", x, bert.hidden, bert.linear);
   ValueId k = build.linear(self + ".key", x, bert.hidden, bert.linear);
   ValueId v = build.linear(self + ".value", x, bert.hidden, bert.linear);
-  ValueId h =
-      build.linear(out + ".dense", build.attention(self, {q, k, v}, options), bert.hidden, bert.linear);
+  ValueId h = build.linear(out + ".dense", build.attention(self, {q, k, v}, options), bert.hidden,
+                           bert.linear);
   h = build.dropout(out + ".dropout", h, bert.dropout);
   x = build.layer_norm(out + ".LayerNorm", build.add(out + ".residual", x, h), bert.eps);
   h = build.linear(name + ".intermediate.dense", x, bert.inner, bert.linear);
   h = build.activation(name + ".intermediate.act", h, bert.act);
   h = build.linear(name + ".output.dense", h, bert.hidden, bert.linear);
   h = build.dropout(name + ".output.dropout", h, bert.dropout);
-  return build.layer_norm(name + ".output.LayerNorm", build.add(name + ".output.residual", x, h), bert.eps);
+  return build.layer_norm(name + ".output.LayerNorm", build.add(name + ".output.residual", x, h),
+                          bert.eps);
 }
 
 }  // namespace

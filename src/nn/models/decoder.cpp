@@ -69,12 +69,12 @@ ValueId split_attention(LayerBuilder& build, const Decoder& d, const std::string
 
 }  // namespace
 
-ValueId decoder_attention(LayerBuilder& build, const Decoder& d, const std::string& name, int64_t layer,
-                          ValueId x, int64_t seq) {
+ValueId decoder_attention(LayerBuilder& build, const Decoder& d, const std::string& name,
+                          int64_t layer, ValueId x, int64_t seq) {
   std::string self = name + ".self_attn";
   AttentionOptions options = attention_options(d, layer, seq);
-  ValueId y =
-      d.packed ? packed_attention(build, d, self, x, options) : split_attention(build, d, self, x, options);
+  ValueId y = d.packed ? packed_attention(build, d, self, x, options)
+                       : split_attention(build, d, self, x, options);
   return build.linear(self + ".o_proj", y, d.hidden, {d.stddev, d.out_bias});
 }
 
@@ -87,12 +87,12 @@ ValueId decoder_mlp(LayerBuilder& build, const Decoder& d, const std::string& na
     gated.push_back(build.linear(name + ".mlp.gate_proj", x, d.inner, linear));
     gated.push_back(build.linear(name + ".mlp.up_proj", x, d.inner, linear));
   }
-  return build.linear(name + ".mlp.down_proj", build.gated(name + ".mlp.act", gated, d.act), d.hidden,
-                      linear);
+  return build.linear(name + ".mlp.down_proj", build.gated(name + ".mlp.act", gated, d.act),
+                      d.hidden, linear);
 }
 
-ValueId attention_branch(LayerBuilder& build, const Decoder& d, const std::string& name, int64_t layer,
-                         ValueId x, int64_t seq) {
+ValueId attention_branch(LayerBuilder& build, const Decoder& d, const std::string& name,
+                         int64_t layer, ValueId x, int64_t seq) {
   ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
   h = decoder_attention(build, d, name, layer, h, seq);
   h = build.dropout(name + ".self_attn.dropout", h, d.dropout);
@@ -107,16 +107,16 @@ ValueId mlp_branch(LayerBuilder& build, const Decoder& d, const std::string& nam
 }
 
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& d) {
-  return build.embedding("model.embed_tokens", model.graph.find_value("tokens"), d.vocab, d.hidden, d.stddev,
-                         d.padding);
+  return build.embedding("model.embed_tokens", model.graph.find_value("tokens"), d.vocab, d.hidden,
+                         d.stddev, d.padding);
 }
 
 ValueId decoder_norm(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
   return build.rms_norm(name, x, d.eps, 0, d.norm_offset);
 }
 
-ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config, const Decoder& d,
-                       ValueId x) {
+ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config,
+                       const Decoder& d, ValueId x) {
   x = decoder_norm(build, d, "model.norm", x);
   return add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev);
 }

@@ -1,5 +1,5 @@
-// Gemma2ForCausalLM: norms before and after every branch, weights of norms as 1 + w, scores and logits
-// capped, every other layer with a window, embeddings times sqrt(hidden).
+// Gemma2ForCausalLM: norms before and after every branch, weights of norms as 1 + w, scores and
+// logits capped, every other layer with a window, embeddings times sqrt(hidden).
 #include <fmt/core.h>
 
 #include <cmath>
@@ -51,7 +51,8 @@ HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
   d.mask = model.graph.find_value("mask");
   LayerBuilder build(model.graph, documents_of(model));
   double root = std::sqrt(static_cast<double>(d.hidden));
-  ValueId x = model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
+  ValueId x =
+      model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
   for (int64_t i = 0; i < d.layers; ++i) x = block(build, d, i, x, seq);
   ValueId logits = decoder_logits(model, build, config, d, x);
   if (cap > 0) logits = model.graph.add("softcap", {logits}, {{"cap", cap}}, "logits.capped");

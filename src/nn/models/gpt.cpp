@@ -20,16 +20,16 @@ void check_config(const ModelConfig& config, int64_t bound, int64_t seq) {
   require(config.vocab >= 2, "model.vocab must be at least 2, got {}", config.vocab);
   require(config.dropout >= 0 && config.dropout < 1, "model.dropout must be in [0, 1), got {}",
           config.dropout);
-  require(config.layerdrop >= 0 && config.layerdrop < 1, "model.layerdrop must be in [0, 1), got {}",
-          config.layerdrop);
-  require(seq >= 1 && seq <= config.positions, "sequence must be from 1 to model.positions {}, got {}",
-          config.positions, seq);
+  require(config.layerdrop >= 0 && config.layerdrop < 1,
+          "model.layerdrop must be in [0, 1), got {}", config.layerdrop);
+  require(seq >= 1 && seq <= config.positions,
+          "sequence must be from 1 to model.positions {}, got {}", config.positions, seq);
   require(bound >= 1, "bound must be at least 1, got {}", bound);
 }
 
 // x + dropout(branch)
-ValueId residual(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x, ValueId branch,
-                 double p) {
+ValueId residual(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x,
+                 ValueId branch, double p) {
   branch = build.dropout(name + ".dropout", branch, p);
   return graph.add("add", {x, branch}, {}, name + ".residual");
 }
@@ -66,7 +66,8 @@ Graph build_gpt(const ModelConfig& config, int64_t bound, int64_t seq) {
   x = build.dropout("dropout", x, config.dropout);
   for (int64_t i = 0; i < config.layers; ++i) {
     std::string name = fmt::format("h.{}", i);
-    x = build.layerdrop(name + ".layerdrop", x, block(graph, build, name, x, config, seq), config.layerdrop);
+    x = build.layerdrop(name + ".layerdrop", x, block(graph, build, name, x, config, seq),
+                        config.layerdrop);
   }
   x = build.layer_norm("ln_f", x);
   ValueId logits = build.tied_linear("logits", x, "wte.weight");

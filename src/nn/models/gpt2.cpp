@@ -1,4 +1,5 @@
-// GPT2LMHeadModel: pre-norm decoder, learned positions, weights of linear layers stored [inputs, outputs].
+// GPT2LMHeadModel: pre-norm decoder, learned positions, weights of linear layers stored [inputs,
+// outputs].
 #include <fmt/core.h>
 
 #include <cmath>
@@ -31,7 +32,8 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   gpt.eps = config.positive("layer_norm_epsilon");
   gpt.act = read_activation(config, "activation_function");
   int64_t heads = config.size("n_head");
-  require(gpt.hidden % heads == 0, "key 'n_embd' must be a multiple of n_head {}, got {}", heads, gpt.hidden);
+  require(gpt.hidden % heads == 0, "key 'n_embd' must be a multiple of n_head {}, got {}", heads,
+          gpt.hidden);
   gpt.attention = {heads, heads, seq};
   bool scaled = config.flag("scale_attn_weights");
   gpt.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx");
@@ -74,7 +76,8 @@ HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   LayerBuilder build(model.graph, documents_of(model));
   double stddev = gpt.in.stddev;
   ValueId tokens = model.graph.find_value("tokens");
-  ValueId x = build.embedding("transformer.wte", tokens, config.size("vocab_size"), gpt.hidden, stddev);
+  ValueId x =
+      build.embedding("transformer.wte", tokens, config.size("vocab_size"), gpt.hidden, stddev);
   x = build.position("transformer.wpe", x, positions, seq, stddev);
   x = build.dropout("transformer.drop", x, config.dropout("embd_pdrop"));
   for (int64_t i = 0; i < gpt.layers; ++i) x = block(build, gpt, i, x);

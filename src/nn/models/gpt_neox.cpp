@@ -1,5 +1,5 @@
-// GPTNeoXForCausalLM: decoder with both branches on the same input, rope on part of each head, and q, k, v
-// interleaved by head in one matrix.
+// GPTNeoXForCausalLM: decoder with both branches on the same input, rope on part of each head, and
+// q, k, v interleaved by head in one matrix.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -33,10 +33,10 @@ NeoX read_neox(HfConfig& config) {
   neox.eps = config.positive("layer_norm_eps");
   neox.act = read_activation(config, "hidden_act");
   int64_t width = neox.hidden / neox.heads, other = config.size_or("head_dim", width);
-  require(other == width, "key 'head_dim' must be hidden_size / num_attention_heads = {}, got {}", width,
-          other);
-  neox.rope =
-      read_rope(config, width, {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
+  require(other == width, "key 'head_dim' must be hidden_size / num_attention_heads = {}, got {}",
+          width, other);
+  neox.rope = read_rope(
+      config, width, {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
   neox.parallel = config.flag("use_parallel_residual");
   neox.dropout = config.dropout("hidden_dropout");
   neox.attention_dropout = config.dropout("attention_dropout");
@@ -46,8 +46,8 @@ NeoX read_neox(HfConfig& config) {
   return neox;
 }
 
-ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x, ValueId mask,
-              int64_t seq) {
+ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x,
+              ValueId mask, int64_t seq) {
   AttentionOptions options{neox.heads, neox.heads, seq};
   options.mask = mask;
   options.per_head = true;
@@ -76,14 +76,16 @@ HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound);
   LayerBuilder build(model.graph, documents_of(model));
   ValueId tokens = model.graph.find_value("tokens");
-  ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
+  ValueId x =
+      build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
   x = build.dropout("gpt_neox.emb_dropout", x, neox.dropout);
   ValueId mask = model.graph.find_value("mask");
   for (int64_t i = 0; i < layers; ++i) {
     x = block(build, neox, fmt::format("gpt_neox.layers.{}", i), x, mask, seq);
   }
   x = build.layer_norm("gpt_neox.final_layer_norm", x, neox.eps);
-  end_model(model, config, add_head(model, build, config, x, "embed_out", "gpt_neox.embed_in", stddev));
+  end_model(model, config,
+            add_head(model, build, config, x, "embed_out", "gpt_neox.embed_in", stddev));
   return model;
 }
 

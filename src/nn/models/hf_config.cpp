@@ -21,7 +21,8 @@ std::string shown(const Json& value) {
 
 std::string family_of(const Json& document) {
   if (!document.is_object()) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "a model's configuration must be an object, got {}", document.kind());
+    raise(DS_ERROR_INVALID_ARGUMENT, "a model's configuration must be an object, got {}",
+          document.kind());
   }
   const Json* type = document.find("model_type");
   if (type == nullptr || type->is_null()) return {};
@@ -41,7 +42,8 @@ HfConfig::HfConfig(const Json& document, bool training, HfBatch batch)
     raise(DS_ERROR_UNSUPPORTED, "key 'model_type' is missing: it must be one of {}", hf_families());
   }
   if (keys_ == nullptr) {
-    raise(DS_ERROR_UNSUPPORTED, "key 'model_type' must be one of {}, got '{}'", hf_families(), family_);
+    raise(DS_ERROR_UNSUPPORTED, "key 'model_type' must be one of {}, got '{}'", hf_families(),
+          family_);
   }
   for (const auto& [key, value] : document.object()) {
     bool known = keys_->find(key) != nullptr || !keys_->alias_of(key).empty() || is_plain_key(key);
@@ -136,15 +138,16 @@ void HfConfig::check_supported() const {
     const Json* value = find(key.name);
     if (key.use == KeyUse::only) {
       // Null counts as false.
-      bool same = value == nullptr ? !has(key.name) || !key.is_set() : value->dump() == key.otherwise.dump();
+      bool same = value == nullptr ? !has(key.name) || !key.is_set()
+                                   : value->dump() == key.otherwise.dump();
       if (!same) refuse(key.name, key.otherwise.is_null() ? "absent" : key.otherwise.dump());
     } else if (key.use == KeyUse::noise && training_ && value != nullptr) {
       if (value->is_number() && value->number() == 0) continue;
-      raise(
-          DS_ERROR_UNSUPPORTED,
-          "key '{}' of a {} model must be 0 in training, got {}{} (a run with model.dropout 0 leaves all of "
-          "it out)",
-          key.name, family_, has(key.name) ? "" : "none, which stands for ", shown(*value));
+      raise(DS_ERROR_UNSUPPORTED,
+            "key '{}' of a {} model must be 0 in training, got {}{} (a run with model.dropout 0 "
+            "leaves all of "
+            "it out)",
+            key.name, family_, has(key.name) ? "" : "none, which stands for ", shown(*value));
     }
   }
 }

@@ -10,12 +10,14 @@ namespace {
 
 using Keys = std::vector<HfKey>;
 
-const Json kNone;  // no value of its own: the file says it, or a size is asked for and must be given
+const Json
+    kNone;  // no value of its own: the file says it, or a size is asked for and must be given
 
 // `more` replaces keys of the same name.
 Keys with(Keys keys, const Keys& more) {
   for (const HfKey& key : more) {
-    auto at = std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key.name; });
+    auto at =
+        std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key.name; });
     if (at == keys.end()) {
       keys.push_back(key);
     } else {
@@ -34,8 +36,9 @@ Keys every_family() {
 }
 
 Keys with_sizes() {
-  return with(every_family(),
-              {{"hidden_size", kNone}, {"num_hidden_layers", kNone}, {"num_attention_heads", kNone}});
+  return with(
+      every_family(),
+      {{"hidden_size", kNone}, {"num_hidden_layers", kNone}, {"num_attention_heads", kNone}});
 }
 
 // In Transformers null is false where a mask is made, and true where attention goes without one.
@@ -61,7 +64,9 @@ Keys decoder(int64_t positions) {
 Keys llama() { return with(decoder(2048), {{"attention_bias", false}, {"mlp_bias", false}}); }
 
 // Every layer slides when there is a window; a list of layer types is not read.
-Keys mistral() { return with(decoder(4096 * 32), {{"num_key_value_heads", 8}, {"sliding_window", 4096}}); }
+Keys mistral() {
+  return with(decoder(4096 * 32), {{"num_key_value_heads", 8}, {"sliding_window", 4096}});
+}
 
 Keys ministral() { return with(mistral(), {{"layer_types", kNone}}); }
 
@@ -159,7 +164,8 @@ Keys opt() {
   return with(with(with_sizes(), causal()), own);
 }
 
-// position_embedding_type is one of Transformers 4: weights that were made with another one need it.
+// position_embedding_type is one of Transformers 4: weights that were made with another one need
+// it.
 Keys bert() {
   Keys own{{"intermediate_size", kNone},
            {"hidden_act", "gelu"},
@@ -280,7 +286,8 @@ constexpr auto plain_keys = std::to_array<std::string_view>({
 }  // namespace
 
 const HfKey* HfKeys::find(std::string_view name) const {
-  auto at = std::find_if(keys.begin(), keys.end(), [&](const HfKey& key) { return key.name == name; });
+  auto at =
+      std::find_if(keys.begin(), keys.end(), [&](const HfKey& key) { return key.name == name; });
   return at == keys.end() ? nullptr : &*at;
 }
 
@@ -293,7 +300,8 @@ std::string_view HfKeys::alias_of(std::string_view name) const {
 
 std::string hf_families() {
   std::string out;
-  for (const auto& [family, keys] : tables()) out += (out.empty() ? "" : ", ") + std::string(family);
+  for (const auto& [family, keys] : tables())
+    out += (out.empty() ? "" : ", ") + std::string(family);
   return out;
 }
 

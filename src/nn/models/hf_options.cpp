@@ -42,8 +42,8 @@ void check_total(const Graph& graph) {
   for (const Parameter& param : graph.params) {
     total += static_cast<double>(graph.type(param.value).shape.numel(1));
   }
-  require(total <= kMaxParameters, "the model must have at most {} parameters, got {}", kMaxParameters,
-          total);
+  require(total <= kMaxParameters, "the model must have at most {} parameters, got {}",
+          kMaxParameters, total);
 }
 
 }  // namespace
@@ -71,33 +71,37 @@ int64_t read_padding(const HfConfig& config, int64_t vocab) {
   bool good = value->is_integer() && value->integer() >= -vocab && value->integer() < vocab;
   if (!good) {
     raise(DS_ERROR_INVALID_ARGUMENT,
-          "key 'pad_token_id' must be an integer from {} to {} (vocab_size {}), got {}", -vocab, vocab - 1,
-          vocab, value->dump());
+          "key 'pad_token_id' must be an integer from {} to {} (vocab_size {}), got {}", -vocab,
+          vocab - 1, vocab, value->dump());
   }
   return value->integer() < 0 ? value->integer() + vocab : value->integer();
 }
 
-std::vector<int64_t> read_windows(const HfConfig& config, int64_t window, const std::vector<bool>& sliding) {
+std::vector<int64_t> read_windows(const HfConfig& config, int64_t window,
+                                  const std::vector<bool>& sliding) {
   std::vector<int64_t> windows;
   for (bool slides : sliding) windows.push_back(slides ? window : 0);
   const Json* types = config.find("layer_types");
   if (types == nullptr) return windows;
   if (!types->is_array() || types->array().size() != sliding.size()) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key 'layer_types' must have one entry for each of {} layers, got {}",
-          sliding.size(), types->is_array() ? fmt::format("{}", types->array().size()) : types->kind());
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "key 'layer_types' must have one entry for each of {} layers, got {}", sliding.size(),
+          types->is_array() ? fmt::format("{}", types->array().size()) : types->kind());
   }
   for (size_t i = 0; i < windows.size(); ++i) {
     const Json& type = types->array()[i];
     // "attention": the older word.
-    bool full = type.is_string() && (type.string() == "full_attention" || type.string() == "attention");
+    bool full =
+        type.is_string() && (type.string() == "full_attention" || type.string() == "attention");
     bool slides = type.is_string() && type.string() == "sliding_attention";
     if (!full && !slides) {
-      raise(DS_ERROR_UNSUPPORTED, "key 'layer_types' must hold full_attention and sliding_attention, got {}",
+      raise(DS_ERROR_UNSUPPORTED,
+            "key 'layer_types' must hold full_attention and sliding_attention, got {}",
             type.dump());
     }
     if (slides && window == 0) {
-      raise(DS_ERROR_INVALID_ARGUMENT, "key 'sliding_window' must be given when layer_types has {}, got none",
-            type.dump());
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "key 'sliding_window' must be given when layer_types has {}, got none", type.dump());
     }
     windows[i] = slides ? window : 0;
   }
@@ -111,8 +115,8 @@ std::vector<int64_t> read_windows(const HfConfig& config, int64_t layers) {
 
 int64_t read_kv_heads(const HfConfig& config, int64_t heads) {
   int64_t groups = config.size_or("num_key_value_heads", heads);
-  require(heads % groups == 0, "key 'num_key_value_heads' must divide num_attention_heads {}, got {}", heads,
-          groups);
+  require(heads % groups == 0,
+          "key 'num_key_value_heads' must divide num_attention_heads {}, got {}", heads, groups);
   return groups;
 }
 
@@ -124,8 +128,8 @@ int64_t read_head_width(const HfConfig& config, int64_t hidden, int64_t heads) {
 }
 
 void check_heads(int64_t hidden, int64_t heads) {
-  require(hidden % heads == 0, "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}",
-          heads, hidden);
+  require(hidden % heads == 0,
+          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", heads, hidden);
 }
 
 HfModel begin_model(const HfConfig& config, int64_t bound, bool masked) {
@@ -151,8 +155,8 @@ Documents documents_of(const HfModel& model) {
 
 int64_t read_positions(const HfConfig& config, int64_t seq) {
   int64_t positions = config.size(config.positions_key());
-  require(seq <= positions, "sequence must be from 1 to {} {}, got {}", config.positions_key(), positions,
-          seq);
+  require(seq <= positions, "sequence must be from 1 to {} {}, got {}", config.positions_key(),
+          positions, seq);
   return positions;
 }
 

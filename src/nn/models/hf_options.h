@@ -17,9 +17,10 @@ int64_t read_layers(const HfConfig& config, std::string_view key);
 std::string read_activation(const HfConfig& config, std::string_view key);
 // The row of the token embedding that Transformers gives no gradient, -1: none.
 int64_t read_padding(const HfConfig& config, int64_t vocab);
-// Attention windows by layer, 0 is none: from layer_types where the family reads it and the file has it, else
-// `window` where `sliding[layer]`, or sliding_window in all `layers`.
-std::vector<int64_t> read_windows(const HfConfig& config, int64_t window, const std::vector<bool>& sliding);
+// Attention windows by layer, 0 is none: from layer_types where the family reads it and the file
+// has it, else `window` where `sliding[layer]`, or sliding_window in all `layers`.
+std::vector<int64_t> read_windows(const HfConfig& config, int64_t window,
+                                  const std::vector<bool>& sliding);
 std::vector<int64_t> read_windows(const HfConfig& config, int64_t layers);
 // Heads that share keys: divides `heads`.
 int64_t read_kv_heads(const HfConfig& config, int64_t heads);
@@ -28,8 +29,8 @@ int64_t read_head_width(const HfConfig& config, int64_t hidden, int64_t heads);
 // hidden is a multiple of heads.
 void check_heads(int64_t hidden, int64_t heads);
 
-// Inputs tokens and targets, name and bound; input mask where the family always has one (`masked`), or the
-// caller asked for it; with documents, begin and positions instead.
+// Inputs tokens and targets, name and bound; input mask where the family always has one (`masked`),
+// or the caller asked for it; with documents, begin and positions instead.
 HfModel begin_model(const HfConfig& config, int64_t bound, bool masked = false);
 // What a builder of the model's layers must know.
 Documents documents_of(const HfModel& model);

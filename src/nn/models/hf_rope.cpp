@@ -15,9 +15,11 @@
 namespace ds {
 namespace {
 
-// The object that describes the scaling, under its old or new key, and what it is called in messages.
+// The object that describes the scaling, under its old or new key, and what it is called in
+// messages.
 struct RopeSource {
-  static constexpr double kMost = 1e12;  // positions and factors that fit everything computed from them
+  static constexpr double kMost =
+      1e12;  // positions and factors that fit everything computed from them
   HfConfig& config;
   const RopeKeys& keys;
   std::string_view key;
@@ -29,8 +31,8 @@ struct RopeSource {
   }
   double checked(std::string_view name, const Json& value) const {
     if (value.is_number() && value.number() > 0 && value.number() <= kMost) return value.number();
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0 and at most {}, got {}", key, name,
-          kMost, value.dump());
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0 and at most {}, got {}", key,
+          name, kMost, value.dump());
   }
   double number(std::string_view name, double otherwise) const {
     const Json* value = find(name);
@@ -43,9 +45,11 @@ struct RopeSource {
   // `pairs` numbers.
   std::vector<double> numbers(std::string_view name, int64_t pairs) const {
     const Json* value = find(name);
-    if (value == nullptr || !value->is_array() || static_cast<int64_t>(value->array().size()) != pairs) {
+    if (value == nullptr || !value->is_array() ||
+        static_cast<int64_t>(value->array().size()) != pairs) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "key '{}.{}' must have {} numbers, half of the columns that turn, got {}", key, name, pairs,
+            "key '{}.{}' must have {} numbers, half of the columns that turn, got {}", key, name,
+            pairs,
             value == nullptr    ? "none"
             : value->is_array() ? fmt::format("{}", value->array().size())
                                 : value->dump());
@@ -64,12 +68,15 @@ struct RopeSource {
   }
   // A `factor` of null stands for the ratio of the positions.
   double ratio() const {
-    return static_cast<double>(config.size("max_position_embeddings")) / static_cast<double>(original());
+    return static_cast<double>(config.size("max_position_embeddings")) /
+           static_cast<double>(original());
   }
   std::string type() const {
     const Json* value = find("rope_type");
     if (value == nullptr) value = find("type");
-    std::string name = value == nullptr ? "default" : value->is_string() ? value->string() : value->dump();
+    std::string name = value == nullptr     ? "default"
+                       : value->is_string() ? value->string()
+                                            : value->dump();
     return keys.longrope_only && (name == "su" || name == "yarn") ? "longrope" : name;
   }
   // Transformers warns of members that the scaling does not have, and reads no more than `known`.
@@ -81,8 +88,8 @@ struct RopeSource {
                       std::find(known.begin(), known.end(), name) != known.end();
       if (value.is_object()) {
         raise(DS_ERROR_UNSUPPORTED,
-              "key '{}.{}' of a {} model must be no object: one rope is that of all layers", key, name,
-              config.family());
+              "key '{}.{}' of a {} model must be no object: one rope is that of all layers", key,
+              name, config.family());
       }
       if (!expected) config.add_unread(fmt::format("{}.{}", key, name));
     }
@@ -112,8 +119,9 @@ int64_t read_dims(const RopeSource& source, int64_t width) {
   }
   auto dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
   if (partial > 1 || dims < 1 || dims + dims % 2 > width) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave 1 to {} of a head's {} columns to turn, got {}",
-          keys.partial_key, width / 2 * 2, width, partial);
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "key '{}' must leave 1 to {} of a head's {} columns to turn, got {}", keys.partial_key,
+          width / 2 * 2, width, partial);
   }
   return dims;
 }
@@ -123,7 +131,8 @@ double read_theta(const RopeSource& source) {
 }
 
 void read_llama3(const RopeSource& source, RopeOptions& rope) {
-  source.note_unread({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  source.note_unread(
+      {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rope.factor = source.needed("factor");
   rope.low = source.needed("low_freq_factor");
   // Where they are not apart, Transformers warns, and nothing lies between the two kinds of pairs.
@@ -155,8 +164,8 @@ void read_yarn(const RopeSource& source, RopeOptions& rope) {
 
 // arXiv:2402.13753. `pairs`: of columns that turn.
 void read_longrope(const RopeSource& source, int64_t pairs, RopeOptions& rope) {
-  source.note_unread(
-      {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
+  source.note_unread({"short_factor", "long_factor", "factor", "attention_factor",
+                      "original_max_position_embeddings"});
   rope.original = source.original();
   rope.factors = source.numbers("short_factor", pairs);
   rope.long_factors = source.numbers("long_factor", pairs);
@@ -173,17 +182,20 @@ void read_dynamic(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   source.note_unread({"factor"});
   rope.factor = source.needed("factor");
   rope.original = source.config.size("max_position_embeddings");
-  require(dims != 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}", dims);
+  require(dims != 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}",
+          dims);
   rope.power = static_cast<double>(dims) / static_cast<double>(dims - 2);
 }
 
-// Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1 columns: those
-// of an even number of columns and another theta. Its ramp of yarn has (d - 1) / 2 numbers, which do not fit.
+// Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1
+// columns: those of an even number of columns and another theta. Its ramp of yarn has (d - 1) / 2
+// numbers, which do not fit.
 void make_even(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   if (dims % 2 == 0) return;
   if (rope.scaling == "yarn") {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for yarn, got {}",
-          source.keys.partial_key, dims);
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "key '{}' must leave an even number of columns for yarn, got {}", source.keys.partial_key,
+          dims);
   }
   double wider = static_cast<double>(dims + 1) / static_cast<double>(dims);
   rope.theta = std::pow(rope.theta, wider);
@@ -216,7 +228,8 @@ RopeOptions read_rope(HfConfig& config, int64_t width, const RopeKeys& keys) {
   } else {
     raise(DS_ERROR_UNSUPPORTED, "key '{}.rope_type' of a {} model must be {}, got '{}'", source.key,
           config.family(),
-          keys.longrope_only ? "default or longrope" : "default, linear, dynamic, llama3, yarn or longrope",
+          keys.longrope_only ? "default or longrope"
+                             : "default, linear, dynamic, llama3, yarn or longrope",
           type);
   }
   if (type != "default") rope.scaling = type;

@@ -15,8 +15,8 @@ struct RopeKeys {
   bool longrope_only = false;  // of all scalings; "su" and "yarn" are names of it
 };
 
-// rope_scaling when it says anything, else rope_parameters; then the theta and partial keys. `width`: of a
-// head.
+// rope_scaling when it says anything, else rope_parameters; then the theta and partial keys.
+// `width`: of a head.
 RopeOptions read_rope(HfConfig& config, int64_t width, const RopeKeys& keys = {});
 
 }  // namespace ds

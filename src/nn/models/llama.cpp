@@ -1,5 +1,5 @@
-// LlamaForCausalLM, and MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, which
-// differ from it in biases, head norms and windows.
+// LlamaForCausalLM, and MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM,
+// Qwen3ForCausalLM, which differ from it in biases, head norms and windows.
 #include <cstdint>
 #include <string>
 #include <vector>

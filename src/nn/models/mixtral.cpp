@@ -1,5 +1,6 @@
-// MixtralForCausalLM: Llama with a router and experts in place of the feed-forward layer. Every expert runs
-// on all rows; its result is multiplied by the row's gate, which is 0 unless it was chosen.
+// MixtralForCausalLM: Llama with a router and experts in place of the feed-forward layer. Every
+// expert runs on all rows; its result is multiplied by the row's gate, which is 0 unless it was
+// chosen.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -34,11 +35,12 @@ Mixtral read_mixtral(HfConfig& config) {
   d.windows = read_windows(config, d.layers);
   m.experts = config.size("num_local_experts");
   m.chosen = config.size("num_experts_per_tok");
-  require(m.chosen <= m.experts, "key 'num_experts_per_tok' must be at most num_local_experts {}, got {}",
-          m.experts, m.chosen);
+  require(m.chosen <= m.experts,
+          "key 'num_experts_per_tok' must be at most num_local_experts {}, got {}", m.experts,
+          m.chosen);
   require(m.experts <= kMostExperts / d.layers,
-          "key 'num_local_experts' must be at most {} for {} layers, got {}", kMostExperts / d.layers,
-          d.layers, m.experts);
+          "key 'num_local_experts' must be at most {} for {} layers, got {}",
+          kMostExperts / d.layers, d.layers, m.experts);
   const Json* weight = config.find("router_aux_loss_coef");
   bool none = weight != nullptr && weight->is_number() && weight->number() == 0;
   m.balance = none ? 0 : config.positive("router_aux_loss_coef");
@@ -50,12 +52,13 @@ ValueId expert(LayerBuilder& build, const Decoder& d, const std::string& name, V
   LinearOptions linear{d.stddev, false};
   ValueId gate = build.linear(name + ".w1", x, d.inner, linear);
   ValueId up = build.linear(name + ".w3", x, d.inner, linear);
-  return build.linear(name + ".w2", build.gated(name + ".act", {gate, up}, d.act), d.hidden, linear);
+  return build.linear(name + ".w2", build.gated(name + ".act", {gate, up}, d.act), d.hidden,
+                      linear);
 }
 
 // Sum of the experts' weighted results; appends the router's logits.
-ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::string& name, ValueId x,
-                std::vector<ValueId>& routers) {
+ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::string& name,
+                ValueId x, std::vector<ValueId>& routers) {
   ValueId logits = build.linear(name + ".gate", x, m.experts, {m.decoder.stddev, false});
   routers.push_back(logits);
   ValueId gates = graph.add("top_gates", {logits}, {{"k", m.chosen}}, name + ".gates");

@@ -1,5 +1,5 @@
-// OPTForCausalLM: learned positions by the number of tokens before, which come as an input; norms before the
-// branches or after the residuals.
+// OPTForCausalLM: learned positions by the number of tokens before, which come as an input; norms
+// before the branches or after the residuals.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -42,8 +42,8 @@ Opt read_opt(HfConfig& config) {
   return opt;
 }
 
-ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x, ValueId mask,
-                  int64_t seq) {
+ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x,
+                  ValueId mask, int64_t seq) {
   std::string self = name + ".self_attn";
   ValueId q = build.linear(self + ".q_proj", x, opt.hidden, opt.linear);
   ValueId k = build.linear(self + ".k_proj", x, opt.hidden, opt.linear);
@@ -61,12 +61,15 @@ ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, Valu
     return here ? build.layer_norm(name + part, v, kEps, opt.affine) : v;
   };
   ValueId h = norm(".self_attn_layer_norm", x, opt.norm_before);
-  h = build.dropout(name + ".self_attn.dropout", attention(build, opt, name, h, mask, seq), opt.dropout);
+  h = build.dropout(name + ".self_attn.dropout", attention(build, opt, name, h, mask, seq),
+                    opt.dropout);
   x = build.add(name + ".self_attn.residual", x, h);
   x = norm(".self_attn_layer_norm", x, !opt.norm_before);
   h = norm(".final_layer_norm", x, opt.norm_before);
-  h = build.activation(name + ".act", build.linear(name + ".fc1", h, opt.inner, opt.linear), opt.act);
-  h = build.dropout(name + ".dropout", build.linear(name + ".fc2", h, opt.hidden, opt.linear), opt.dropout);
+  h = build.activation(name + ".act", build.linear(name + ".fc1", h, opt.inner, opt.linear),
+                       opt.act);
+  h = build.dropout(name + ".dropout", build.linear(name + ".fc2", h, opt.hidden, opt.linear),
+                    opt.dropout);
   x = build.add(name + ".residual", x, h);
   return norm(".final_layer_norm", x, !opt.norm_before);
 }
@@ -87,18 +90,22 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   const std::string decoder = "model.decoder.";
   ValueId tokens = model.graph.find_value("tokens");
   int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab);
-  ValueId x = build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
+  ValueId x =
+      build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
   bool projected = opt.embedding != opt.hidden;
   if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
-  ValueId place = build.embedding(decoder + "embed_positions", rows, positions + kOffset, opt.hidden, stddev);
+  ValueId place =
+      build.embedding(decoder + "embed_positions", rows, positions + kOffset, opt.hidden, stddev);
   x = build.add(decoder + "embedding", x, place);
   for (int64_t i = 0; i < layers; ++i) {
     std::string name = fmt::format("{}layers.{}", decoder, i);
-    x = build.layerdrop(name + ".layerdrop", x, block(build, opt, name, x, mask, seq), opt.layerdrop);
+    x = build.layerdrop(name + ".layerdrop", x, block(build, opt, name, x, mask, seq),
+                        opt.layerdrop);
   }
   if (last_norm) x = build.layer_norm(decoder + "final_layer_norm", x, kEps, opt.affine);
   if (projected) x = build.linear(decoder + "project_out", x, opt.embedding, {stddev, false});
-  end_model(model, config, add_head(model, build, config, x, "lm_head", decoder + "embed_tokens", stddev));
+  end_model(model, config,
+            add_head(model, build, config, x, "lm_head", decoder + "embed_tokens", stddev));
   return model;
 }
 

@@ -1,6 +1,6 @@
-// usage: kept_ranks URL RANKS: a group of so many processes. One of them prints how many bytes of operator
-// new it holds when it has summed and met, how many descriptors it has more than before, and how many
-// threads. The stage of sums, which is one block for all ranks, does not count.
+// usage: kept_ranks URL RANKS: a group of so many processes. One of them prints how many bytes of
+// operator new it holds when it has summed and met, how many descriptors it has more than before,
+// and how many threads. The stage of sums, which is one block for all ranks, does not count.
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +40,8 @@ int run_rank(const char* url, int rank, int ranks) {
     comm->barrier("all");
     if (rank == ranks / 2) {
       const int64_t kept = held - bytes, more_files = entries_of("/proc/self/fd") - files;
-      std::printf("%lld %lld %lld\n", static_cast<long long>(kept), static_cast<long long>(more_files),
+      std::printf("%lld %lld %lld\n", static_cast<long long>(kept),
+                  static_cast<long long>(more_files),
                   static_cast<long long>(entries_of("/proc/self/task")));
     }
     comm->barrier("last");

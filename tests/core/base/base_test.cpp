@@ -63,7 +63,8 @@ TEST(Shape, TextAndElements) {
   for (const char* text : {"[]", "[n]", "[1,2,3,4]", "[n,7]", "[0,4]"})
     EXPECT_EQ(Shape::parse(text).text(), text);
   EXPECT_NE(Shape::parse("[n]"), Shape::parse("[1]"));
-  for (const char* text : {"", "[", "1,2", "[a]", "[-1]", "[1 2]", "[1,,2]", "[99999999999999999999]"}) {
+  for (const char* text :
+       {"", "[", "1,2", "[a]", "[-1]", "[1 2]", "[1,,2]", "[99999999999999999999]"}) {
     EXPECT_THROW(Shape::parse(text), Error) << text;
   }
 }
@@ -71,7 +72,8 @@ TEST(Shape, TextAndElements) {
 TEST(Utf8, ATerminalGetsNoControlCharacters) {
   std::string text = "a\tb\n\xc3\xa9\xe4\xb8\xad";
   EXPECT_EQ(show_controls(text), text);
-  EXPECT_EQ(show_controls(std::string_view("\0\x1b[31m\r\x7f\xc2\x9b", 10)), "\\x00\\x1b[31m\\x0d\\x7f\\x9b");
+  EXPECT_EQ(show_controls(std::string_view("\0\x1b[31m\r\x7f\xc2\x9b", 10)),
+            "\\x00\\x1b[31m\\x0d\\x7f\\x9b");
 }
 
 TEST(Attrs, PrintParsesBack) {
@@ -87,7 +89,8 @@ TEST(Attrs, PrintParsesBack) {
   EXPECT_EQ(Attrs().print(), "");
   for (double x : {0.1, -0.0, 1e300, 5e-324, std::numeric_limits<double>::infinity()}) {
     Attrs b{{"x", x}};
-    EXPECT_EQ(std::bit_cast<uint64_t>(Attrs::parse(b.print()).real("x")), std::bit_cast<uint64_t>(x))
+    EXPECT_EQ(std::bit_cast<uint64_t>(Attrs::parse(b.print()).real("x")),
+              std::bit_cast<uint64_t>(x))
         << b.print();
   }
   for (const char* text : {"a=1", "{a}", "{a=}", "{a=\"x}", "{a=1x}"})

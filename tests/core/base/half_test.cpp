@@ -15,7 +15,8 @@ namespace {
 // The value by the format's definition.
 double half_value(uint16_t bits) {
   int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 

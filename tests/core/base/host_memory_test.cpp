@@ -22,7 +22,8 @@ class GroupMemory : public testing::Test {
   // The lowest one.
   int64_t limit(int64_t swap) {
     int64_t out = kNoLimit;
-    for (const GroupLimit& group : group_limits(swap, folder_.path())) out = std::min(out, group.bytes);
+    for (const GroupLimit& group : group_limits(swap, folder_.path()))
+      out = std::min(out, group.bytes);
     return out;
   }
   test::TempFolder folder_;
@@ -51,7 +52,8 @@ TEST_F(GroupMemory, OfTheFirstVersionWithAndWithoutSwap) {
   put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/abc\n0::/");
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
   EXPECT_EQ(limit(100), kNoLimit);
-  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "7000");  // a container's mount begins with its group
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+      "7000");  // a container's mount begins with its group
   EXPECT_EQ(limit(100), 7100);
   put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "6000");
   put("/sys/fs/cgroup/memory/docker/memory.memsw.limit_in_bytes", "6050");

@@ -94,16 +94,19 @@ TEST(Json, Comments) {
 }
 
 TEST(Json, DuplicateKeysAreRefusedWithPlace) {
-  EXPECT_EQ(error_of("{\"a\": 1,\n  \"b\": 2,\n  \"a\": 3}"), "doc: line 3, column 3: duplicate key 'a'");
-  EXPECT_EQ(error_of(R"({"x": {"q\"\\": 1, "q\"\\": 1}})"), R"(doc: line 1, column 20: duplicate key 'q"\')");
+  EXPECT_EQ(error_of("{\"a\": 1,\n  \"b\": 2,\n  \"a\": 3}"),
+            "doc: line 3, column 3: duplicate key 'a'");
+  EXPECT_EQ(error_of(R"({"x": {"q\"\\": 1, "q\"\\": 1}})"),
+            R"(doc: line 1, column 20: duplicate key 'q"\')");
   EXPECT_EQ(error_of(R"([{"a": 1}, {"a": 1}, {"b": {"a": 1}, "a": 2}])"), "");
 }
 
 TEST(Json, BadInputNamesThePlace) {
   EXPECT_NE(error_of("{\n\"a\": tru}").find("doc: line 2, column"), std::string::npos);
   for (const char* text :
-       {"",   " ",   "{",       "[1,]",   "{\"a\"}",  "{a: 1}",      "[1] 2", "01",  "+1",  ".5",
-        "1.", "nul", "\"\\x\"", "\"\n\"", "\"\xff\"", "\"\\ud800\"", "1e999", "NaN", "[1}", "\x01"}) {
+       {"",         " ",           "{",     "[1,]", "{\"a\"}", "{a: 1}",  "[1] 2",
+        "01",       "+1",          ".5",    "1.",   "nul",     "\"\\x\"", "\"\n\"",
+        "\"\xff\"", "\"\\ud800\"", "1e999", "NaN",  "[1}",     "\x01"}) {
     EXPECT_NE(error_of(text), "") << text;
   }
   EXPECT_EQ(error_of("[1,\n 2 3]").substr(0, 24), "doc: line 2, column 4: s");
@@ -143,9 +146,10 @@ TEST(Json, MessagesSayWhatIsWrong) {
       {"[-1e400]", "doc: line 1, column 2: number overflow: '-1e400' is no double"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
-  for (std::string_view wide :
-       {std::string_view("\xff\xfe{\0}\0", 6), std::string_view("{\0}\0", 4), std::string_view("\0{\0}", 4)})
-    EXPECT_EQ(error_of(wide), "doc: line 1, column 1: the text is UTF-16 or UTF-32; JSON is read as UTF-8");
+  for (std::string_view wide : {std::string_view("\xff\xfe{\0}\0", 6),
+                                std::string_view("{\0}\0", 4), std::string_view("\0{\0}", 4)})
+    EXPECT_EQ(error_of(wide),
+              "doc: line 1, column 1: the text is UTF-16 or UTF-32; JSON is read as UTF-8");
 }
 
 TEST(Json, NumbersAtTheEdges) {
@@ -155,7 +159,8 @@ TEST(Json, NumbersAtTheEdges) {
   EXPECT_EQ(first("[4.9e-324]").number(), 4.9e-324);
   EXPECT_EQ(first("[0.0e99999999999999999999]").number(), 0.0);
   EXPECT_EQ(first("[1.7976931348623157e308]").number(), std::numeric_limits<double>::max());
-  std::string tiny = "[0." + std::string(400, '0') + "1]", huge = "[1" + std::string(400, '0') + "]";
+  std::string tiny = "[0." + std::string(400, '0') + "1]",
+              huge = "[1" + std::string(400, '0') + "]";
   EXPECT_EQ(first(tiny.c_str()).number(), 0.0);
   EXPECT_NE(error_of(huge).find("number overflow"), std::string::npos);
   std::string both = "[1" + std::string(400, '0') + "e-400]";
@@ -317,7 +322,8 @@ TEST(Json, ThreadsParseAtOnce) {
 TEST(Json, DepthIsLimited) {
   std::string ok = std::string(200, '[') + std::string(200, ']');
   EXPECT_EQ(error_of(ok), "");
-  EXPECT_EQ(error_of(std::string(1000000, '[')), "doc: line 1, column 201: nested deeper than 200 levels");
+  EXPECT_EQ(error_of(std::string(1000000, '[')),
+            "doc: line 1, column 201: nested deeper than 200 levels");
 }
 
 TEST(Json, DumpParsesBack) {
@@ -339,8 +345,8 @@ TEST(Json, DumpParsesBack) {
 
 TEST(Utf8, Sequences) {
   EXPECT_TRUE(is_utf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
-  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc3",
-                          "\xe2\x82", "\xf5\x80\x80\x80", "\xc3("}) {
+  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                          "\xc3", "\xe2\x82", "\xf5\x80\x80\x80", "\xc3("}) {
     EXPECT_FALSE(is_utf8(bad));
   }
   EXPECT_EQ(utf8_sequence("\xe2\x82\xacx"), 3u);

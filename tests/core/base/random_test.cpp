@@ -22,8 +22,9 @@ TEST(Philox, KnownAnswers) {
 TEST(RandomStream, EveryKeyPartMatters) {
   std::set<uint32_t> seen;
   RandomStream base{1, 2, 3, 4};
-  for (RandomStream s : {base, RandomStream{2, 2, 3, 4}, RandomStream{1 + (uint64_t{1} << 32), 2, 3, 4},
-                         RandomStream{1, 3, 3, 4}, RandomStream{1, 2, 4, 4}, RandomStream{1, 2, 3, 5}}) {
+  for (RandomStream s :
+       {base, RandomStream{2, 2, 3, 4}, RandomStream{1 + (uint64_t{1} << 32), 2, 3, 4},
+        RandomStream{1, 3, 3, 4}, RandomStream{1, 2, 4, 4}, RandomStream{1, 2, 3, 5}}) {
     seen.insert(s.block(0)[0]);
     seen.insert(s.block(1)[0]);
     seen.insert(s.block(uint64_t{1} << 32)[0]);
@@ -44,7 +45,8 @@ TEST(RandomStream, ParametersAndDropoutsShareNone) {
   for (const RandomStream& s : streams) first.insert(s.block(0));
   EXPECT_EQ(first.size(), streams.size());
   for (uint32_t param : {0u, 1u, 32767u}) {
-    EXPECT_EQ(init_stream(9, param).block(3), (RandomStream{9, 0, 0, param}.block(3))) << "as it always was";
+    EXPECT_EQ(init_stream(9, param).block(3), (RandomStream{9, 0, 0, param}.block(3)))
+        << "as it always was";
   }
 }
 

@@ -20,11 +20,14 @@ TEST(Suggest, CountsSwappedNeighboursOnce) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(edit_distance("gelu", "gleu"), 1u);
   EXPECT_EQ(edit_distance("abcd", "badc"), 2u);
-  EXPECT_EQ(did_you_mean("gleu", std::vector<std::string>{"relu", "gelu"}), "; did you mean 'gelu'?");
+  EXPECT_EQ(did_you_mean("gleu", std::vector<std::string>{"relu", "gelu"}),
+            "; did you mean 'gelu'?");
 }
 
 TEST(Suggest, AVeryLongWordCostsNothing) {
-  EXPECT_EQ(edit_distance_below(std::string(size_t{1} << 26, 'x'), std::string(size_t{1} << 20, 'y'), 9), 9u);
+  EXPECT_EQ(
+      edit_distance_below(std::string(size_t{1} << 26, 'x'), std::string(size_t{1} << 20, 'y'), 9),
+      9u);
 }
 
 }  // namespace

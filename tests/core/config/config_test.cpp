@@ -18,15 +18,17 @@
 namespace ds {
 namespace {
 
-Config parse(const std::string& text, int world = 1) { return parse_config(Json::parse(text), world); }
+Config parse(const std::string& text, int world = 1) {
+  return parse_config(Json::parse(text), world);
+}
 
 // A document with the mandatory batch size and `rest`.
 Config with(const std::string& rest, int world = 1) {
   return parse("{\"train_micro_batch_size_per_gpu\": 1, " + rest + "}", world);
 }
 
-// The message of the DS_ERROR_CONFIG that the document must raise, without the anchor of its key; "" when it
-// is accepted.
+// The message of the DS_ERROR_CONFIG that the document must raise, without the anchor of its key;
+// "" when it is accepted.
 std::string refusal(const Json& document, int world = 1) {
   try {
     parse_config(document, world);
@@ -71,24 +73,29 @@ TEST(Config, schedules_of_the_trainer) {
   const std::string decay = steps + ", \"decay_num_steps\": 8";
   expect(rates("WSD", decay, {0, 2, 4, 11, 12, 16, 20, 24}), {0, 0.25, 0.5, 0.5, 0.5, 0.25, 0, 0});
   expect(rates("wsd", decay + ", \"decay_type\": \"1-sqrt\"", {12, 14, 20}), {0.5, 0.25, 0});
-  expect(rates("WSD", decay + ", \"decay_type\": \"cosine\", \"min_lr_ratio\": 0.2", {0, 2, 12, 16, 20}),
+  expect(rates("WSD", decay + ", \"decay_type\": \"cosine\", \"min_lr_ratio\": 0.2",
+               {0, 2, 12, 16, 20}),
          {0.1, 0.3, 0.5, 0.3, 0.1});
 }
 
 TEST(Config, refused_schedules) {
   EXPECT_EQ(refusal_with("\"scheduler\": {\"type\": \"WarmupCosineLR\"}"),
             "scheduler.params.total_num_steps: missing; WarmupCosineLR needs it");
-  EXPECT_EQ(refusal_with("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.1}}"),
-            "scheduler.params.cycle_max_lr: missing; OneCycle needs it");
-  EXPECT_EQ(refusal_with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"total_num_steps\": 9}}"),
-            "scheduler.params.total_num_steps: no parameter of scheduler.type \"WarmupLR\"");
   EXPECT_EQ(
-      refusal_with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": [1, 2]}}"),
-      "scheduler.params.warmup_max_lr: expected a number or 1 of them, one for each group, got 2 values");
+      refusal_with("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.1}}"),
+      "scheduler.params.cycle_max_lr: missing; OneCycle needs it");
+  EXPECT_EQ(
+      refusal_with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"total_num_steps\": 9}}"),
+      "scheduler.params.total_num_steps: no parameter of scheduler.type \"WarmupLR\"");
+  EXPECT_EQ(refusal_with(
+                "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": [1, 2]}}"),
+            "scheduler.params.warmup_max_lr: expected a number or 1 of them, one for each group, "
+            "got 2 values");
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"param_groups\": [{\"params\": \"a\"}]}, "
                    "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": [1]}}"),
-      "scheduler.params.warmup_max_lr: expected a number or 2 of them, one for each group, got 1 values");
+      "scheduler.params.warmup_max_lr: expected a number or 2 of them, one for each group, got 1 "
+      "values");
 }
 
 TEST(Config, misspelt_keys_get_a_suggestion) {
@@ -99,18 +106,21 @@ TEST(Config, misspelt_keys_get_a_suggestion) {
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"stage\": null}, \"scheduler\": null"), "");
   EXPECT_EQ(refusal_with("\"gradient_cliping\": null"),
             "gradient_cliping: unknown key; did you mean gradient_clipping?");
-  EXPECT_EQ(refusal_with("\"stage\": 1"), "stage: unknown key; did you mean zero_optimization.stage?");
+  EXPECT_EQ(refusal_with("\"stage\": 1"),
+            "stage: unknown key; did you mean zero_optimization.stage?");
   EXPECT_EQ(refusal_with("\"gradient_cliping\": 1"),
             "gradient_cliping: unknown key; did you mean gradient_clipping?");
   EXPECT_EQ(refusal_with("\"zero_optimisation\": {}"),
             "zero_optimisation: unknown key; did you mean zero_optimization?");
   EXPECT_EQ(refusal_with("\"fp16\": {\"los_scale\": 1}"),
             "fp16.los_scale: unknown key; did you mean fp16.loss_scale?");
-  EXPECT_EQ(refusal_with("\"lr_scheduler\": {}"), "lr_scheduler: unknown key; did you mean scheduler?");
+  EXPECT_EQ(refusal_with("\"lr_scheduler\": {}"),
+            "lr_scheduler: unknown key; did you mean scheduler?");
   EXPECT_EQ(refusal_with("\"BF16\": {}"), "BF16: unknown key; did you mean bf16?");
   EXPECT_EQ(refusal_with("\"micro_batch_size\": 2"),
             "micro_batch_size: unknown key; did you mean train_micro_batch_size_per_gpu?");
-  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"zzz\": 1}"), "zero_optimization.zzz: unknown key");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"zzz\": 1}"),
+            "zero_optimization.zzz: unknown key");
   // Compared letter by letter with every key this one would take seconds, and one of 30 MB minutes.
   std::string huge(1'000'000, 'A');
   EXPECT_NE(refusal_with("\"zero_optimization\": {\"" + huge + "\": 1}").find("unknown key"),
@@ -118,8 +128,8 @@ TEST(Config, misspelt_keys_get_a_suggestion) {
   EXPECT_EQ(refusal_with("\"" + huge + "\": 1"), "");
 }
 
-// Names by which other programs call what training depends on: dropped with a warning, a run would train
-// otherwise than its file says.
+// Names by which other programs call what training depends on: dropped with a warning, a run would
+// train otherwise than its file says.
 TEST(Config, usual_names_of_other_programs_are_refused) {
   const std::pair<const char*, const char*> cases[] = {
       {"zero", "zero_optimization"},
@@ -185,9 +195,11 @@ TEST(Config, usual_names_of_other_programs_are_refused) {
       path.resize(dot == path.npos ? 0 : dot);
       if (!path.empty()) document = "{" + document + "}";
     }
-    EXPECT_EQ(refusal_with(document), std::string(name) + ": unknown key; did you mean " + meant + "?");
+    EXPECT_EQ(refusal_with(document),
+              std::string(name) + ": unknown key; did you mean " + meant + "?");
   }
-  EXPECT_EQ(refusal_with("\"zero\": {\"stage\": 3}"), "zero: unknown key; did you mean zero_optimization?");
+  EXPECT_EQ(refusal_with("\"zero\": {\"stage\": 3}"),
+            "zero: unknown key; did you mean zero_optimization?");
   EXPECT_EQ(refusal_with("\"bf16\": true"),
             "bf16: expected a section, got true; did you mean {\"enabled\": true}?");
   EXPECT_EQ(refusal_with("\"optimizer\": \"Muon\""),
@@ -197,9 +209,9 @@ TEST(Config, usual_names_of_other_programs_are_refused) {
                                     {"optim.lr", "optimizer"},
                                     {"trainer.max_steps", "run.steps"},
                                     {"hparams.learning_rate", "optimizer.params.lr"}}) {
-    EXPECT_EQ(
-        refusal_with("\"" + std::string(name) + "\": 1"),
-        std::string(name) + ": unknown key; did you mean " + meant + "? Write sections as nested objects");
+    EXPECT_EQ(refusal_with("\"" + std::string(name) + "\": 1"),
+              std::string(name) + ": unknown key; did you mean " + meant +
+                  "? Write sections as nested objects");
   }
   EXPECT_EQ(refusal_with("\"tracker.url\": 1"), "");
   // Names of comments and of what training does not depend on.
@@ -212,8 +224,9 @@ TEST(Config, strangers_at_the_top_are_warnings) {
   for (const char* name :
        {"zzz", "_comment", "comms_config", "monitor_config", "cuda_visible_devices", "name"}) {
     const Config c = with(std::string("\"") + name + "\": {\"a\": 1}");
-    EXPECT_EQ(c.warnings, std::vector<std::string>{std::string(name) + ": neither DeepSpeed nor libds reads "
-                                                                       "this key; it has no effect"});
+    EXPECT_EQ(c.warnings,
+              std::vector<std::string>{std::string(name) + ": neither DeepSpeed nor libds reads "
+                                                           "this key; it has no effect"});
   }
   EXPECT_TRUE(with("\"steps_per_print\": 1").warnings.empty());
 }
@@ -224,7 +237,8 @@ TEST(Config, a_section_without_its_switch_is_a_warning) {
       {R"("bf16": {"check_grad_overflow": false})",
        "bf16.check_grad_overflow: has no effect without bf16.enabled true"},
       {R"("curriculum_learning": {"curriculum_type": "seqlen", "min_difficulty": 2})",
-       "curriculum_learning.curriculum_type: has no effect without curriculum_learning.enabled true"},
+       "curriculum_learning.curriculum_type: has no effect without curriculum_learning.enabled "
+       "true"},
       {R"("data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
           "dynamic_batching": {"max_tokens": 9}}})",
        "data_efficiency.data_sampling.dynamic_batching.max_tokens: has no effect without "
@@ -245,26 +259,29 @@ TEST(Config, a_template_without_batches_has_a_micro_batch_of_1) {
   EXPECT_EQ(c.warnings.size(), 1u);
   EXPECT_EQ(c.origins.at("train_micro_batch_size_per_gpu"), "derived");
   EXPECT_NE(refusal(Json::parse("{}")), "");
-  EXPECT_NE(refusal(Json::parse("{\"gradient_accumulation_steps\": 2, \"zero_optimization\": {}}")), "");
+  EXPECT_NE(refusal(Json::parse("{\"gradient_accumulation_steps\": 2, \"zero_optimization\": {}}")),
+            "");
 }
 
 TEST(Config, all_refusals_at_once) {
-  const Json document = Json::parse(R"({"train_batch_size": 4, "zero_optimization": {"stag": 1, "stage": 9},
+  const Json document =
+      Json::parse(R"({"train_batch_size": 4, "zero_optimization": {"stag": 1, "stage": 9},
       "optimizer": {"type": "Adam", "params": {"lr": -1, "nesterov": true}}, "gradient_cliping": 2})");
   ConfigRefusals refusals;
   parse_config(document, 1, refusals);
   std::set<std::string> keys;
   for (const Error& error : refusals.errors) keys.insert(error.details().key);
-  EXPECT_EQ(keys,
-            (std::set<std::string>{"zero_optimization.stag", "zero_optimization.stage", "optimizer.params.lr",
-                                   "optimizer.params.nesterov", "gradient_cliping"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"zero_optimization.stag", "zero_optimization.stage",
+                                         "optimizer.params.lr", "optimizer.params.nesterov",
+                                         "gradient_cliping"}));
   EXPECT_EQ(refusals.errors.size(), 5u) << "a key is refused once";
   EXPECT_NE(refusal(document).find("(and 4 more: `libds config` lists all)"), std::string::npos);
   ConfigRefusals of_type;
   parse_config(Json::parse(R"({"train_batch_size": 1, "optimizer": {"type": "Adafactor",
                                                                      "params": {"freeze_step": 3, "factor_max": 4}}})"),
                1, of_type);
-  ASSERT_EQ(of_type.errors.size(), 1u) << "parameters of a type that is refused are no further refusals";
+  ASSERT_EQ(of_type.errors.size(), 1u)
+      << "parameters of a type that is refused are no further refusals";
   EXPECT_EQ(of_type.errors[0].details().key, "optimizer.type");
   ConfigRefusals again;
   const Config config = parse_config(document, 1, again);
@@ -285,23 +302,27 @@ TEST(Config, all_refusals_at_once) {
 TEST(Config, warns_where_bits_depend_on_the_ranks_all_the_same) {
   auto warnings = [](const std::string& more) {
     return parse_config(
-               Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "reproducible": true, )" + more + "}"), 1)
+               Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "reproducible": true, )" +
+                           more + "}"),
+               1)
         .warnings;
   };
-  EXPECT_EQ(
-      warnings(R"("gradient_compression": {"type": "int8"})"),
-      std::vector<std::string>{"reproducible: bits depend on the number of ranks all the same, because of "
-                               "gradient_compression.type \"int8\", whose codes are of one rank's elements"});
-  for (const char* codes : {R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})",
-                            R"("optimizer": {"type": "OneBitAdam"})"})
+  EXPECT_EQ(warnings(R"("gradient_compression": {"type": "int8"})"),
+            std::vector<std::string>{
+                "reproducible: bits depend on the number of ranks all the same, because of "
+                "gradient_compression.type \"int8\", whose codes are of one rank's elements"});
+  for (const char* codes :
+       {R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})",
+        R"("optimizer": {"type": "OneBitAdam"})"})
     EXPECT_EQ(warnings(codes).size(), 1u) << codes;
   EXPECT_TRUE(warnings(R"("communication_data_type": "bf16")").empty());
 }
 
 TEST(Config, warns_of_a_report_that_no_step_makes) {
-  const Config c = parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "run": {"steps": 4},
+  const Config c =
+      parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "run": {"steps": 4},
                                                 "flops_profiler": {"enabled": true, "profile_step": 99}})"),
-                                1);
+                   1);
   EXPECT_EQ(c.warnings,
             std::vector<std::string>{
                 "flops_profiler.profile_step: 99 is beyond run.steps 4: there will be no report"});
@@ -335,16 +356,19 @@ TEST(Config, auto_is_what_the_trainer_fills_in) {
   EXPECT_EQ(c.zero.prefetch_bucket_size, 3686);
   EXPECT_EQ(c.zero.param_persistence_threshold, 640);
   EXPECT_EQ(c.zero.max_live_parameters, 1000000000);
-  for (const char* path : {"train_micro_batch_size_per_gpu", "optimizer.params.lr", "bf16.enabled",
-                           "scheduler.params.total_num_steps", "zero_optimization.reduce_bucket_size"}) {
+  for (const char* path :
+       {"train_micro_batch_size_per_gpu", "optimizer.params.lr", "bf16.enabled",
+        "scheduler.params.total_num_steps", "zero_optimization.reduce_bucket_size"}) {
     EXPECT_EQ(c.origins.at(path), "auto") << path;
   }
   const Config without = with(R"("zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"})");
   EXPECT_EQ(without.waiting, std::vector<std::string>{"zero_optimization.reduce_bucket_size"});
   EXPECT_EQ(parse(R"({"train_batch_size": "auto"})", 3).train_batch, 24);
-  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": \"auto\"}}"),
-            "optimizer.params.momentum: Hugging Face's integration fills no value in for \"auto\" here; give "
-            "one");
+  EXPECT_EQ(
+      refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": \"auto\"}}"),
+      "optimizer.params.momentum: Hugging Face's integration fills no value in for \"auto\" here; "
+      "give "
+      "one");
   EXPECT_NE(refusal_with("\"steps_per_print\": \"auto\""), "");
 }
 
@@ -356,25 +380,29 @@ TEST(Config, kinds_and_ranges_name_the_path_and_the_value) {
   EXPECT_EQ(refusal_with("\"zero_optimization\": 2"),
             "zero_optimization: expected a section, got 2; did you mean {\"stage\": 2}?");
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"offload_param\": {\"device\": \"gpu\"}}"),
-            "zero_optimization.offload_param.device: expected \"none\", \"cpu\" or \"nvme\", got \"gpu\"");
+            "zero_optimization.offload_param.device: expected \"none\", \"cpu\" or \"nvme\", got "
+            "\"gpu\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"lr\": \"fast\"}}"),
             "optimizer.params.lr: expected a number, got \"fast\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"betas\": [0.9]}}"),
             "optimizer.params.betas: expected two numbers, got [0.9]");
-  EXPECT_EQ(refusal_with("\"memory_budget\": {\"host\": \"2 gigs\"}"),
-            "memory_budget.host: expected bytes as an integer or as text like \"2GiB\", got \"2 gigs\"");
+  EXPECT_EQ(
+      refusal_with("\"memory_budget\": {\"host\": \"2 gigs\"}"),
+      "memory_budget.host: expected bytes as an integer or as text like \"2GiB\", got \"2 gigs\"");
 }
 
 TEST(Config, optimizers_take_their_own_parameters_only) {
   const Config c = with(
-      "\"optimizer\": {\"type\": \"sgd\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, "
+      "\"optimizer\": {\"type\": \"sgd\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9, "
+      "\"nesterov\": true, "
       "\"weight_decay\": 0.01, \"dampening\": 0}}");
   EXPECT_EQ(c.optimizer.type, "SGD");
   EXPECT_EQ(c.optimizer.momentum, 0.9);
   EXPECT_TRUE(c.optimizer.nesterov);
   EXPECT_EQ(c.optimizer.weight_decay, 0.01);
-  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.95]}}"),
-            "optimizer.params.betas: no parameter of optimizer.type \"SGD\"");
+  EXPECT_EQ(
+      refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.95]}}"),
+      "optimizer.params.betas: no parameter of optimizer.type \"SGD\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"momentum\": 0.9}}"),
             "optimizer.params.momentum: no parameter of optimizer.type \"AdamW\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}"),
@@ -394,13 +422,16 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
            {R"({"type": "Lamb", "params": {"min_coeff": 3, "max_coeff": 2}})",
             "optimizer.params.min_coeff 3 is above optimizer.params.max_coeff 2"},
            {R"({"type": "Lamb", "params": {"amsgrad": true}})",
-            "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer "
+            "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no "
+            "optimizer "
             "here "
             "keeps the largest second moment"},
-           {R"({"type": "Adagrad", "params": {"lr_decay": -1}})", "optimizer.params.lr_decay: -1 is below 0"},
+           {R"({"type": "Adagrad", "params": {"lr_decay": -1}})",
+            "optimizer.params.lr_decay: -1 is below 0"},
            {R"({"type": "Lion", "param_groups": [{"params": "a", "eps": 1}]})",
             "optimizer.param_groups[0].eps: no parameter of optimizer.type \"Lion\""},
-           {R"({"states": "f16"})", "optimizer.states: \"f16\" is unknown; supported: f32, bf16, u8"},
+           {R"({"states": "f16"})",
+            "optimizer.states: \"f16\" is unknown; supported: f32, bf16, u8"},
            {R"({"rounding": "stochastic"})",
             "optimizer.rounding: \"stochastic\" needs masters or states in fewer bits than f32, "
             "optimizer.states is \"f32\""},
@@ -412,18 +443,21 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
             "optimizer.type: \"Muon\" keeps masters and states in f32, optimizer.states is bf16"},
            {R"({"type": "Muon", "params": {"ns_method": "cubic"}})",
             "optimizer.params.ns_method: \"cubic\" is unknown; supported: gram, standard"},
-           {R"({"type": "Muon", "params": {"adam_lr": -1}})", "optimizer.params.adam_lr: -1 is below 0"},
+           {R"({"type": "Muon", "params": {"adam_lr": -1}})",
+            "optimizer.params.adam_lr: -1 is below 0"},
            {R"({"type": "Adam", "params": {"muon_lr": 1}})",
             "optimizer.params.muon_lr: no parameter of optimizer.type \"Adam\""},
            {R"({"type": "Muon", "params": {"per_head_muon": true}})",
-            "optimizer.params.per_head_muon: true is unsupported by this version; supported: false; Muon's "
+            "optimizer.params.per_head_muon: true is unsupported by this version; supported: "
+            "false; Muon's "
             "matrices are whole parameters here"},
            {R"({"type": "Lamb", "states": "bf16"})",
             "optimizer.type: \"Lamb\" keeps masters and states in f32, optimizer.states is bf16"},
            {R"({"states": "bf16"}, "bf16": {"bf16_master_weights_and_grads": true})",
             "bf16.bf16_master_weights_and_grads: true needs bf16.enabled true, got false"},
            {R"({}, "bf16": {"enabled": true, "bf16_optimizer_states": true})",
-            "bf16.bf16_optimizer_states: true needs bf16.bf16_master_weights_and_grads true, got false; "
+            "bf16.bf16_optimizer_states: true needs bf16.bf16_master_weights_and_grads true, got "
+            "false; "
             "optimizer.states \"bf16\" is beside f32 masters"},
            {R"({"type": "Lion", "params": {"fp32_optimizer_states": false}})",
             "optimizer.params.fp32_optimizer_states: no parameter of optimizer.type \"Lion\""},
@@ -445,14 +479,17 @@ TEST(Config, each_optimizer_has_its_own_defaults) {
   EXPECT_EQ(lamb.max_coeff, 0.5);
   EXPECT_FALSE(lamb.bias_correction);
   auto lean = [](const std::string& optimizer, const std::string& bf16) {
-    return with("\"optimizer\": " + optimizer + R"(, "bf16": {"enabled": true)" + bf16 + "}").optimizer;
+    return with("\"optimizer\": " + optimizer + R"(, "bf16": {"enabled": true)" + bf16 + "}")
+        .optimizer;
   };
   EXPECT_EQ(of(R"({"states": "u8"})").states, DS_DTYPE_U8);
-  EXPECT_EQ(with(R"("optimizer": {"states": "u8"})").warnings.size(), 1u) << "second moments stand still";
+  EXPECT_EQ(with(R"("optimizer": {"states": "u8"})").warnings.size(), 1u)
+      << "second moments stand still";
   EXPECT_TRUE(with(R"("optimizer": {"states": "u8", "rounding": "stochastic"})").warnings.empty());
   EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").masters, DS_DTYPE_BF16);
   EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").states, DS_DTYPE_F32);
-  EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)").states,
+  EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)")
+                .states,
             DS_DTYPE_BF16);
   const std::string fp32 = R"({"params": {"fp32_optimizer_states": false}})";
   EXPECT_EQ(lean(fp32, R"(, "bf16_master_weights_and_grads": true)").states, DS_DTYPE_BF16);
@@ -468,8 +505,8 @@ TEST(Config, each_optimizer_has_its_own_defaults) {
   EXPECT_EQ(shown.at("params").find("eps"), nullptr);
 }
 
-// As DeepSpeed resolves them: what is given for a half, then lr, then the default of the half; a group's lr
-// is that of both halves.
+// As DeepSpeed resolves them: what is given for a half, then lr, then the default of the half; a
+// group's lr is that of both halves.
 TEST(Config, muon_has_two_rates) {
   auto rates = [](const std::string& params, const std::string& group) {
     Config c = with(R"("optimizer": {"type": "muon", "params": )" + params +
@@ -483,9 +520,12 @@ TEST(Config, muon_has_two_rates) {
   EXPECT_EQ(rates(R"({"lr": 0.1, "muon_lr": 0.2})", ""), std::pair(0.2, 0.1));
   EXPECT_EQ(rates(R"({"lr": 0.1, "adam_lr": 0.3})", ""), std::pair(0.1, 0.3));
   EXPECT_EQ(rates(R"({"adam_lr": 0.3})", R"({"params": "a", "lr": 0.5})"), std::pair(0.5, 0.5));
-  EXPECT_EQ(rates(R"({"adam_lr": 0.3})", R"({"params": "a", "adam_lr": 0.5})"), std::pair(0.02, 0.5));
-  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "muon_lr": 0.6})"), std::pair(0.6, 0.5));
-  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "adam_lr": 0.6})"), std::pair(0.5, 0.6));
+  EXPECT_EQ(rates(R"({"adam_lr": 0.3})", R"({"params": "a", "adam_lr": 0.5})"),
+            std::pair(0.02, 0.5));
+  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "muon_lr": 0.6})"),
+            std::pair(0.6, 0.5));
+  EXPECT_EQ(rates(R"({"lr": 0.1})", R"({"params": "a", "lr": 0.5, "adam_lr": 0.6})"),
+            std::pair(0.5, 0.6));
   const OptimizerConfig muon = with(R"("optimizer": {"type": "Muon"})").optimizer;
   EXPECT_EQ(muon.momentum, 0.95);
   EXPECT_EQ(muon.beta2, 0.95);
@@ -501,8 +541,9 @@ TEST(Config, keys_without_effect_have_values_of_their_kind) {
             "zero_optimization.contiguous_gradients: expected true or false, got \"please\"");
   EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": {}}")),
             "zero_optimization.offload_optimizer.pin_memory: expected true or false, got {}");
-  EXPECT_EQ(refusal_with(zero(offload + "\"cpuadam_cores_perc\": 1.5}")),
-            "zero_optimization.offload_optimizer.cpuadam_cores_perc: 1.5 is above 1 (it must be 0 to 1)");
+  EXPECT_EQ(
+      refusal_with(zero(offload + "\"cpuadam_cores_perc\": 1.5}")),
+      "zero_optimization.offload_optimizer.cpuadam_cores_perc: 1.5 is above 1 (it must be 0 to 1)");
   EXPECT_EQ(refusal_with(zero("\"allgather_bucket_size\": -1")),
             "zero_optimization.allgather_bucket_size: -1 is below 0");
   EXPECT_EQ(refusal_with(zero("\"stage3_module_granularity_threshold\": 2.5")),
@@ -516,7 +557,8 @@ TEST(Config, keys_without_effect_have_values_of_their_kind) {
             "checkpoint.tag_validation: \"maybe\" is unknown; supported: Ignore, Warn, Fail");
   EXPECT_EQ(refusal_with(zero("\"allgather_bucket_size\": \"500000000\"")), "");
   EXPECT_EQ(refusal_with("\"compile\": {\"deepcompile\": \"auto\", \"kwargs\": {\"any\": 1}}"), "");
-  EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": null}, \"allgather_bucket_size\": 5e8")), "");
+  EXPECT_EQ(refusal_with(zero(offload + "\"pin_memory\": null}, \"allgather_bucket_size\": 5e8")),
+            "");
 }
 
 TEST(Config, booleans_are_what_deepspeed_takes_for_them) {
@@ -540,10 +582,12 @@ TEST(Config, booleans_are_what_deepspeed_takes_for_them) {
 
 TEST(Config, activations_of_a_cpu_are_checkpointed_there) {
   const std::string key = "\"activation_checkpointing\": {\"cpu_checkpointing\": true}";
-  EXPECT_EQ(with(key).without_effect, std::vector<std::string>{"activation_checkpointing.cpu_checkpointing"});
-  EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", " + key),
-            "activation_checkpointing.cpu_checkpointing: true is unsupported with device cuda:0, whose "
-            "activations stay in its memory; use recompute");
+  EXPECT_EQ(with(key).without_effect,
+            std::vector<std::string>{"activation_checkpointing.cpu_checkpointing"});
+  EXPECT_EQ(
+      refusal_with("\"device\": \"cuda:0\", " + key),
+      "activation_checkpointing.cpu_checkpointing: true is unsupported with device cuda:0, whose "
+      "activations stay in its memory; use recompute");
   EXPECT_NE(refusal_with("\"device\": \"separate\", " + key), "");
   EXPECT_EQ(refusal_with("\"device\": \"cuda:0\", \"activation_checkpointing\": "
                          "{\"cpu_checkpointing\": false}"),
@@ -552,16 +596,17 @@ TEST(Config, activations_of_a_cpu_are_checkpointed_there) {
 
 TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepted) {
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": true}"),
-            "amp.enabled: true is unsupported by this version; apex is no part of libds; use fp16.enabled or "
+            "amp.enabled: true is unsupported by this version; apex is no part of libds; use "
+            "fp16.enabled or "
             "bf16.enabled");
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": false, \"opt_level\": 0}"), "");
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": 0}"), "");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");
-  EXPECT_EQ(
-      refusal_with("\"tensor_parallel\": {\"autotp_size\": 2}"),
-      "tensor_parallel.autotp_size: 2 is unsupported by this version; libds has no tensor parallelism yet");
+  EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 2}"),
+            "tensor_parallel.autotp_size: 2 is unsupported by this version; libds has no tensor "
+            "parallelism yet");
   EXPECT_EQ(refusal_with("\"sparse_attention\": {\"mode\": \"fixed\"}"),
             "sparse_attention: unsupported by this version; libds has no block-sparse attention");
   const std::string compression =
@@ -569,25 +614,31 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
       "{\"shared_parameters\": {\"fp16_mixed_quantize\": {\"enabled\": false}, ";
   EXPECT_EQ(refusal_with(compression + "\"enabled\": false}}}"), "");
   EXPECT_EQ(refusal_with(compression + "\"enabled\": true}}}"),
-            "compression_training.weight_quantization.shared_parameters.enabled: true is unsupported by this "
+            "compression_training.weight_quantization.shared_parameters.enabled: true is "
+            "unsupported by this "
             "version; libds compresses no models");
-  const std::string ltd = "\"data_routing\": {\"enabled\": true, \"random_ltd\": {\"enabled\": true}}}";
+  const std::string ltd =
+      "\"data_routing\": {\"enabled\": true, \"random_ltd\": {\"enabled\": true}}}";
   EXPECT_EQ(refusal_with("\"data_efficiency\": {\"enabled\": false, " + ltd), "");
   EXPECT_NE(refusal_with("\"data_efficiency\": {\"enabled\": true, " + ltd)
                 .find("data_efficiency.data_routing.random_ltd.enabled: true is unsupported"),
             std::string::npos);
   const std::string metrics =
       R"("data_sampling": {"enabled": true, "curriculum_learning": {"enabled": true}}})";
-  EXPECT_NE(refusal_with(R"("data_efficiency": {"enabled": true, )" + metrics)
-                .find("data_efficiency.data_sampling.curriculum_learning.enabled: true is unsupported"),
-            std::string::npos);
-  const std::string dynamic = R"("data_sampling": {"enabled": true, "dynamic_batching": {"enabled": true}}})";
+  EXPECT_NE(
+      refusal_with(R"("data_efficiency": {"enabled": true, )" + metrics)
+          .find("data_efficiency.data_sampling.curriculum_learning.enabled: true is unsupported"),
+      std::string::npos);
+  const std::string dynamic =
+      R"("data_sampling": {"enabled": true, "dynamic_batching": {"enabled": true}}})";
   EXPECT_EQ(with(R"("data_efficiency": {"enabled": false, )" + dynamic).warnings.size(), 1u);
-  EXPECT_NE(refusal_with(R"("data_efficiency": {"enabled": true, )" + dynamic).find("max_tokens: missing"),
+  EXPECT_NE(refusal_with(R"("data_efficiency": {"enabled": true, )" + dynamic)
+                .find("max_tokens: missing"),
             std::string::npos);
-  EXPECT_NE(refusal_with(R"("progressive_layer_drop": {"enabled": true, "theta": 0.5, "gamma": 0.001})")
-                .find("DeepSpeed hands theta to the model"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal_with(R"("progressive_layer_drop": {"enabled": true, "theta": 0.5, "gamma": 0.001})")
+          .find("DeepSpeed hands theta to the model"),
+      std::string::npos);
   EXPECT_EQ(with(R"("autotuning": {"enabled": true, "fast": true})").warnings.size(), 1u);
   EXPECT_EQ(refusal_with(R"("autotuning": {"enabled": true, "fats": true})"),
             "autotuning.fats: unknown key; did you mean autotuning.fast?");
@@ -597,8 +648,10 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
 
 TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
   auto section = [](const char* text) { return with(text, 1); };
-  EXPECT_EQ(section("\"bf16\": {\"enabled\": false}, \"fp16\": {\"enabled\": true}").compute, DS_DTYPE_F16);
-  EXPECT_EQ(section("\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}").compute, DS_DTYPE_BF16);
+  EXPECT_EQ(section("\"bf16\": {\"enabled\": false}, \"fp16\": {\"enabled\": true}").compute,
+            DS_DTYPE_F16);
+  EXPECT_EQ(section("\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}").compute,
+            DS_DTYPE_BF16);
   const Config c = section(R"("fp16": {"enabled": true, "auto_cast": true, "loss_scale": 0,
     "initial_scale_power": 32, "loss_scale_window": 500, "hysteresis": 1, "min_loss_scale": "auto",
     "consecutive_hysteresis": true})");
@@ -609,8 +662,9 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
   EXPECT_EQ(c.loss_scale.min_loss_scale, 1);
   EXPECT_FALSE(section("\"bf16\": {\"check_grad_overflow\": false}").check_grad_overflow);
   for (const char* dtype : {"bfloat16", "torch.bfloat16", "bf16"})
-    EXPECT_EQ(
-        refusal_with(fmt::format("\"torch_autocast\": {{\"enabled\": true, \"dtype\": \"{}\"}}", dtype)), "");
+    EXPECT_EQ(refusal_with(fmt::format(
+                  "\"torch_autocast\": {{\"enabled\": true, \"dtype\": \"{}\"}}", dtype)),
+              "");
   for (const char* same : {"\"communication_data_type\": \"fp32\"",
                            "\"communication_data_type\": \"BF16\", \"bf16\": {\"enabled\": true}",
                            "\"communication_data_type\": \"fp16\", \"fp16\": {\"enabled\": true}"})
@@ -622,40 +676,48 @@ TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
   for (const char* name : {"loss_scale", "min_loss_scale"}) {
     EXPECT_EQ(
         refusal_with(fmt::format("\"fp16\": {{\"enabled\": true, \"{}\": 1e-39}}", name)),
-        fmt::format("fp16.{}: 1e-39 is below 1e-38, under which gradients cannot be divided by it in f32",
-                    name));
-    EXPECT_EQ(refusal_with(fmt::format("\"fp16\": {{\"enabled\": true, \"{}\": 1e-38}}", name)), "");
+        fmt::format(
+            "fp16.{}: 1e-39 is below 1e-38, under which gradients cannot be divided by it in f32",
+            name));
+    EXPECT_EQ(refusal_with(fmt::format("\"fp16\": {{\"enabled\": true, \"{}\": 1e-38}}", name)),
+              "");
   }
   for (const char* name : {"loss_scale_window", "min_loss_scale"}) {
     const std::string zero = fmt::format("\"{}\": 0", name);
-    EXPECT_EQ(
-        refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
-        fmt::format("fp16.{}: must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0", name));
+    EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
+              fmt::format(
+                  "fp16.{}: must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0",
+                  name));
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, \"loss_scale\": 8, " + zero + "}"), "");
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, " + zero + "}"), "");
   }
-  EXPECT_EQ(
-      refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
-      "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: false; master "
-      "weights are f32");
+  EXPECT_EQ(refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
+            "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: "
+            "false; master "
+            "weights are f32");
   EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}"), "");
-  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"), "");
-  EXPECT_EQ(
-      refusal_with("\"torch_autocast\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
-      "torch_autocast.dtype: \"bfloat16\" excludes fp16.enabled: true, with which parameters have another "
-      "type");
+  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"),
+            "");
+  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
+            "torch_autocast.dtype: \"bfloat16\" excludes fp16.enabled: true, with which parameters "
+            "have another "
+            "type");
   for (const char* type : {"fp16", "bf16", "fp32"}) {
     EXPECT_EQ(refusal_with(fmt::format("\"communication_data_type\": \"{}\"", type)), "");
-    EXPECT_EQ(refusal_with(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", type)), "");
+    EXPECT_EQ(refusal_with(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", type)),
+              "");
   }
   EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": null}"), "");
   EXPECT_EQ(
       refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}, \"reproducible\": true"),
-      "data_types.grad_accum_dtype: \"bf16\" excludes reproducible: true, whose sums over micro-steps are "
+      "data_types.grad_accum_dtype: \"bf16\" excludes reproducible: true, whose sums over "
+      "micro-steps are "
       "the same for any number of ranks only in f32");
-  EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": \"fp16\"}, \"optimizer\": {\"type\": "
-                         "\"OneBitAdam\", \"params\": {\"lr\": 1}}"),
-            "data_types.grad_accum_dtype: \"fp16\" excludes OneBitAdam, whose momentum is moved by f32 sums");
+  EXPECT_EQ(
+      refusal_with("\"data_types\": {\"grad_accum_dtype\": \"fp16\"}, \"optimizer\": {\"type\": "
+                   "\"OneBitAdam\", \"params\": {\"lr\": 1}}"),
+      "data_types.grad_accum_dtype: \"fp16\" excludes OneBitAdam, whose momentum is moved by f32 "
+      "sums");
 }
 
 TEST(Config, a_device_is_named) {
@@ -665,8 +727,9 @@ TEST(Config, a_device_is_named) {
   EXPECT_EQ(with(R"("device": "cuda:1")").device, "cuda:1");
   EXPECT_EQ(with(R"("device": "cuda")").device, "cuda");
   for (const char* name : {"gpu", "cuda:", "cuda:-1", "cuda:1x"}) {
-    EXPECT_EQ(refusal_with(fmt::format("\"device\": \"{}\"", name)),
-              fmt::format("device: \"{}\" is unknown; supported: cpu, separate, cuda, cuda:N", name));
+    EXPECT_EQ(
+        refusal_with(fmt::format("\"device\": \"{}\"", name)),
+        fmt::format("device: \"{}\" is unknown; supported: cpu, separate, cuda, cuda:N", name));
   }
   EXPECT_EQ(refusal_with(R"("device": "cuda:N")"),
             "device: \"cuda:N\" must have the number of a device, as in \"cuda:0\"");
@@ -679,30 +742,35 @@ TEST(Config, a_device_is_named) {
 }
 
 TEST(Config, names_old_and_new) {
-  EXPECT_EQ(with("\"zero_optimization\": {\"prefetch_bucket_size\": 10}").zero.prefetch_bucket_size, 10);
-  EXPECT_EQ(with("\"zero_optimization\": {\"stage3_prefetch_bucket_size\": 1e7}").zero.prefetch_bucket_size,
+  EXPECT_EQ(with("\"zero_optimization\": {\"prefetch_bucket_size\": 10}").zero.prefetch_bucket_size,
+            10);
+  EXPECT_EQ(with("\"zero_optimization\": {\"stage3_prefetch_bucket_size\": 1e7}")
+                .zero.prefetch_bucket_size,
             10000000);
-  EXPECT_EQ(refusal_with(
-                "\"zero_optimization\": {\"prefetch_bucket_size\": 1, \"stage3_prefetch_bucket_size\": 1}"),
-            "zero_optimization.prefetch_bucket_size and zero_optimization.stage3_prefetch_bucket_size are "
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"prefetch_bucket_size\": 1, "
+                         "\"stage3_prefetch_bucket_size\": 1}"),
+            "zero_optimization.prefetch_bucket_size and "
+            "zero_optimization.stage3_prefetch_bucket_size are "
             "two names of "
             "one key; give one");
   EXPECT_EQ(with("\"zero_optimization\": {\"cpu_offload\": true}").zero.optimizer_tier, Tier::host);
-  EXPECT_EQ(with("\"zero_optimization\": {\"cpu_offload\": false}").zero.optimizer_tier, Tier::device);
-  EXPECT_NE(
-      refusal_with(
-          "\"zero_optimization\": {\"cpu_offload\": true, \"offload_optimizer\": {\"device\": \"cpu\"}}"),
-      "");
+  EXPECT_EQ(with("\"zero_optimization\": {\"cpu_offload\": false}").zero.optimizer_tier,
+            Tier::device);
+  EXPECT_NE(refusal_with("\"zero_optimization\": {\"cpu_offload\": true, \"offload_optimizer\": "
+                         "{\"device\": \"cpu\"}}"),
+            "");
   EXPECT_EQ(with("\"zero_optimization\": true").zero.stage, 1);
   EXPECT_EQ(with("\"bfloat16\": {\"enabled\": true}").compute, DS_DTYPE_BF16);
-  EXPECT_EQ(with("\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}").zero.reduce_bucket_size,
-            500000000);
-  EXPECT_TRUE(with("\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": null}").zero.overlap_comm);
+  EXPECT_EQ(
+      with("\"zero_optimization\": {\"reduce_bucket_size\": \"auto\"}").zero.reduce_bucket_size,
+      500000000);
+  EXPECT_TRUE(
+      with("\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": null}").zero.overlap_comm);
 }
 
 TEST(Config, optimizer_and_defaults) {
-  const Config c =
-      with("\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-4, \"betas\": [0.8, 0.95]}}");
+  const Config c = with(
+      "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-4, \"betas\": [0.8, 0.95]}}");
   EXPECT_EQ(c.optimizer.type, "Adam");
   EXPECT_TRUE(c.optimizer.adam_w_mode);
   EXPECT_EQ(c.optimizer.beta1, 0.8);
@@ -713,21 +781,22 @@ TEST(Config, optimizer_and_defaults) {
                    .optimizer.adam_w_mode);
   EXPECT_TRUE(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}")
                   .optimizer.adam_w_mode);
-  EXPECT_EQ(
-      with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}").optimizer.weight_decay,
-      0.01);
+  EXPECT_EQ(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}")
+                .optimizer.weight_decay,
+            0.01);
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"max_grad_norm\": 1}}"), "");
   EXPECT_EQ(with("\"optimizer\": {\"params\": {\"max_grad_norm\": 0.5}}").gradient_clipping, 0.5);
-  EXPECT_EQ(refusal_with("\"gradient_clipping\": 2, \"optimizer\": {\"params\": {\"max_grad_norm\": 1}}"),
-            "optimizer.params.max_grad_norm: 1 contradicts gradient_clipping 2, which is the same bound");
+  EXPECT_EQ(
+      refusal_with("\"gradient_clipping\": 2, \"optimizer\": {\"params\": {\"max_grad_norm\": 1}}"),
+      "optimizer.params.max_grad_norm: 1 contradicts gradient_clipping 2, which is the same bound");
 }
 
 TEST(Config, offload_takes_every_stage_and_one_folder) {
   for (int stage = 0; stage < 4; ++stage) {
-    const Config c = with(
-        "\"zero_optimization\": {\"stage\": " + std::to_string(stage) +
-        ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"scratch\", \"buffer_count\": 3},"
-        " \"offload_param\": {\"device\": \"cpu\", \"buffer_count\": 9}}");
+    const Config c = with("\"zero_optimization\": {\"stage\": " + std::to_string(stage) +
+                          ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
+                          "\"scratch\", \"buffer_count\": 3},"
+                          " \"offload_param\": {\"device\": \"cpu\", \"buffer_count\": 9}}");
     EXPECT_EQ(c.zero.optimizer_tier, Tier::nvme);
     EXPECT_EQ(c.zero.param_tier, Tier::host);
     EXPECT_EQ(c.zero.nvme_path, "scratch");
@@ -735,17 +804,17 @@ TEST(Config, offload_takes_every_stage_and_one_folder) {
   }
   EXPECT_EQ(refusal_with("\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}"),
             "zero_optimization.offload_optimizer.nvme_path: missing; device is \"nvme\"");
-  EXPECT_EQ(
-      refusal_with(
-          "\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"a\"}, "
-          "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"b\"}}"),
-      "zero_optimization.offload_param.nvme_path: \"b\" differs from \"a\" of the other offload section; one "
-      "folder is used");
+  EXPECT_EQ(refusal_with("\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", "
+                         "\"nvme_path\": \"a\"}, "
+                         "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"b\"}}"),
+            "zero_optimization.offload_param.nvme_path: \"b\" differs from \"a\" of the other "
+            "offload section; one "
+            "folder is used");
 }
 
 TEST(Config, own_keys) {
-  const Config c =
-      with(R"("memory_budget": {"device": "2GiB", "host": 1000, "nvme": "1.5 MB"}, "emulate_tiers": true,
+  const Config c = with(
+      R"("memory_budget": {"device": "2GiB", "host": 1000, "nvme": "1.5 MB"}, "emulate_tiers": true,
     "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 4}, "run": {"sequence": 32, "seed": 7, "threads": 2},
     "data": {"paths": "corpus", "heldout": 0.1})");
   EXPECT_EQ(c.memory_budget.device, int64_t{2} << 30);
@@ -759,14 +828,16 @@ TEST(Config, own_keys) {
   EXPECT_EQ(refusal_with(R"("model": {"family": "gpt", "layers": 2, "hidden": 10, "heads": 4})"),
             "model.hidden 10 is no multiple of model.heads 4");
   EXPECT_EQ(
-      refusal_with(R"("model": {"family": "gpt", "layers": 2, "hidden": 8, "heads": 4, "positions": 64})"),
+      refusal_with(
+          R"("model": {"family": "gpt", "layers": 2, "hidden": 8, "heads": 4, "positions": 64})"),
       "run.sequence 128 is above model.positions 64");
 }
 
 TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
   const std::string model = R"("model": {"family": "gpt", "layers": 2, "hidden": 8, "heads": 2)";
   const std::map<std::string, std::string> refused = {
-      {R"("gradient_accumulation_steps": 65537)", "gradient_accumulation_steps: 65537 is above 65536"},
+      {R"("gradient_accumulation_steps": 65537)",
+       "gradient_accumulation_steps: 65537 is above 65536"},
       {R"("gradient_accumulation_steps": 1e300)",
        "gradient_accumulation_steps: expected an integer, got 1e+300"},
       {R"("model": {"layers": 1001})", "model.layers: 1001 is above 1000"},
@@ -778,20 +849,25 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
       {R"("data": {"max_bytes": 0})", "data.max_bytes: 0 is below 1"},
       {R"("data": {"max_bytes": "0.5 B"})", "data.max_bytes: 0 is below 1"},
       {R"("data": {"max_bytes": "2 TiB"})", "data.max_bytes: 2199023255552 is above 1099511627776"},
-      {R"("optimizer": {"params": {"betas": [0.9, 1]}})", "optimizer.params.betas[1]: 1 is not below 1"},
-      {R"("optimizer": {"params": {"betas": [1.0, 0.9]}})", "optimizer.params.betas[0]: 1 is not below 1"},
+      {R"("optimizer": {"params": {"betas": [0.9, 1]}})",
+       "optimizer.params.betas[1]: 1 is not below 1"},
+      {R"("optimizer": {"params": {"betas": [1.0, 0.9]}})",
+       "optimizer.params.betas[0]: 1 is not below 1"},
       {R"("zero_optimization": {"sub_group_size": 1e16})",
        "zero_optimization.sub_group_size: 1e+16 is above 1000000000000000"},
       {model + R"(}, "gradient_accumulation_steps": 65536, "run": {"sequence": 32768})",
-       "train_micro_batch_size_per_gpu 1 * gradient_accumulation_steps 65536 * run.sequence 32768 = "
+       "train_micro_batch_size_per_gpu 1 * gradient_accumulation_steps 65536 * run.sequence 32768 "
+       "= "
        "2147483648 "
        "tokens of a rank's step is above 2147483647"},
       {R"("model": {"family": "gpt", "layers": 1000, "hidden": 1048576, "heads": 2})",
-       "model.layers 1000 * model.hidden 1048576 * model.hidden 1048576 = 1099511627776000 weights is "
+       "model.layers 1000 * model.hidden 1048576 * model.hidden 1048576 = 1099511627776000 weights "
+       "is "
        "above "
        "8796093022208"},
       {model + R"(, "vocab": 2147483647}, "run": {"sequence": 1048576})",
-       "train_micro_batch_size_per_gpu 1 * run.sequence 1048576 * model.vocab 2147483647 = 2251799812636672 "
+       "train_micro_batch_size_per_gpu 1 * run.sequence 1048576 * model.vocab 2147483647 = "
+       "2251799812636672 "
        "values "
        "is above 1125899906842624"},
   };
@@ -800,23 +876,29 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
     EXPECT_EQ(refusal_with(rest).substr(0, message.size()), message) << rest;
   EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 2147483648})")),
             "train_batch_size: 2147483648 is above 2147483647");
-  EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
-            "train_micro_batch_size_per_gpu 2147483647 * gradient_accumulation_steps 1 * world size 2 is "
-            "above 2147483647");
-  EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 131074, "train_micro_batch_size_per_gpu": 1})"), 2),
-            "train_batch_size 131074 / train_micro_batch_size_per_gpu 1 / world size 2 makes "
-            "gradient_accumulation_steps 65537, above 65536");
-  EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 65536, "train_micro_batch_size_per_gpu": 1})")), "");
+  EXPECT_EQ(
+      refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
+      "train_micro_batch_size_per_gpu 2147483647 * gradient_accumulation_steps 1 * world size 2 is "
+      "above 2147483647");
+  EXPECT_EQ(
+      refusal(Json::parse(R"({"train_batch_size": 131074, "train_micro_batch_size_per_gpu": 1})"),
+              2),
+      "train_batch_size 131074 / train_micro_batch_size_per_gpu 1 / world size 2 makes "
+      "gradient_accumulation_steps 65537, above 65536");
+  EXPECT_EQ(
+      refusal(Json::parse(R"({"train_batch_size": 65536, "train_micro_batch_size_per_gpu": 1})")),
+      "");
   EXPECT_EQ(refusal_with(model + R"(, "vocab": 250000}, "run": {"sequence": 1048576})"), "");
 }
 
 TEST(Config, reproducible_means_tree) {
   const Config c = with("\"reproducible\": true, \"gradient_accumulation_steps\": 2", 2);
   EXPECT_EQ(c.reduction, "tree");
-  EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3,
+  EXPECT_EQ(
+      refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3,
                                     "reproducible": true})"),
-                    2),
-            "reproducible: gradient_accumulation_steps 3 * world size 2 = 6 leaves is no power of two");
+              2),
+      "reproducible: gradient_accumulation_steps 3 * world size 2 = 6 leaves is no power of two");
   EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"micro\""),
             "reduction: \"micro\" contradicts reproducible: true, which needs \"tree\"");
   EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"boundary\""),
@@ -831,32 +913,35 @@ TEST(Config, reduction_at_the_boundary_is_of_whole_gradients) {
       EXPECT_EQ(with(given).reduction, "boundary");
       continue;
     }
-    EXPECT_EQ(refusal_with(given),
-              fmt::format("reduction: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose "
-                          "gradients are partitioned: each micro-step must be reduced",
-                          stage));
+    EXPECT_EQ(
+        refusal_with(given),
+        fmt::format("reduction: \"boundary\" needs zero_optimization.stage 0 or 1, got {}, whose "
+                    "gradients are partitioned: each micro-step must be reduced",
+                    stage));
   }
 }
 
 TEST(Config, effective_configuration_parses_back_and_names_origins) {
-  const Config c =
-      with(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "s"}},
+  const Config c = with(
+      R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "s"}},
     "scheduler": {"type": "WarmupLR"}, "optimizer": {"params": {"lr": 0.01}}, "memory_budget": {"host": "1KiB"})",
-           2);
+      2);
   const Json effective = c.effective();
   const Json& values = effective.at("config");
   EXPECT_EQ(parse_config(values, 2).effective().at("config").dump(), values.dump());
   const Json& origins = effective.at("origins");
   EXPECT_EQ(origins.at("zero_optimization.stage").string(), "config");
   EXPECT_EQ(origins.at("train_batch_size").string(), "derived");
-  EXPECT_EQ(values.at("scheduler").at("params").find("warmup_max_lr"), nullptr) << "each group's own rate";
+  EXPECT_EQ(values.at("scheduler").at("params").find("warmup_max_lr"), nullptr)
+      << "each group's own rate";
   EXPECT_EQ(origins.at("aio.queue_depth").string(), "default");
 }
 
 TEST(Config, sparse_gradients_is_a_switch_of_every_stage) {
   EXPECT_FALSE(with("\"steps_per_print\": 10").sparse_gradients);
   EXPECT_TRUE(with("\"sparse_gradients\": true").sparse_gradients);
-  EXPECT_TRUE(with(R"("sparse_gradients": true, "zero_optimization": {"stage": 3})").sparse_gradients);
+  EXPECT_TRUE(
+      with(R"("sparse_gradients": true, "zero_optimization": {"stage": 3})").sparse_gradients);
   EXPECT_EQ(refusal_with("\"sparse_gradients\": \"yes\""),
             "sparse_gradients: expected true or false, got \"yes\"");
 }
@@ -868,20 +953,24 @@ TEST(Config, quantization_needs_its_stage_and_its_switch) {
   EXPECT_EQ(refusal_with(zero("\"stage\": 2, " + weights)),
             "zero_optimization.zero_quantized_weights true needs zero_optimization.stage 3, got 2");
   EXPECT_EQ(refusal_with(zero("\"stage\": 1, " + gradients)),
-            "zero_optimization.zero_quantized_gradients true needs zero_optimization.stage 2 or 3, got 1");
-  EXPECT_EQ(refusal_with(zero("\"stage\": 2, " + gradients + ", \"zero_quantized_gradients_bits\": 6")),
-            "zero_optimization.zero_quantized_gradients_bits: must be 4 or 8, got 6");
+            "zero_optimization.zero_quantized_gradients true needs zero_optimization.stage 2 or 3, "
+            "got 1");
   EXPECT_EQ(
-      refusal_with(zero("\"stage\": 2, \"zeropp_loco_param\": {\"err_beta\": 0.8}")),
-      "zero_optimization.zeropp_loco_param.err_beta: needs zero_optimization.zero_quantized_gradients true, "
-      "got false");
+      refusal_with(zero("\"stage\": 2, " + gradients + ", \"zero_quantized_gradients_bits\": 6")),
+      "zero_optimization.zero_quantized_gradients_bits: must be 4 or 8, got 6");
+  EXPECT_EQ(refusal_with(zero("\"stage\": 2, \"zeropp_loco_param\": {\"err_beta\": 0.8}")),
+            "zero_optimization.zeropp_loco_param.err_beta: needs "
+            "zero_optimization.zero_quantized_gradients true, "
+            "got false");
   const std::string loco = ", \"zeropp_loco_param\": {\"err_beta\": ";
   EXPECT_NE(refusal_with(zero("\"stage\": 2, " + gradients + loco + "1}")), "");
-  EXPECT_NE(refusal_with(zero("\"stage\": 2, " + gradients + ", \"zeropp_loco_param\": {\"beta\": 0.8}")),
-            "");
+  EXPECT_NE(
+      refusal_with(zero("\"stage\": 2, " + gradients + ", \"zeropp_loco_param\": {\"beta\": 0.8}")),
+      "");
 
   const Config off = with(zero("\"stage\": 3, " + gradients + ", " + weights));
-  EXPECT_TRUE(off.zero.quantized_weights && off.zero.quantized_gradients && !off.zero.error_feedback);
+  EXPECT_TRUE(off.zero.quantized_weights && off.zero.quantized_gradients &&
+              !off.zero.error_feedback);
   EXPECT_EQ(off.zero.gradient_bits, 4);
   const Config on = with(zero("\"stage\": 3, " + gradients + loco + "0.5}"));
   EXPECT_TRUE(on.zero.error_feedback);

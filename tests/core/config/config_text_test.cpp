@@ -39,23 +39,26 @@ TEST(ConfigText, HjsonsCommentsAndLastCommasAreRead) {
             same(R"({"a":"# no, comment,]","b":"\"#,}"})"));
   for (const char* text : {"{\"a\": 1,,}", "{,}", "[,]", "{\"a\":,}", "{\"a\": 1", "{\"a\" 1}"})
     refused(text);
-  expect_names(refused("{ bf16: {enabled: true} }"), {"file: line 1, column 3", "hjson", "double quotes"});
+  expect_names(refused("{ bf16: {enabled: true} }"),
+               {"file: line 1, column 3", "hjson", "double quotes"});
   expect_names(refused("{'a': 1}"), {"file: line 1", "double quotes"});
 }
 
 TEST(ConfigText, AcceleratesFileIsTheConfigurationThatAccelerateMakesOfIt) {
   EXPECT_EQ(
       read(kAccelerate),
-      same(R"({"train_micro_batch_size_per_gpu":"auto","gradient_accumulation_steps":4,)"
-           R"("gradient_clipping":1.0,"zero_optimization":{"stage":3,"offload_optimizer":{"device":"cpu"},)"
-           R"("offload_param":{"device":"none"},"stage3_gather_16bit_weights_on_model_save":true},)"
-           R"("bf16":{"enabled":true}})"));
+      same(
+          R"({"train_micro_batch_size_per_gpu":"auto","gradient_accumulation_steps":4,)"
+          R"("gradient_clipping":1.0,"zero_optimization":{"stage":3,"offload_optimizer":{"device":"cpu"},)"
+          R"("offload_param":{"device":"none"},"stage3_gather_16bit_weights_on_model_save":true},)"
+          R"("bf16":{"enabled":true}})"));
   Config config = parse_config(parse_config_text(kAccelerate, "file"), 2);
   EXPECT_EQ(config.zero.stage, 3);
   EXPECT_EQ(config.accumulation, 4);
   EXPECT_EQ(config.compute, DS_DTYPE_BF16);
   // Without the keys: stage 2, clipping at 1 and one micro-batch, as Accelerate fills them in.
-  config = parse_config(parse_config_text("deepspeed_config: {}\nmixed_precision: 'no'\n", "file"), 1);
+  config =
+      parse_config(parse_config_text("deepspeed_config: {}\nmixed_precision: 'no'\n", "file"), 1);
   EXPECT_EQ(config.zero.stage, 2);
   EXPECT_EQ(config.gradient_clipping, 1);
   EXPECT_EQ(config.accumulation, 1);
@@ -97,12 +100,14 @@ TEST(ConfigText, OtherFilesAreNamed) {
 
 TEST(BlockYaml, ScalarsHaveTheTypesOfPyYaml) {
   EXPECT_EQ(
-      parse_block_yaml("---\na: yes\nb: 'it''s'\nc: \"x\\ty # z\"\nd: 1e-5\ne: 1.0e-5\nf: ~\ng:\nh: -3\n"
-                       "i: a:b#c\nj:\n- 1\n- x\nk:\n  l: off\n  m:\n    n: 0.5\n",
-                       "file")
+      parse_block_yaml(
+          "---\na: yes\nb: 'it''s'\nc: \"x\\ty # z\"\nd: 1e-5\ne: 1.0e-5\nf: ~\ng:\nh: -3\n"
+          "i: a:b#c\nj:\n- 1\n- x\nk:\n  l: off\n  m:\n    n: 0.5\n",
+          "file")
           .dump(),
-      same(R"({"a":true,"b":"it's","c":"x\ty # z","d":"1e-5","e":1e-05,"f":null,"g":null,"h":-3,"i":"a:b#c",)"
-           R"("j":[1,"x"],"k":{"l":false,"m":{"n":0.5}}})"));
+      same(
+          R"({"a":true,"b":"it's","c":"x\ty # z","d":"1e-5","e":1e-05,"f":null,"g":null,"h":-3,"i":"a:b#c",)"
+          R"("j":[1,"x"],"k":{"l":false,"m":{"n":0.5}}})"));
 }
 
 }  // namespace

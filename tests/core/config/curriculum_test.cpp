@@ -1,4 +1,5 @@
-// The curriculum by length against sequences that DeepSpeed's scheduler made (tests/data/curriculum.json).
+// The curriculum by length against sequences that DeepSpeed's scheduler made
+// (tests/data/curriculum.json).
 #include <gtest/gtest.h>
 
 #include <string>
@@ -32,7 +33,8 @@ TEST(Curriculum, LengthsAreDeepSpeeds) {
 }
 
 TEST(Curriculum, ContradictionsAreNamed) {
-  const Json good = Json::parse(R"({"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 8,
+  const Json good =
+      Json::parse(R"({"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 8,
       "max_difficulty": 64, "schedule_type": "fixed_linear",
       "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 8}})");
   auto refused = [&](const std::string& key, const std::string& value, const std::string& part) {
@@ -54,7 +56,8 @@ TEST(Curriculum, ContradictionsAreNamed) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
     }
   };
-  refused("curriculum_type", R"("vocabularyrarity")", "\"vocabularyrarity\" is unsupported by this version");
+  refused("curriculum_type", R"("vocabularyrarity")",
+          "\"vocabularyrarity\" is unsupported by this version");
   refused("schedule_type", R"("custom")", "\"custom\" is unsupported by this version");
   refused("min_difficulty", "65", "65 is above curriculum_learning.max_difficulty 64");
   refused("max_difficulty", "2049", "2049 is above run.sequence 2048");
@@ -62,7 +65,8 @@ TEST(Curriculum, ContradictionsAreNamed) {
   refused("schedule_config.difficulty_step", "0", "below 1");
   refused("schedule_config.root_degree", "2",
           "no parameter of curriculum_learning.schedule_type \"fixed_linear\"");
-  refused("schedule_type", R"("fixed_discrete")", "no parameter of curriculum_learning.schedule_type");
+  refused("schedule_type", R"("fixed_discrete")",
+          "no parameter of curriculum_learning.schedule_type");
   refused("schedule_config.total_curriculum_step", "0", "below 1");
   Json off = good;
   off.set("enabled", false);

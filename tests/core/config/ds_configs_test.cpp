@@ -1,6 +1,6 @@
-// Configurations as they are found: 92 real ones (tests/data/ds_configs/index.json names their sources).
-// Each is accepted, or refused for what it switches on and libds lacks; docs/reference/deepspeed_compat.md
-// says why.
+// Configurations as they are found: 92 real ones (tests/data/ds_configs/index.json names their
+// sources). Each is accepted, or refused for what it switches on and libds lacks;
+// docs/reference/deepspeed_compat.md says why.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,8 +24,8 @@ Json read_config_file(const std::string& name) {
   return Json::parse(text.str(), name);
 }
 
-// Files that are refused, with the key that each is refused for: they switch on compression, random layerwise
-// token dropping, sparse attention, MoQ or tensor parallelism.
+// Files that are refused, with the key that each is refused for: they switch on compression, random
+// layerwise token dropping, sparse attention, MoQ or tensor parallelism.
 const std::map<std::string, std::string> kRefused = {
     {"DSE_000.json", "compression_training.layer_reduction.enabled"},
     {"DSE_001.json", "compression_training.weight_quantization.shared_parameters.enabled"},

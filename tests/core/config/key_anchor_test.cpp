@@ -25,8 +25,8 @@ std::string refusal_of(const std::string& rest) {
   }
 }
 
-// Every key of ours has an entry with its anchor, and every entry is of such a key. DeepSpeed's other keys
-// stand there in backquotes.
+// Every key of ours has an entry with its anchor, and every entry is of such a key. DeepSpeed's
+// other keys stand there in backquotes.
 TEST(KeyAnchor, EveryKeyIsDocumented) {
   const std::string& text = test::config_page();
   std::set<std::string> known;
@@ -47,7 +47,8 @@ TEST(KeyAnchor, EveryKeyIsDocumented) {
   }
 }
 
-// A refusal names the place of its key: under every name of it, misspelt, and where the key is a section.
+// A refusal names the place of its key: under every name of it, misspelt, and where the key is a
+// section.
 TEST(KeyAnchor, RefusalsNameThePlaceOfTheKey) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("zero_optimization": {"stage": 4})", "zero_optimization.stage"},
@@ -59,7 +60,8 @@ TEST(KeyAnchor, RefusalsNameThePlaceOfTheKey) {
       {R"("gradient_cliping": 1)", "gradient_clipping"},
       {R"("zero_optimization": 2)", "zero_optimization.stage"},
       {R"("optimizer": {"params": {"max_grad_norm": -1}})", "gradient_clipping"},
-      {R"("optimizer": {"param_groups": [{"params": ["w"], "lr": "fast"}]})", "optimizer.param_groups"},
+      {R"("optimizer": {"param_groups": [{"params": ["w"], "lr": "fast"}]})",
+       "optimizer.param_groups"},
       {R"("amp": {"enabled": true})", "accepted-only-with-the-value-that-means-off"},
       {R"("tensor_parallel": {"autotp_size": 2})", "accepted-without-effect"},
       {R"("zero_optimization": {"contiguous_gradients": 7})", "accepted-without-effect"}};
@@ -77,7 +79,8 @@ TEST(KeyAnchor, ListedRefusalsNameThePlaceOfTheKey) {
   ConfigRefusals refusals;
   const Config config = parse_config(document, 1, refusals);
   const std::string text = config_text(config, refusals, document);
-  EXPECT_NE(text.find(" (docs/reference/config.md#gradient_clipping)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" (docs/reference/config.md#gradient_clipping)\n"), std::string::npos)
+      << text;
 }
 
 }  // namespace

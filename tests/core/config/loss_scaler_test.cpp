@@ -13,7 +13,9 @@
 namespace ds {
 namespace {
 
-test::Recording recorded() { return {test::semantics_path("loss_scaler.json"), {"runs", "stage0"}}; }
+test::Recording recorded() {
+  return {test::semantics_path("loss_scaler.json"), {"runs", "stage0"}};
+}
 
 // A configuration whose first scale is `initial`, which may be no power of two.
 struct Rule {
@@ -21,7 +23,8 @@ struct Rule {
   LossScaler scaler;
 };
 
-Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hysteresis, bool consecutive) {
+Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hysteresis,
+             bool consecutive) {
   LossScaleConfig config;
   config.window = window.integer();
   config.min_loss_scale = minimum.number();
@@ -38,8 +41,9 @@ TEST(LossScaler, GivesTheScalesOfZero) {
   for (const test::Record& run : all.list("runs")) {
     SCOPED_TRACE(run.dump());
     const test::Record params = run.inside("params");
-    Rule rule = rule_of(params.at("init_scale").number(), params.at("scale_window"), params.at("min_scale"),
-                        params.at("delayed_shift").integer(), params.at("consecutive_hysteresis").boolean());
+    Rule rule = rule_of(params.at("init_scale").number(), params.at("scale_window"),
+                        params.at("min_scale"), params.at("delayed_shift").integer(),
+                        params.at("consecutive_hysteresis").boolean());
     const Json* raises = params.find("raise_error_at_min_scale");
     const bool may_end = !raises || raises->boolean();
     const std::string& pattern = run.at("overflow").string();
@@ -89,7 +93,8 @@ TEST(LossScaler, GivesTheScalesOfStageZero) {
       EXPECT_EQ(params.at("scale_window").number(), run.at("window").number());
       EXPECT_EQ(params.at("min_scale").number(), run.at("min_scale").number());
     }
-    Rule rule = rule_of(run.at("initial_scale").number(), run.at("window"), run.at("min_scale"), 1, false);
+    Rule rule =
+        rule_of(run.at("initial_scale").number(), run.at("window"), run.at("min_scale"), 1, false);
     const std::string& pattern = run.at("overflow").string();
     ASSERT_EQ(pattern.find_first_not_of(".x"), pattern.npos);
     ASSERT_EQ(run.at("scale").array().size(), pattern.size());
@@ -134,14 +139,15 @@ TEST(LossScaler, BeginsAtAPowerOfTwo) {
   EXPECT_EQ(first_scaler(config).scale, 4294967296.0);
 }
 
-// torch.amp.GradScaler("cpu", init_scale=16, growth_interval=3) of torch 2.15, whose gradients were infinite
-// in the steps with a 1.
+// torch.amp.GradScaler("cpu", init_scale=16, growth_interval=3) of torch 2.15, whose gradients were
+// infinite in the steps with a 1.
 TEST(LossScaler, GivesTheScalesOfTorch) {
   const std::string overflows = "00000001001100001000";
   const std::vector<double> scales{16, 16, 16, 32, 32, 32, 64, 64, 32, 32, 32,
                                    16, 8,  8,  8,  16, 16, 8,  8,  8,  16};
   LossScaleConfig config =
-      parse_config(Json::parse(R"({"torch_autocast": {"enabled": true, "dtype": "float16"}})"), 1).loss_scale;
+      parse_config(Json::parse(R"({"torch_autocast": {"enabled": true, "dtype": "float16"}})"), 1)
+          .loss_scale;
   config.initial_scale_power = 4;
   config.window = 3;
   LossScaler scaler = first_scaler(config);

@@ -30,7 +30,8 @@ TEST(MonitorKeys, AJobNameMayNotLeaveItsFolder) {
              "\": {\"enabled\": true, \"output_path\": \"logs\", \"job_name\": \"" + name + "\"}";
     };
     for (const char* name : {"../../x", "..", "a/../../b", "a/..", "/tmp/x", "../x"}) {
-      EXPECT_NE(refusal_with(named(name)).find(std::string(section) + ".job_name: must name a folder below"),
+      EXPECT_NE(refusal_with(named(name))
+                    .find(std::string(section) + ".job_name: must name a folder below"),
                 std::string::npos)
           << name << ": " << refusal_with(named(name));
       EXPECT_NE(refusal_with(named(name)).find(name), std::string::npos);
@@ -57,14 +58,17 @@ TEST(MonitorKeys, ReportsByModule) {
   EXPECT_FALSE(c.without_effect.size());
   EXPECT_NE(refusal_with(R"("flops_profiler": {"enabled": true, "profile_step": 0})"), "");
   EXPECT_NE(refusal_with(R"("flops_profiler": {"enabled": true, "module_depth": -2})"), "");
-  EXPECT_NE(refusal_with(R"("flops_profiler": {"step": 1})").find("flops_profiler.step"), std::string::npos);
+  EXPECT_NE(refusal_with(R"("flops_profiler": {"step": 1})").find("flops_profiler.step"),
+            std::string::npos);
 }
 
 TEST(MonitorKeys, OtherServicesAreThePythonPackages) {
   for (const char* section : {"wandb", "comet"}) {
     const std::string on = std::string("\"") + section + "\": {\"enabled\": true}";
     EXPECT_NE(refusal_with(on).find("libds.Monitors"), std::string::npos) << refusal_with(on);
-    EXPECT_EQ(refusal_with(std::string("\"") + section + "\": {\"enabled\": false, \"project\": \"p\"}"), "");
+    EXPECT_EQ(
+        refusal_with(std::string("\"") + section + "\": {\"enabled\": false, \"project\": \"p\"}"),
+        "");
   }
 }
 

@@ -77,7 +77,8 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
     const Record result = item.inside("result");
     SCOPED_TRACE(item.dump());
     const Json& document = item.at("config");
-    if (const Json* ranks = document.find("sequence_parallel_size"); ranks && ranks->number() != 1) {
+    if (const Json* ranks = document.find("sequence_parallel_size");
+        ranks && ranks->number() != 1) {
       // Refused by name. Its ranks are not those that batches are counted over.
       expect_one_refusal(document, world);
       EXPECT_NE(refusal(document, world).find("sequence_parallel_size"), std::string::npos);
@@ -93,8 +94,8 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
     }
     if (result.has("error")) {
       result.told({"message", "validation"});
-      // DeepSpeed stumbles over "auto", which Hugging Face's integration fills in before, and refuses a
-      // document without any size.
+      // DeepSpeed stumbles over "auto", which Hugging Face's integration fills in before, and
+      // refuses a document without any size.
       const bool automatic = document.dump().find("auto") != std::string::npos;
       EXPECT_EQ(refusal(document, world).empty(), automatic);
       if (!automatic) expect_one_refusal(document, world);
@@ -108,8 +109,8 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
   }
 }
 
-// Where libds refuses what DeepSpeed accepts: what it says then, as a whole, and why. Both are listed in
-// docs/reference/deepspeed_compat.md.
+// Where libds refuses what DeepSpeed accepts: what it says then, as a whole, and why. Both are
+// listed in docs/reference/deepspeed_compat.md.
 struct Decision {
   const char* what;  // a regular expression of the message, or a path
   const char* reason;
@@ -158,7 +159,8 @@ void expect_listed(const Json& document) {
     if (!given(document, one.what).is_null()) return;
   }
   // A key that is null is not given.
-  EXPECT_NE(document.dump().find(": null"), std::string::npos) << "accepted, but DeepSpeed refuses it";
+  EXPECT_NE(document.dump().find(": null"), std::string::npos)
+      << "accepted, but DeepSpeed refuses it";
 }
 
 // What DeepSpeed's default configuration has: {"train_batch_size": 1} on one rank.
@@ -204,18 +206,20 @@ const std::vector<Checked>& checked_values() {
       {"communication_data_type", [](C o) { return torch_name(o.communication); }},
       {"torch_autocast_dtype",
        [](C o) {
-         return o.autocast.enabled ? torch_name(o.autocast.dtype == "bf16" ? DS_DTYPE_BF16 : DS_DTYPE_F16)
-                                   : Json();
+         return o.autocast.enabled
+                    ? torch_name(o.autocast.dtype == "bf16" ? DS_DTYPE_BF16 : DS_DTYPE_F16)
+                    : Json();
        }},
       {"check_grad_overflow", [](C o) { return o.check_grad_overflow; }},
-      {"wall_clock_breakdown", [](C o) { return o.wall_clock_breakdown || o.flops_profiler.enabled; }},
+      {"wall_clock_breakdown",
+       [](C o) { return o.wall_clock_breakdown || o.flops_profiler.enabled; }},
       {"scheduler", [](C o) { return o.scheduler.type.empty() ? Json() : Json(o.scheduler.type); }},
   };
   return all;
 }
 
-// Keys of DeepSpeed that choose how it works and change nothing here: what it took is what the document
-// says.
+// Keys of DeepSpeed that choose how it works and change nothing here: what it took is what the
+// document says.
 struct Passed {
   const char* name;
   std::vector<const char*> paths;
@@ -257,7 +261,8 @@ const std::vector<Passed>& passed_values() {
 }
 
 // The fields of an offload section: those of the document, and DeepSpeed's defaults.
-void expect_recorded_offload(const char* name, const Config* c, const Json& document, const Record& section) {
+void expect_recorded_offload(const char* name, const Config* c, const Json& document,
+                             const Record& section) {
   const bool of_params = std::string_view(name) == "offload_param";
   const std::string& device = section.at("device").string();
   EXPECT_TRUE(device == "cpu" || device == "nvme") << device;
@@ -282,21 +287,24 @@ void expect_recorded_offload(const char* name, const Config* c, const Json& docu
   }
 }
 
-// What differs from DeepSpeed's default configuration must be so in ours, and what does not must be ours by
-// default. Without a configuration, which libds refuses, it is compared with the document alone.
+// What differs from DeepSpeed's default configuration must be so in ours, and what does not must be
+// ours by default. Without a configuration, which libds refuses, it is compared with the document
+// alone.
 void expect_recorded_values(const Config* c, const Json& document, const Record& differs) {
   for (const Checked& one : checked_values()) {
     const Json* theirs = differs.find(one.name);
     if (!c || (!theirs && !one.both)) continue;
     const Json ours = one.ours(*c), otherwise = one.ours(default_config());
     EXPECT_TRUE(same(ours, theirs ? *theirs : otherwise))
-        << one.name << ": " << ours.dump() << ", DeepSpeed " << (theirs ? *theirs : otherwise).dump();
+        << one.name << ": " << ours.dump() << ", DeepSpeed "
+        << (theirs ? *theirs : otherwise).dump();
   }
   for (const Passed& one : passed_values()) {
     const Json* theirs = differs.find(one.name);
     if (!theirs) continue;
-    const auto stated = std::find_if(one.paths.begin(), one.paths.end(),
-                                     [&](const char* path) { return !given(document, path).is_null(); });
+    const auto stated = std::find_if(one.paths.begin(), one.paths.end(), [&](const char* path) {
+      return !given(document, path).is_null();
+    });
     ASSERT_NE(stated, one.paths.end()) << one.name;
     EXPECT_TRUE(same(one.theirs(given(document, *stated)), *theirs)) << one.name;
   }
@@ -315,8 +323,8 @@ void expect_recorded_values(const Config* c, const Json& document, const Record&
   }
   for (const char* name : {"offload_optimizer", "offload_param"}) {
     const bool off =
-        c && (std::string_view(name) == "offload_param" ? c->zero.param_tier : c->zero.optimizer_tier) ==
-                 Tier::device;
+        c && (std::string_view(name) == "offload_param" ? c->zero.param_tier
+                                                        : c->zero.optimizer_tier) == Tier::device;
     if (!differs.has(name)) {
       EXPECT_TRUE(!c || off) << name;
       continue;
@@ -325,7 +333,8 @@ void expect_recorded_values(const Config* c, const Json& document, const Record&
   }
 }
 
-// What pydantic complains about is what our message names, and a key is unknown here where it is there.
+// What pydantic complains about is what our message names, and a key is unknown here where it is
+// there.
 void expect_named(const Json& document, const Record& result, const std::string& message) {
   result.at("error");
   bool stranger = result.at("message").string().find("unexpected keyword") != std::string::npos;
@@ -363,7 +372,8 @@ void expect_said(const Config& ours, const Json& document) {
   }
 }
 
-// Where DeepSpeed refuses, we refuse; where it accepts, we accept, or the refusal is one of kRefusedHere.
+// Where DeepSpeed refuses, we refuse; where it accepts, we accept, or the refusal is one of
+// kRefusedHere.
 TEST(RecordedConfigs, DecisionsAreDeepSpeedsOrListed) {
   const Recording all = recorded();
   size_t agreed = 0, decided = 0;
@@ -420,8 +430,8 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
   }
 }
 
-// Of a class of DeepSpeed or torch that updates: our type in lower case, and for Adam whether its decay is
-// decoupled, where the class says so.
+// Of a class of DeepSpeed or torch that updates: our type in lower case, and for Adam whether its
+// decay is decoupled, where the class says so.
 struct Updates {
   std::set<std::string> types;
   int decoupled = -1;
@@ -447,7 +457,8 @@ void expect_holder(const std::string& holder, const std::string& basic, const Co
   if (holder.starts_with("DeepSpeedZeroOptimizer")) {
     EXPECT_EQ(ours.zero.stage == 3, holder.ends_with("_Stage3"));
     EXPECT_GT(ours.zero.stage, 0);
-  } else if (holder == "FP16_Optimizer" || holder == "FP16_UnfusedOptimizer" || holder == "BF16_Optimizer") {
+  } else if (holder == "FP16_Optimizer" || holder == "FP16_UnfusedOptimizer" ||
+             holder == "BF16_Optimizer") {
     EXPECT_NE(ours.compute, DS_DTYPE_F32);
     EXPECT_EQ(ours.zero.stage, 0);
   } else {
@@ -468,7 +479,8 @@ void expect_engine(const Config& ours, const Record& result, bool scheduled) {
   if (const Json& mode = result.at("adam_w_mode"); !mode.is_null()) {
     EXPECT_EQ(decoupled(ours.optimizer), mode.boolean());
   } else {
-    EXPECT_FALSE(basic == "FusedAdam" || basic == "DeepSpeedCPUAdam" || basic == "MuonWithAuxAdam") << basic;
+    EXPECT_FALSE(basic == "FusedAdam" || basic == "DeepSpeedCPUAdam" || basic == "MuonWithAuxAdam")
+        << basic;
   }
   expect_holder(result.at("optimizer").string(), basic, ours);
   EXPECT_EQ(result.has("aux_optimizer"), lower(ours.optimizer.type) == "muon");
@@ -491,9 +503,11 @@ std::string taken_here(const Json& document) {
   if (name.starts_with("onebit") || name.starts_with("zeroone")) return "removed in 0.19.7";
   const Json &stage = given(document, "zero_optimization.stage"),
              &untested = given(document, "zero_allow_untested_optimizer");
-  if (stage.is_number() && stage.number() > 0 && name != "adam" && name != "adamw" && untested.is_null())
+  if (stage.is_number() && stage.number() > 0 && name != "adam" && name != "adamw" &&
+      untested.is_null())
     return "every optimizer is tested under every stage";
-  if (!given(document, "optimizer.params.max_grad_norm").is_null()) return "it is gradient_clipping";
+  if (!given(document, "optimizer.params.max_grad_norm").is_null())
+    return "it is gradient_clipping";
   for (const Decision& one : kAcceptedHere) {
     if (!given(document, one.what).is_null()) return one.reason;
   }
@@ -525,9 +539,10 @@ TEST(RecordedConfigs, EnginesAreThoseOfDeepSpeed) {
       ConfigRefusals refusals;
       parse_config(document, 1, refusals);
       const std::string unknown = "scheduler.type: \"" + name + "\" is unknown";
-      EXPECT_TRUE(std::any_of(refusals.errors.begin(), refusals.errors.end(), [&](const Error& error) {
-        return std::string_view(error.what()).starts_with(unknown);
-      })) << message;
+      EXPECT_TRUE(std::any_of(
+          refusals.errors.begin(), refusals.errors.end(),
+          [&](const Error& error) { return std::string_view(error.what()).starts_with(unknown); }))
+          << message;
       for (const Error& error : refusals.errors)
         EXPECT_TRUE(std::string_view(error.what()).starts_with("scheduler.")) << error.what();
       std::erase_if(known.object(), [](const auto& member) { return member.first == "scheduler"; });

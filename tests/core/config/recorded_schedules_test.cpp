@@ -100,7 +100,8 @@ TEST(RecordedSchedules, ResumeAsDeepSpeeds) {
                     all.tolerance());
       }
     }
-    EXPECT_EQ(saved.at("last_batch_iteration").integer(), loaded + static_cast<int64_t>(rates.size()));
+    EXPECT_EQ(saved.at("last_batch_iteration").integer(),
+              loaded + static_cast<int64_t>(rates.size()));
   }
 }
 
@@ -134,7 +135,8 @@ TEST(RecordedSchedules, RatesAreTransformers) {
   for (const auto& [type, count] : types) EXPECT_GE(count, 8) << type;
 }
 
-// A refusal names a parameter of the schedule. Ours may be the stricter one: it has limits for every number.
+// A refusal names a parameter of the schedule. Ours may be the stricter one: it has limits for
+// every number.
 TEST(RecordedSchedules, RefusalsAreDeepSpeeds) {
   const Recording all = recorded();
   for (const Record& item : all.list("errors")) {
@@ -151,7 +153,8 @@ TEST(RecordedSchedules, RefusalsAreDeepSpeeds) {
       const std::string path = "scheduler.params." + param.first;
       const bool about = message.starts_with(path + ":") || message.starts_with(path + "[");
       const bool same =
-          theirs.find(param.first.substr(param.first.starts_with("warmup_m") ? 7 : 0)) != theirs.npos;
+          theirs.find(param.first.substr(param.first.starts_with("warmup_m") ? 7 : 0)) !=
+          theirs.npos;
       return about && (same || !refused);
     });
     if (item.at("result").is_string()) {

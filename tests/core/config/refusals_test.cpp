@@ -1,4 +1,5 @@
-// One cause is one refusal, whatever depends on the key; and what random use from outside has found.
+// One cause is one refusal, whatever depends on the key; and what random use from outside has
+// found.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -43,7 +44,8 @@ void expect_one(const std::string& text, const std::string& words, int world = 1
 using Build = std::function<Json(const Json&)>;
 
 // `section` with the member `name` put as `as` with `value`.
-Json replaced(const Json& section, const std::string& name, const std::string& as, const Json& value) {
+Json replaced(const Json& section, const std::string& name, const std::string& as,
+              const Json& value) {
   Json out = Json::Object{};
   for (const auto& [other, kept] : section.object()) {
     if (other == name) {
@@ -60,21 +62,23 @@ int expect_a_line_a_mistake(const Json& section, const Build& whole) {
   const Json wrong = Json::Array{Json(1), Json("x")};
   int mistakes = 0;
   for (const auto& [name, value] : section.object()) {
-    for (const Json& changed :
-         {whole(replaced(section, name, name + "x", value)), whole(replaced(section, name, name, wrong))}) {
+    for (const Json& changed : {whole(replaced(section, name, name + "x", value)),
+                                whole(replaced(section, name, name, wrong))}) {
       const std::vector<std::string> found = refusals_of(changed);
       EXPECT_EQ(found.size(), 1u) << name << " in " << changed.dump() << "\n"
                                   << testing::PrintToString(found);
       ++mistakes;
     }
     if (!value.is_object()) continue;
-    mistakes += expect_a_line_a_mistake(
-        value, [&, name = name](const Json& inside) { return whole(replaced(section, name, name, inside)); });
+    mistakes += expect_a_line_a_mistake(value, [&, name = name](const Json& inside) {
+      return whole(replaced(section, name, name, inside));
+    });
   }
   return mistakes;
 }
 
-// One value of the wrong kind, or one letter too many, is one refusal, although other checks need the value.
+// One value of the wrong kind, or one letter too many, is one refusal, although other checks need
+// the value.
 TEST(Refusals, OneMistakeIsOneLine) {
   const std::vector<std::string> busy = {
       R"("reproducible": true, "reduction": "tree")",
@@ -125,10 +129,12 @@ TEST(Refusals, NamesWithDotsAreNoSections) {
   expect_one(eight_and(R"("optimizer": {"type": "SGD", "params": "auto"})"),
              "optimizer.params: expected a section");
 
-  expect_one(eight_and(R"("zero_optimization.stage": 3)"), "\"zero_optimization.stage\" is one name");
+  expect_one(eight_and(R"("zero_optimization.stage": 3)"),
+             "\"zero_optimization.stage\" is one name");
   expect_one(eight_and(R"("zero_optimization": {"stage": 2, "offload_optimizer.device": "cpu"})"),
              "zero_optimization.offload_optimizer.device: unknown key");
-  expect_one(eight_and(R"("zero_optimization.offload_optimizer": {"device": "cpu"})"), "is one name");
+  expect_one(eight_and(R"("zero_optimization.offload_optimizer": {"device": "cpu"})"),
+             "is one name");
   expect_one(eight_and(R"("bf16.enabledd": true)"), "unknown key");
   EXPECT_EQ(config_of(R"("my.own": 3)").warnings.size(), 1u);
 }
@@ -137,26 +143,33 @@ TEST(Refusals, NamesWithDotsAreNoSections) {
 TEST(Refusals, ShardGroupsMustFitTheRanks) {
   expect_one(eight_and(R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3})"),
              "must divide the number of ranks, got 3 and 4", 4);
-  expect_one(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 8})"), "got 8 and 4", 4);
+  expect_one(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 8})"), "got 8 and 4",
+             4);
   expect_one(eight_and(R"("zero_optimization": {"stage": 2, "mics_shard_size": 4})"),
              "mics_shard_size 4 needs zero_optimization.stage 3, got 2", 4);
   expect_one(eight_and(R"("topology": {"nodes": 3})"), "topology.nodes must divide", 4);
   EXPECT_TRUE(
-      refusals_of(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})"), 4).empty());
-  EXPECT_TRUE(refusals_of(eight_and(R"("zero_optimization": {"stage": 2, "zero_hpz_partition_size": 0})"), 4)
-                  .empty());
+      refusals_of(eight_and(R"("zero_optimization": {"stage": 3, "mics_shard_size": 2})"), 4)
+          .empty());
+  EXPECT_TRUE(
+      refusals_of(eight_and(R"("zero_optimization": {"stage": 2, "zero_hpz_partition_size": 0})"),
+                  4)
+          .empty());
 }
 
 TEST(Refusals, LoggedOperationsAreKnownWhenTheFileIsRead) {
-  expect_one(eight_and(R"("comms_logger": {"enabled": true, "prof_all": false, "prof_ops": ["all_reduec"]})"),
-             "'all_reduec' is none of all_gather");
+  expect_one(
+      eight_and(
+          R"("comms_logger": {"enabled": true, "prof_all": false, "prof_ops": ["all_reduec"]})"),
+      "'all_reduec' is none of all_gather");
   EXPECT_TRUE(refusals_of(eight_and(R"("comms_logger": {"enabled": true, "prof_ops":
       ["isend", "recv", "irecv", "monitored_barrier", "inference_all_reduce", "all_gather_base"]})"))
                   .empty());
 }
 
 TEST(Refusals, KeysOfDeepSpeedThatChangeNothingHereAreKnown) {
-  const Config c = config_of(R"("disable_python_gc": true, "data_types": {"keep_in_fp32_modules": "auto"},
+  const Config c =
+      config_of(R"("disable_python_gc": true, "data_types": {"keep_in_fp32_modules": "auto"},
       "zero_optimization": {"parameter_alignment": true, "allgather_sequential": false, "offload_param": "auto"},
       "compile": {"autoep_non_moe": true},
       "tensor_parallel": {"vocab_parallel_lm_head": false, "replace_with_kernel_inject": false},
@@ -167,34 +180,42 @@ TEST(Refusals, KeysOfDeepSpeedThatChangeNothingHereAreKnown) {
   EXPECT_TRUE(c.warnings.empty()) << c.warnings[0];
   EXPECT_EQ(c.compute, DS_DTYPE_BF16);
   EXPECT_EQ(c.optimizer.masters, DS_DTYPE_BF16);
-  expect_one(eight_and(R"("data_types": {"keep_in_fp32_modules": ["norm"]})"), "parameters have one type");
+  expect_one(eight_and(R"("data_types": {"keep_in_fp32_modules": ["norm"]})"),
+             "parameters have one type");
   expect_one(eight_and(R"("optimizer": {"type": "AdamW", "params": {"maximize": true}})"),
              "maximize: no parameter of optimizer.type");
   expect_one(eight_and(R"("quantize_training": {"enabled": true})"), "quantize_training");
-  expect_one(eight_and(R"("comms_logger": {"enabled": true, "verbose": true})"), "comms_logger.verbose");
+  expect_one(eight_and(R"("comms_logger": {"enabled": true, "verbose": true})"),
+             "comms_logger.verbose");
 }
 
 TEST(Refusals, ADegreeInQuotesIsADegree) {
-  expect_one(eight_and(R"("tensor_parallel": {"autotp_size": "4"})"), "tensor_parallel.autotp_size");
-  expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_size": "2"}})"), "tensor_parallel.tp.tp_size");
+  expect_one(eight_and(R"("tensor_parallel": {"autotp_size": "4"})"),
+             "tensor_parallel.autotp_size");
+  expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_size": "2"}})"),
+             "tensor_parallel.tp.tp_size");
   expect_one(eight_and(R"("pipeline": {"stages": "2"})"), "pipeline.stages");
   EXPECT_TRUE(
-      refusals_of(eight_and(R"("pipeline": {"stages": "auto"}, "tensor_parallel": {"autotp_size": "1"})"))
+      refusals_of(
+          eight_and(R"("pipeline": {"stages": "auto"}, "tensor_parallel": {"autotp_size": "1"})"))
           .empty());
 }
 
 TEST(Refusals, ADerivedBatchHasTheBoundOfAGivenOne) {
   expect_one(R"({"train_micro_batch_size_per_gpu": 1000000, "gradient_accumulation_steps": 65536})",
              "is above 2147483647", 2147483647);
-  expect_one(R"({"train_micro_batch_size_per_gpu": 2147483647, "gradient_accumulation_steps": 65536})",
-             "is above 2147483647", 1048576);
-  EXPECT_EQ(parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1073741823})"), 2).train_batch,
-            2147483646);
+  expect_one(
+      R"({"train_micro_batch_size_per_gpu": 2147483647, "gradient_accumulation_steps": 65536})",
+      "is above 2147483647", 1048576);
+  EXPECT_EQ(
+      parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1073741823})"), 2).train_batch,
+      2147483646);
 }
 
 // A value that libds does not take as it stands has not the origin "config".
 TEST(Refusals, OriginsTellTheTruth) {
-  const Config adamw = config_of(R"("optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}})");
+  const Config adamw =
+      config_of(R"("optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}})");
   EXPECT_TRUE(adamw.optimizer.adam_w_mode);
   EXPECT_EQ(adamw.origins.at("optimizer.params.adam_w_mode"), "derived");
   EXPECT_EQ(adamw.warnings.size(), 1u);
@@ -226,43 +247,50 @@ TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
 }
 
 TEST(Refusals, KeysInPartsOfParallelismsAreKnown) {
-  EXPECT_TRUE(refusals_of(eight_and(R"("tensor_parallel": {"tp": {"tp_size": 1, "tp_grain_size": 64}},
+  EXPECT_TRUE(
+      refusals_of(eight_and(R"("tensor_parallel": {"tp": {"tp_size": 1, "tp_grain_size": 64}},
       "expert_parallel": {"enabled": false, "autoep_size": 1, "top_k": "auto"})"))
-                  .empty());
+          .empty());
   expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_sizee": 1}})"),
              "tensor_parallel.tp.tp_sizee: unknown key; did you mean tensor_parallel.tp.tp_size?");
-  expect_one(eight_and(R"("tensor_parallel": {"tp": 1})"), "tensor_parallel.tp: expected a section, got 1");
+  expect_one(eight_and(R"("tensor_parallel": {"tp": 1})"),
+             "tensor_parallel.tp: expected a section, got 1");
   expect_one(eight_and(R"("expert_parallel": {"enabled": false, "autoep_sise": 1})"),
              "did you mean expert_parallel.autoep_size?");
 }
 
 TEST(Refusals, ATypeOfParametersAgreesWithWhatIsEnabled) {
-  for (const char* text : {R"("data_types": {"param_dtype": "fp32"})",
-                           R"("bf16": {"enabled": true}, "data_types": {"param_dtype": "torch.bfloat16"})",
-                           R"("data_types": {"param_dtype": "half"}, "fp16": {"enabled": true})",
-                           R"("data_types": {"param_dtype": null})"})
+  for (const char* text :
+       {R"("data_types": {"param_dtype": "fp32"})",
+        R"("bf16": {"enabled": true}, "data_types": {"param_dtype": "torch.bfloat16"})",
+        R"("data_types": {"param_dtype": "half"}, "fp16": {"enabled": true})",
+        R"("data_types": {"param_dtype": null})"})
     EXPECT_EQ(refusals_of(eight_and(text)), std::vector<std::string>()) << text;
   expect_one(eight_and(R"("fp16": {"enabled": true}, "data_types": {"param_dtype": "bf16"})"),
              R"(data_types.param_dtype: "bf16" differs from "fp16", the type that)");
-  expect_one(eight_and(R"("data_types": {"param_dtype": "int8"})"), R"("int8" is unknown; supported: fp32)");
+  expect_one(eight_and(R"("data_types": {"param_dtype": "int8"})"),
+             R"("int8" is unknown; supported: fp32)");
   expect_one(eight_and(R"("data_types": {"param_dtype": 16})"), "data_types.param_dtype: ");
 }
 
 TEST(Refusals, TypesOfGradientSumsHaveTorchsNamesToo) {
   EXPECT_EQ(
-      config_of(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bfloat16"})").grad_accum,
+      config_of(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bfloat16"})")
+          .grad_accum,
       DS_DTYPE_BF16);
-  EXPECT_EQ(config_of(R"("data_types": {"grad_accum_dtype": "torch.float32"})").grad_accum, DS_DTYPE_F32);
+  EXPECT_EQ(config_of(R"("data_types": {"grad_accum_dtype": "torch.float32"})").grad_accum,
+            DS_DTYPE_F32);
   expect_one(eight_and(R"("communication_data_type": "bfloat16")"), "communication_data_type");
 }
 
 TEST(Refusals, SuggestionsAreOfTheSameName) {
-  expect_one(eight_and(R"("zero_optimization": {"STAGE": 3})"), "did you mean zero_optimization.stage?");
+  expect_one(eight_and(R"("zero_optimization": {"STAGE": 3})"),
+             "did you mean zero_optimization.stage?");
   expect_one(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"),
              "optimizer.enabled: unknown key");
-  EXPECT_EQ(
-      refusals_of(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"))[0].find("tensorboard"),
-      std::string::npos);
+  EXPECT_EQ(refusals_of(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"))[0].find(
+                "tensorboard"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -35,13 +35,15 @@ struct Kind {
 const Kind kSoftware[] = {
     {"host", [](uint64_t) { return std::make_unique<HostDevice>(); }},
     {"separate", [](uint64_t) { return std::make_unique<SeparateDevice>(); }},
-    {"jitter", [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
+    {"jitter",
+     [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
 };
 
 // And the plugin on a driver in software, where it is built.
 std::vector<Kind> kinds() {
   std::vector<Kind> all(std::begin(kSoftware), std::end(kSoftware));
-  if (test::FakeCuda::find()) all.push_back({"cuda", [](uint64_t) { return make_device("cuda:0"); }});
+  if (test::FakeCuda::find())
+    all.push_back({"cuda", [](uint64_t) { return make_device("cuda:0"); }});
   return all;
 }
 
@@ -111,7 +113,8 @@ class Add final : public Kernel {
  public:
   void run(const LaunchArgs& args) const override {
     for (int64_t i = 0; i < args.out[0].numel(); ++i)
-      args.out[0].as<int64_t>()[i] = args.in[0].as<int64_t>()[i] + args.scalars->step + args.leaf * 100;
+      args.out[0].as<int64_t>()[i] =
+          args.in[0].as<int64_t>()[i] + args.scalars->step + args.leaf * 100;
   }
 };
 
@@ -152,7 +155,8 @@ TEST_P(Devices, AQueueKeepsItsOrder) {
   EXPECT_TRUE(event->done());
   EXPECT_TRUE(ran);
   int64_t last = 0;
-  std::memcpy(&last, host->address() + 24, sizeof last);  // the host's own memory is shared on every device
+  std::memcpy(&last, host->address() + 24,
+              sizeof last);  // the host's own memory is shared on every device
   EXPECT_EQ(last, 1030);
 }
 
@@ -167,10 +171,11 @@ std::vector<Step> draw(uint64_t seed, int64_t room) {
   RandomStream stream{seed, 0, 0, 1};
   for (uint64_t i = 0; i < 150; ++i) {
     auto words = stream.block(i);
-    int64_t bytes = 1 + words[0] % 200, from = words[1] % (room - bytes), to = words[2] % (room - bytes);
+    int64_t bytes = 1 + words[0] % 200, from = words[1] % (room - bytes),
+            to = words[2] % (room - bytes);
     bool fill = words[3] % 4 == 0 || std::abs(from - to) < bytes;
-    steps.push_back(
-        {words[3] / 4 % 3, fill ? to : from, to, bytes, fill ? static_cast<int>(words[3] / 64 % 256) : -1});
+    steps.push_back({words[3] / 4 % 3, fill ? to : from, to, bytes,
+                     fill ? static_cast<int>(words[3] / 64 % 256) : -1});
   }
   return steps;
 }
@@ -181,7 +186,8 @@ bool conflict(const Step& a, const Step& b) {
          meet(a.from, a.bytes, b.to, b.bytes);
 }
 
-// Random copies over three queues, a wait wherever two steps conflict, against the same one after the other.
+// Random copies over three queues, a wait wherever two steps conflict, against the same one after
+// the other.
 TEST_P(Devices, WaitsBetweenQueuesMakeTheResultThatOfOneQueue) {
   constexpr int64_t kRoom = 2000;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -316,7 +322,8 @@ TEST(ThreadQueues, WorkOfTwoQueuesOverlaps) {
     queue->run([&] {
       here.fetch_add(1);
       here.notify_all();
-      for (int seen = here.load(); seen < 2; seen = here.load()) here.wait(seen);  // hangs on one thread
+      for (int seen = here.load(); seen < 2; seen = here.load())
+        here.wait(seen);  // hangs on one thread
       met.fetch_add(1);
     });
   }

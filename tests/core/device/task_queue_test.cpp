@@ -14,7 +14,9 @@
 namespace ds {
 namespace {
 
-std::exception_ptr error_of(const char* text) { return std::make_exception_ptr(std::runtime_error(text)); }
+std::exception_ptr error_of(const char* text) {
+  return std::make_exception_ptr(std::runtime_error(text));
+}
 
 std::string error_text(const std::function<void()>& body) {
   try {
@@ -64,7 +66,8 @@ TEST(TaskQueue, ItsEndFinishesWhatWasSubmitted) {
   EXPECT_EQ(done.load(), 50);
 }
 
-// Each word of a ticket belongs to many; one that is far behind does not take another's for its own.
+// Each word of a ticket belongs to many; one that is far behind does not take another's for its
+// own.
 TEST(TaskQueue, WaitsForItsOwnTicket) {
   TaskQueue queue("tasks");
   Gate gate;

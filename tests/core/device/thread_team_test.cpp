@@ -158,7 +158,8 @@ TEST(ThreadTeam, ManyTeamsAtOnce) {
   for (int r = 0; r < 4; ++r) {
     ranks.emplace_back([&] {
       ThreadTeam team(2);
-      for (int i = 0; i < 200; ++i) team.parallel_for(8, [&](int64_t k, int) { total.fetch_add(k); });
+      for (int i = 0; i < 200; ++i)
+        team.parallel_for(8, [&](int64_t k, int) { total.fetch_add(k); });
     });
   }
   for (std::thread& r : ranks) r.join();

@@ -43,8 +43,8 @@ TEST(Autodiff, AttributesReachTheBackwardOps) {
   graph.add_output("loss", graph.add("mse", {y, target}));
   differentiate(graph, graph.outputs[0].value);
   graph.check();
-  EXPECT_EQ(backward_ops(graph),
-            (std::vector<std::string>{"fill", "mse_dx", "gelu_dx", "rope", "linear_dx", "linear_dw"}));
+  EXPECT_EQ(backward_ops(graph), (std::vector<std::string>{"fill", "mse_dx", "gelu_dx", "rope",
+                                                           "linear_dx", "linear_dw"}));
   NodeId first = graph.backward_begin;
   EXPECT_EQ(graph.nodes[first + 2].attrs.print(), "{form=\"erf\"}");
   EXPECT_EQ(graph.nodes[first + 3].attrs.print(), "{heads=2 seq=4 theta=10000.0 inverse=1}");
@@ -56,7 +56,8 @@ TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
   Graph graph;
   Dim n = Dim::n();
   std::vector<ValueId> logits;
-  for (const char* name : {"a", "b", "c"}) logits.push_back(graph.add_input(name, {DS_DTYPE_F32, {n, 4}}));
+  for (const char* name : {"a", "b", "c"})
+    logits.push_back(graph.add_input(name, {DS_DTYPE_F32, {n, 4}}));
   graph.add_output("loss", graph.add("load_balance", logits, {{"k", int64_t{2}}}));
   std::vector<ValueId> grads;
   differentiate(graph, graph.outputs[0].value, logits, &grads);
@@ -69,7 +70,8 @@ TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
 TEST(Autodiff, GradientsOfInputsOnRequest) {
   Graph graph = two_layer_mlp();
   std::vector<ValueId> grads;
-  differentiate(graph, graph.outputs[0].value, {graph.find_value("x"), graph.find_value("target")}, &grads);
+  differentiate(graph, graph.outputs[0].value, {graph.find_value("x"), graph.find_value("target")},
+                &grads);
   graph.check();
   ASSERT_EQ(grads.size(), 2u);
   EXPECT_EQ(graph.type(grads[0]), graph.type(graph.find_value("x")));

@@ -65,8 +65,8 @@ TEST(GraphText, RoundTripsForwardAndBackward) {
 }
 
 TEST(GraphText, TakesCommentsAndBlankLines) {
-  Graph graph =
-      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output x=%x");
+  Graph graph = parse_graph(
+      "; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output x=%x");
   EXPECT_EQ(graph.bound, 4);
   EXPECT_EQ(graph.outputs.size(), 1u);
 }
@@ -87,16 +87,18 @@ TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
             "graph graph n<=1\n"
             "  input %x bf16[n,2]\n"
             "  param %w bf16[2,2] = zeros grad %d.w\n"
-            "  %own.0 %own.0.1 = custom %x %w {name=\"own\" outputs=\"T[n,2] f32[]\"} -> bf16[n,2] f32[]\n"
+            "  %own.0 %own.0.1 = custom %x %w {name=\"own\" outputs=\"T[n,2] f32[]\"} -> bf16[n,2] "
+            "f32[]\n"
             "  backward\n"
             "  %d.own.0.1 = fill {value=1.0 dtype=\"f32\"} -> f32[]\n"
-            "  %d.w = custom_dx %x %w %own.0 %own.0.1 %d.own.0.1 {name=\"own\" wanted=\"01\" given=\"01\"} "
+            "  %d.w = custom_dx %x %w %own.0 %own.0.1 %d.own.0.1 {name=\"own\" wanted=\"01\" "
+            "given=\"01\"} "
             "-> bf16[2,2]\n"
             "  output loss=%own.0.1\n");
-  EXPECT_EQ(
-      error_of(graph.print()),
-      "graph text line 4: operation 'own' is a callback of the program that wrote this text, and a text has "
-      "no callbacks");
+  EXPECT_EQ(error_of(graph.print()),
+            "graph text line 4: operation 'own' is a callback of the program that wrote this text, "
+            "and a text has "
+            "no callbacks");
   graph.nodes.back().custom = nullptr;
   EXPECT_THROW(graph.check(), Error);
 }
@@ -104,19 +106,23 @@ TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
 TEST(GraphText, RefusalsNameLineAndFault) {
   const std::string head = "graph g n<=4\ninput %x f32[n,2]\n";
   EXPECT_EQ(error_of("input %x f32[n]"),
-            "graph text line 1: the first line, and only that, must be 'graph NAME n<=BOUND', got 'input'");
+            "graph text line 1: the first line, and only that, must be 'graph NAME n<=BOUND', got "
+            "'input'");
   EXPECT_EQ(error_of(head + "%y = gelo %x -> f32[n,2]"),
             "graph text line 3: op 'gelo' is not known; did you mean 'gelu'?");
-  EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"), "graph text line 3: value %z is not defined");
+  EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"),
+            "graph text line 3: value %z is not defined");
   EXPECT_EQ(error_of(head + "%y = gelu %x -> f32[n,3]"),
             "graph text line 3: gelu: output %y is f32[n,2], got f32[n,3]");
-  EXPECT_EQ(error_of(head + "output %x"), "graph text line 3: output must be like name=%value, got '%x'");
-  EXPECT_EQ(error_of(head + "output a=%x a=%x"), "graph text line 3: output name 'a' is already used by %x");
+  EXPECT_EQ(error_of(head + "output %x"),
+            "graph text line 3: output must be like name=%value, got '%x'");
+  EXPECT_EQ(error_of(head + "output a=%x a=%x"),
+            "graph text line 3: output name 'a' is already used by %x");
   EXPECT_EQ(error_of(head + "output =%x"), "graph text line 3: output name must not be empty");
   EXPECT_EQ(error_of(head + "%x = gelu %x -> f32[n,2]"), "value name 'x' is used twice");
-  EXPECT_EQ(
-      error_of(head + "frobnicate"),
-      "graph text line 3: line must begin with input, param, %value, backward or output, got 'frobnicate'");
+  EXPECT_EQ(error_of(head + "frobnicate"),
+            "graph text line 3: line must begin with input, param, %value, backward or output, got "
+            "'frobnicate'");
 }
 
 }  // namespace

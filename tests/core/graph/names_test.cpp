@@ -14,7 +14,8 @@ namespace {
 
 void expect_found(const Graph& graph) {
   for (size_t i = 0; i < graph.values.size(); ++i) {
-    EXPECT_EQ(graph.find_value(graph.values[i].name), static_cast<ValueId>(i)) << graph.values[i].name;
+    EXPECT_EQ(graph.find_value(graph.values[i].name), static_cast<ValueId>(i))
+        << graph.values[i].name;
   }
   EXPECT_EQ(graph.find_value("no such value"), none);
 }
@@ -45,7 +46,8 @@ TEST(GraphNames, OneIsFreeAgainWhenItsValueIsRenamed) {
   EXPECT_EQ(unique_name(graph, "other"), "other.1");
   ValueId twin = graph.append_value({"other", graph.type(value), none});
   EXPECT_EQ(graph.find_value("other"), value);
-  expect_names(message_of([&] { graph.check(); }, DS_ERROR_INVALID_ARGUMENT), {"'other' is used twice"});
+  expect_names(message_of([&] { graph.check(); }, DS_ERROR_INVALID_ARGUMENT),
+               {"'other' is used twice"});
   graph.rename_value(twin, "third");
   EXPECT_EQ(graph.find_value("other"), value);
 }

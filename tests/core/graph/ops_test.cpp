@@ -14,10 +14,12 @@
 namespace ds::test {
 namespace {
 
-std::string refusal(std::string_view name, const std::vector<TensorType>& in, const Attrs& attrs = {}) {
+std::string refusal(std::string_view name, const std::vector<TensorType>& in,
+                    const Attrs& attrs = {}) {
   Graph graph;
   std::vector<ValueId> values;
-  for (size_t i = 0; i < in.size(); ++i) values.push_back(graph.add_input("x" + std::to_string(i), in[i]));
+  for (size_t i = 0; i < in.size(); ++i)
+    values.push_back(graph.add_input("x" + std::to_string(i), in[i]));
   try {
     graph.add(name, values, attrs);
   } catch (const Error& error) {
@@ -37,7 +39,8 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
             "linear: operand 'w' must be bf16[4,8], got f32[4,8]");
   EXPECT_EQ(refusal("embedding", {{f32, {9, 4}}, {f32, {n}}}),
             "embedding: operand 'ids' must be i32[n], got f32[n]");
-  EXPECT_EQ(refusal("add", {{f32, {n, 4}}, {f32, {4}}}), "add: operand 'b' must be f32[n,4], got f32[4]");
+  EXPECT_EQ(refusal("add", {{f32, {n, 4}}, {f32, {4}}}),
+            "add: operand 'b' must be f32[n,4], got f32[4]");
   EXPECT_EQ(refusal("attention", {{f32, {n, 12}}}, {{"heads", int64_t{3}}, {"seq", int64_t{4}}}),
             "attention: operand 'qkv' must have a multiple of 3*heads = 9 columns, got f32[n,12]");
   EXPECT_EQ(refusal("position", {{f32, {n, 4}}, {f32, {8, 4}}}, {{"seq", int64_t{9}}}),
@@ -50,7 +53,8 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
     const std::string begin = std::string(loss) + ": attribute ";
     EXPECT_EQ(refusal(loss, in, {{"label_smoothing", 1.5}}),
               begin + "'label_smoothing' must be in [0, 1], got 1.5");
-    EXPECT_EQ(refusal(loss, in, {{"z_loss", -1.0}}), begin + "'z_loss' must be a number >= 0, got -1");
+    EXPECT_EQ(refusal(loss, in, {{"z_loss", -1.0}}),
+              begin + "'z_loss' must be a number >= 0, got -1");
     EXPECT_EQ(refusal(loss, in, {{"reduction", "avg"}}),
               begin + "'reduction' must be one of mean sum none, got text 'avg'");
   }
@@ -59,7 +63,8 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
 }
 
 TEST(Ops, RefusesAttentionThatHasNoMeaning) {
-  auto attention = [](const std::vector<TensorType>& in, std::vector<std::pair<const char*, double>> more) {
+  auto attention = [](const std::vector<TensorType>& in,
+                      std::vector<std::pair<const char*, double>> more) {
     Attrs attrs{{"heads", int64_t{4}}, {"seq", int64_t{8}}};
     for (auto [name, value] : more) {
       bool real = std::string_view(name) == "scale" || std::string_view(name) == "softcap";
@@ -69,23 +74,28 @@ TEST(Ops, RefusesAttentionThatHasNoMeaning) {
   };
   TensorType packed{f32, {n, 24}}, q{f32, {n, 8}}, k{f32, {n, 4}}, mask{i32, {n}};
   EXPECT_EQ(attention({packed, mask}, {}), "accepted");
-  EXPECT_EQ(attention({q, k, k, mask}, {{"kv_heads", 2}, {"window", 3}, {"scale", 2}, {"softcap", 30}}),
-            "accepted");
-  EXPECT_EQ(attention({q, k, q}, {{"kv_heads", 2}}), "attention: operand 'v' must be f32[n,4], got f32[n,8]");
+  EXPECT_EQ(
+      attention({q, k, k, mask}, {{"kv_heads", 2}, {"window", 3}, {"scale", 2}, {"softcap", 30}}),
+      "accepted");
+  EXPECT_EQ(attention({q, k, q}, {{"kv_heads", 2}}),
+            "attention: operand 'v' must be f32[n,4], got f32[n,8]");
   EXPECT_EQ(attention({q, k, k, q}, {{"kv_heads", 2}}),
             "attention: operand 'mask' must be i32[n], got f32[n,8]");
   EXPECT_EQ(attention({packed, k}, {}), "attention: operand 'mask' must be i32[n], got f32[n,4]");
   EXPECT_EQ(attention({{f32, {n, 10}}}, {{"kv_heads", 2}}),
-            "attention: operand 'qkv' must have a multiple of heads+2*kv_heads = 8 columns, got f32[n,10]");
+            "attention: operand 'qkv' must have a multiple of heads+2*kv_heads = 8 columns, got "
+            "f32[n,10]");
   EXPECT_EQ(attention({{f32, {n, 6}}, k, k}, {{"kv_heads", 2}}),
             "attention: operand 'q' must have a multiple of heads = 4 columns, got f32[n,6]");
   EXPECT_EQ(attention({packed}, {{"kv_heads", 3}}),
             "attention: attribute 'kv_heads' must divide heads = 4, got 3");
   EXPECT_EQ(attention({packed}, {{"causal", 0}, {"window", 5}}),
             "attention: attribute 'window' must be 0 when 'causal' is 0, got 5");
-  EXPECT_EQ(attention({packed}, {{"dropout", 1}}), "attention: attribute 'dropout' must be in [0, 1), got 1");
+  EXPECT_EQ(attention({packed}, {{"dropout", 1}}),
+            "attention: attribute 'dropout' must be in [0, 1), got 1");
   EXPECT_EQ(attention({packed}, {{"op", 65536}}),
-            "attention: attribute 'op' must be an integer from 0 to 65535, got '{heads=4 seq=8 op=65536}'");
+            "attention: attribute 'op' must be an integer from 0 to 65535, got '{heads=4 seq=8 "
+            "op=65536}'");
   EXPECT_EQ(attention({packed}, {{"softcap", -1}}),
             "attention: attribute 'softcap' must be a number >= 0, got -1");
   EXPECT_EQ(attention({q, k, k}, {{"per_head", 1}, {"kv_heads", 2}}),
@@ -97,7 +107,8 @@ TEST(Ops, RefusesAttentionThatHasNoMeaning) {
 TEST(Ops, RefusesArityAndAttributes) {
   EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 operands, got 0");
   EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
-  EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}), "fill: attribute 'dtype' is missing, got '{value=1.0}'");
+  EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}),
+            "fill: attribute 'dtype' is missing, got '{value=1.0}'");
   EXPECT_EQ(refusal("fill", {}, {{"valu", 1.0}}),
             "fill: attribute 'valu' is not known; did you mean 'value'?");
   EXPECT_EQ(refusal("dropout", {{f32, {n, 4}}}, {{"p", 1.0}, {"op", int64_t{0}}}),
@@ -129,9 +140,9 @@ TEST(Ops, AnAttributeOfAnotherKindIsRefusedWithBothKinds) {
             "gelu: attribute 'form' must be one of tanh erf 10, got integer 10");
   EXPECT_EQ(refusal("linear", {x, {f32, {5, 12}}}, {{"transposed", 1.0}}),
             "linear: attribute 'transposed' must be 0 or 1, got number 1");
-  EXPECT_EQ(
-      refusal("rope", {x}, {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"factors", 2.5}}),
-      "rope: attribute 'factors' must be a text, got number 2.5");
+  EXPECT_EQ(refusal("rope", {x},
+                    {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"factors", 2.5}}),
+            "rope: attribute 'factors' must be a text, got number 2.5");
 }
 
 bool of_its_kind(const AttrDef& attr, const Attrs::Value& value) {
@@ -169,7 +180,8 @@ TEST(Ops, EveryRowSaysWhatItTakesAndGives) {
       EXPECT_TRUE(attrs.insert(attr.name).second) << attr.name;
       EXPECT_FALSE(attr.doc.empty()) << attr.name;
       EXPECT_EQ(attr.words.empty(), attr.kind != AttrKind::one_of) << attr.name;
-      EXPECT_TRUE(!attr.otherwise || (!attr.required && of_its_kind(attr, *attr.otherwise))) << attr.name;
+      EXPECT_TRUE(!attr.otherwise || (!attr.required && of_its_kind(attr, *attr.otherwise)))
+          << attr.name;
     }
   }
 }
@@ -177,7 +189,8 @@ TEST(Ops, EveryRowSaysWhatItTakesAndGives) {
 TEST(Ops, OperandsInTheMiddleMayBeAbsent) {
   auto names = [](std::string_view name, size_t count) {
     std::string out;
-    for (const OperandDef* operand : op(name).form(count)->places(count)) out += operand->name + " ";
+    for (const OperandDef* operand : op(name).form(count)->places(count))
+      out += operand->name + " ";
     return out;
   };
   EXPECT_EQ(names("layer_norm_dx", 4), "dy x mean rstd ");
@@ -194,15 +207,17 @@ TEST(Ops, TheSchemaHasEveryRow) {
   EXPECT_EQ(schema.at("opset").integer(), 1);
   const Json::Array& operations = schema.at("operations").array();
   ASSERT_EQ(operations.size(), op_table().size());
-  const Json& rope =
-      *std::ranges::find_if(operations, [](const Json& o) { return o.at("name").string() == "rope"; });
+  const Json& rope = *std::ranges::find_if(
+      operations, [](const Json& o) { return o.at("name").string() == "rope"; });
   EXPECT_TRUE(rope.at("differentiable").boolean());
   const Json& positions = rope.at("forms").array().at(0).at("operands").array().at(1);
-  EXPECT_EQ(positions.dump(),
-            R"({"name": "positions", "type": "i32[n]", "dtypes": ["i32"], "optional": true, "most": 1, )"
-            R"("doc": "place of each row; without it r mod seq"})");
+  EXPECT_EQ(
+      positions.dump(),
+      R"({"name": "positions", "type": "i32[n]", "dtypes": ["i32"], "optional": true, "most": 1, )"
+      R"("doc": "place of each row; without it r mod seq"})");
   const Json::Array& attributes = rope.at("attributes").array();
-  EXPECT_EQ(attributes.at(0).dump(), R"({"name": "heads", "kind": "integer", "required": true, "doc": "H"})");
+  EXPECT_EQ(attributes.at(0).dump(),
+            R"({"name": "heads", "kind": "integer", "required": true, "doc": "H"})");
   EXPECT_TRUE(attributes.at(4).at("default").is_null());
   EXPECT_EQ(attributes.at(17).at("default").integer(), 1);
 }
@@ -210,20 +225,24 @@ TEST(Ops, TheSchemaHasEveryRow) {
 TEST(Ops, RefusesWhatModelsGetWrong) {
   const TensorType x{f32, {n, 12}}, w{f32, {5, 12}};
   const Attrs turned{{"transposed", int64_t{1}}};
-  EXPECT_EQ(refusal("linear", {x, w}, turned), "linear: operand 'w' must be f32[12,12], got f32[5,12]");
+  EXPECT_EQ(refusal("linear", {x, w}, turned),
+            "linear: operand 'w' must be f32[12,12], got f32[5,12]");
   EXPECT_EQ(refusal("linear", {x, {f32, {12, 5}}, {f32, {5}}}, turned), "accepted");
-  EXPECT_EQ(refusal("rms_norm", {x, {f32, {5}}}, {{"eps", 1e-6}}),
-            "rms_norm: operand 'x' must have a multiple of 5 columns, the width of 'w', got f32[n,12]");
+  EXPECT_EQ(
+      refusal("rms_norm", {x, {f32, {5}}}, {{"eps", 1e-6}}),
+      "rms_norm: operand 'x' must have a multiple of 5 columns, the width of 'w', got f32[n,12]");
   EXPECT_EQ(refusal("rms_norm", {x, {bf16_, {6}}}, {{"eps", 1e-6}}),
             "rms_norm: operand 'w' must be f32[6], got bf16[6]");
   EXPECT_EQ(refusal("glu", {{f32, {n, 7}}}, {{"act", "silu"}}),
             "glu: operand 'x' must have an even number of columns, got f32[n,7]");
-  EXPECT_EQ(refusal("glu", {x}, {{"act", "swish"}}),
-            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf gelu_10 relu tanh relu2 laplace "
-            "sigmoid quick_gelu softplus, got text 'swish'");
+  EXPECT_EQ(
+      refusal("glu", {x}, {{"act", "swish"}}),
+      "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf gelu_10 relu tanh relu2 laplace "
+      "sigmoid quick_gelu softplus, got text 'swish'");
   EXPECT_EQ(refusal("softcap", {x}, {{"cap", 0.0}}), "softcap: attribute 'cap' must be > 0, got 0");
-  EXPECT_EQ(refusal("top_gates", {{f32, {n, 4}}}, {{"k", int64_t{5}}}),
-            "top_gates: attribute 'k' must be at most the columns of operand 'logits' f32[n,4], got 5");
+  EXPECT_EQ(
+      refusal("top_gates", {{f32, {n, 4}}}, {{"k", int64_t{5}}}),
+      "top_gates: attribute 'k' must be at most the columns of operand 'logits' f32[n,4], got 5");
   EXPECT_EQ(refusal("scale_rows", {x, {f32, {n, 4}}}, {{"column", int64_t{4}}}),
             "scale_rows: attribute 'column' must be from 0 to 3, got 4");
   EXPECT_EQ(refusal("load_balance", {{f32, {n, 4}}, {f32, {n, 5}}}, {{"k", int64_t{1}}}),
@@ -241,15 +260,18 @@ TEST(Ops, RopeChecksHeadsAndScaling) {
   EXPECT_EQ(refusal("rope", {x}, attrs), "accepted");
   EXPECT_EQ(with("heads", int64_t{4}),
             "rope: operand 'x' must have a multiple of 2*heads = 8 columns, got f32[n,12]");
-  EXPECT_EQ(refusal("rope", {{f32, {n, 10}}},
-                    {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"dims", int64_t{4}}}),
-            "accepted");
+  EXPECT_EQ(
+      refusal("rope", {{f32, {n, 10}}},
+              {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"dims", int64_t{4}}}),
+      "accepted");
   EXPECT_EQ(with("dims", int64_t{3}), "rope: attribute 'dims' must be even, got 3");
-  EXPECT_EQ(with("scaling", "linear"),
-            "attribute 'factor' must be a number, got {heads=2 seq=4 theta=10000.0 scaling=\"linear\"}");
+  EXPECT_EQ(
+      with("scaling", "linear"),
+      "attribute 'factor' must be a number, got {heads=2 seq=4 theta=10000.0 scaling=\"linear\"}");
   for (const char* name : {"factor", "low", "original"}) attrs.set(name, int64_t{4});
   attrs.set("high", 1.0);
-  EXPECT_EQ(with("scaling", "llama3"), "rope: attribute 'high' must be greater than 'low' 4, got 1");
+  EXPECT_EQ(with("scaling", "llama3"),
+            "rope: attribute 'high' must be greater than 'low' 4, got 1");
   EXPECT_EQ(with("scaling", "yarn"), "accepted");
   attrs.set("high", 32.0);
   EXPECT_EQ(with("scaling", "llama3"), "accepted");
@@ -260,7 +282,8 @@ TEST(Ops, RopeChecksHeadsAndScaling) {
 TEST(Ops, RopeChecksScalingsByLength) {
   const TensorType x{f32, {n, 12}}, places{i32, {n}}, length{i32, {1}};
   Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}};
-  EXPECT_EQ(refusal("rope", {x, places, places}, attrs), "rope: operand 'length' must be i32[1], got i32[n]");
+  EXPECT_EQ(refusal("rope", {x, places, places}, attrs),
+            "rope: operand 'length' must be i32[1], got i32[n]");
   attrs.set("scaling", "dynamic");
   for (const char* name : {"factor", "original"}) attrs.set(name, int64_t{4});
   attrs.set("power", INFINITY);
@@ -276,7 +299,8 @@ TEST(Ops, RopeChecksScalingsByLength) {
   attrs.set("long_factors", "1 2 3.5");
   attrs.set("original", int64_t{0});
   std::string message = refusal("rope", {x}, attrs);
-  EXPECT_TRUE(message.starts_with("rope: attribute 'original' must be an integer >= 1, got")) << message;
+  EXPECT_TRUE(message.starts_with("rope: attribute 'original' must be an integer >= 1, got"))
+      << message;
 }
 
 TEST(Ops, RotationsOfTwoLengths) {
@@ -342,7 +366,8 @@ TEST(Ops, CountsFloatingPointOperations) {
 TEST(Ops, AttentionCountsTheKeysThatRowsSee) {
   std::vector<TensorType> qkv{{f32, {n, 12}}};
   Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"window", int64_t{2}}};
-  EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * (9 / 5.0) * 4);  // 1, 2, 2, 2, 2 keys
+  EXPECT_EQ(op("attention").flops(qkv, attrs, 10),
+            2 * 2.0 * 10 * (9 / 5.0) * 4);  // 1, 2, 2, 2, 2 keys
   attrs = {{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"causal", int64_t{0}}};
   EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * 5 * 4);
   std::vector<TensorType> dx{{f32, {n, 4}}, qkv[0], {f32, {n, 4}}, {f32, {2, n}}};

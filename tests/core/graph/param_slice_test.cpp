@@ -15,7 +15,8 @@ namespace {
 // Number in the whole tensor of each element of the local one, by walking over all places.
 std::vector<int64_t> walk(const ParamSlice& slice) {
   int64_t before = 1, behind = 1, extent = slice.shape.empty() ? 1 : slice.shape[slice.dim];
-  for (size_t d = 0; d < slice.shape.size(); ++d) (d < slice.dim ? before : behind) *= slice.shape[d];
+  for (size_t d = 0; d < slice.shape.size(); ++d)
+    (d < slice.dim ? before : behind) *= slice.shape[d];
   behind /= extent;
   std::vector<int64_t> out;
   for (int64_t o = 0; o < before; ++o) {
@@ -53,7 +54,8 @@ TEST(ParamSlice, BlocksAreTheElementsOfEveryRange) {
             }
           });
         }
-        EXPECT_EQ(got, std::vector<int64_t>(want.begin() + begin, want.begin() + begin + count)) << seed;
+        EXPECT_EQ(got, std::vector<int64_t>(want.begin() + begin, want.begin() + begin + count))
+            << seed;
       }
     }
   }
@@ -83,7 +85,8 @@ std::string refusal(const ParamSlice& slice) {
 
 TEST(ParamSlice, RunsAreWithinAndApart) {
   constexpr int64_t kLarge = INT64_MAX;
-  EXPECT_EQ(refusal({{4, 8}, 2, {{0, 1}}}), "the slice of parameter 'w' must cut one of 2 dimensions, got 2");
+  EXPECT_EQ(refusal({{4, 8}, 2, {{0, 1}}}),
+            "the slice of parameter 'w' must cut one of 2 dimensions, got 2");
   for (const std::vector<ParamSlice::Run>& runs : {std::vector<ParamSlice::Run>{{6, 3}},
                                                    {{-1, 2}},
                                                    {{0, 0}},
@@ -91,7 +94,8 @@ TEST(ParamSlice, RunsAreWithinAndApart) {
                                                    {{1, kLarge}},
                                                    {{kLarge, 1}}}) {
     ParamSlice slice{{4, 8}, 1, runs};
-    std::string wanted = "runs of parameter 'w' must be apart from each other and within 0 to 7, got ";
+    std::string wanted =
+        "runs of parameter 'w' must be apart from each other and within 0 to 7, got ";
     EXPECT_EQ(refusal(slice).substr(0, wanted.size()), wanted);
   }
   EXPECT_EQ(refusal({{4, 8}, 1, {{4, 4}, {0, 2}}}), "");

@@ -15,8 +15,8 @@ namespace {
 const Dim n = Dim::n();
 constexpr DType f32 = DS_DTYPE_F32, bf16_ = DS_DTYPE_BF16, i32 = DS_DTYPE_I32, f64 = DS_DTYPE_F64;
 
-Cost cost(std::string_view op, const std::vector<TensorType>& in, const std::vector<TensorType>& out,
-          const Attrs& attrs = {}, int64_t extent = 10) {
+Cost cost(std::string_view op, const std::vector<TensorType>& in,
+          const std::vector<TensorType>& out, const Attrs& attrs = {}, int64_t extent = 10) {
   return launch_cost(instruction(op), in, out, attrs, extent);
 }
 
@@ -29,7 +29,8 @@ TEST(Cost, OfGraphOperations) {
 
   TensorType qkv{bf16_, {n, 12}}, lse{f32, {2, n}};
   Cost attention = cost("attention", {qkv}, {y, lse}, {{"heads", int64_t{2}}, {"seq", int64_t{5}}});
-  EXPECT_EQ(attention.flops, 2 * 2 * 10 * 3 * 4);  // q k^T and p v; a row of 5 sees 3 keys on average
+  EXPECT_EQ(attention.flops,
+            2 * 2 * 10 * 3 * 4);  // q k^T and p v; a row of 5 sees 3 keys on average
   EXPECT_EQ(attention.bytes, 2 * 120 + 2 * 40 + 4 * 20);
   EXPECT_EQ(attention.arithmetic, bf16_);
 
@@ -39,8 +40,8 @@ TEST(Cost, OfGraphOperations) {
   EXPECT_EQ(gelu.arithmetic, f32);
   EXPECT_EQ(cost("gelu", {{f64, {3}}}, {{f64, {3}}}).arithmetic, f64);
 
-  Cost norm =
-      cost("layer_norm", {x, {bf16_, {8}}, {bf16_, {8}}}, {x, {f32, {n}}, {f32, {n}}}, {{"eps", 1e-5}});
+  Cost norm = cost("layer_norm", {x, {bf16_, {8}}, {bf16_, {8}}}, {x, {f32, {n}}, {f32, {n}}},
+                   {{"eps", 1e-5}});
   EXPECT_EQ(norm.flops, 8 * 80);
   EXPECT_EQ(norm.bytes, 2 * (80 + 8 + 8 + 80) + 4 * 20);
 
@@ -66,7 +67,8 @@ TEST(Cost, OfUpdatesAndMoves) {
   EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).flops, 512 * 9);
   EXPECT_EQ(cost("lion", {f}, {f, f, h}).bytes, 512 * (4 + 2 * 8 + 2));
   Attrs lamb{{"eps_inside_sqrt", int64_t{0}}};
-  EXPECT_EQ(cost("lamb_moments", {f, f}, {f, f, {f64, {4}}}, lamb).bytes, 512 * (8 + 2 * 8) + 4 * 8);
+  EXPECT_EQ(cost("lamb_moments", {f, f}, {f, f, {f64, {4}}}, lamb).bytes,
+            512 * (8 + 2 * 8) + 4 * 8);
   EXPECT_EQ(cost("lamb", {f, f, {f32, {2}}}, {f, h}, lamb).bytes, 512 * (8 + 2 * 4 + 2) + 2 * 4);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 12);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{0}}}).bytes, 512 * 8);
@@ -110,7 +112,8 @@ TEST(Cost, EveryDocumentedOperationHasOne) {
   std::set<std::string> instructions;
   for (const OpDef& row : op_table()) EXPECT_TRUE(static_cast<bool>(row.flops)) << row.name;
   for (const InstrDef* row : instruction_table()) {
-    bool kernel = row->kind == Kind::state || row->kind == Kind::update || row->kind == Kind::decision;
+    bool kernel =
+        row->kind == Kind::state || row->kind == Kind::update || row->kind == Kind::decision;
     if (kernel) instructions.insert(row->name);
   }
   EXPECT_EQ(instructions, tables[0]);

@@ -33,11 +33,16 @@ TEST(RankLevels, BlocksBecomeLevels) {
   EXPECT_EQ(levels.within(7), 1);
   EXPECT_EQ(levels.within(8), 2);
   EXPECT_EQ(levels.within(24), 3);
-  std::string refused = message_of([] { RankLevels::of_blocks({4, 6}); }, DS_ERROR_INVALID_ARGUMENT);
+  std::string refused = message_of(
+      [] {
+        RankLevels::of_blocks({4, 6});
+      },
+      DS_ERROR_INVALID_ARGUMENT);
   expect_names(refused, {"blocks of 6", "blocks of 4"});
 }
 
-// Every part of a cut is held, by ways / ranks of them; the parts of a block of any level lie together.
+// Every part of a cut is held, by ways / ranks of them; the parts of a block of any level lie
+// together.
 TEST(RankLevels, PartsOfABlockLieTogether) {
   RankLevels levels({2, 4, 3});
   for (int cut = 0; cut <= 3; ++cut) {
@@ -49,7 +54,8 @@ TEST(RankLevels, PartsOfABlockLieTogether) {
       EXPECT_EQ(levels.part_of(levels.holder(part, cut), cut), part);
     }
   }
-  // What the ranks of one group of level l have after gathers from outside is what each of them lacks.
+  // What the ranks of one group of level l have after gathers from outside is what each of them
+  // lacks.
   for (int level = 0; level < 3; ++level) {
     RankGroup group = levels.group(level);
     for (int r = 0; r < 24; ++r) {

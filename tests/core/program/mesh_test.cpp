@@ -33,7 +33,8 @@ TEST(Mesh, TheFirstAxisIsTheFastest) {
   EXPECT_EQ(mesh.group({}), (RankGroup{1, 1}));
   std::set<std::tuple<int, int, int>> all;
   for (int r = 0; r < 12; ++r) {
-    int t = mesh.coordinate(r, "tensor"), d = mesh.coordinate(r, "data"), p = mesh.coordinate(r, "pipe");
+    int t = mesh.coordinate(r, "tensor"), d = mesh.coordinate(r, "data"),
+        p = mesh.coordinate(r, "pipe");
     EXPECT_EQ(t + 2 * (d + 3 * p), r);
     EXPECT_EQ(mesh.leaf(4, r), 12 + d);
     all.insert({t, d, p});
@@ -49,13 +50,17 @@ TEST(Mesh, RefusesWhatIsNone) {
               mesh.group({"tensor", "pipe"});
             }),
             "mesh tensor:2,data:3,pipe:2 has other axes between tensor and pipe");
-  EXPECT_EQ(refused([] { Mesh({{"data", 0}}); }), "mesh axis 'data' must have at least one rank, got 0");
+  EXPECT_EQ(refused([] {
+              Mesh({{"data", 0}});
+            }),
+            "mesh axis 'data' must have at least one rank, got 0");
   EXPECT_EQ(refused([] { Mesh({{"data", 2}, {"data", 2}}); }), "mesh axis 'data' is there twice");
   EXPECT_EQ(refused([] {
               Mesh({{"data", 1 << 20}, {"pipe", 1 << 20}});
             }),
             "a mesh of 1099511627776 ranks is too large");
-  EXPECT_EQ(refused([] { Mesh::parse("data=2"); }), "a mesh axis must be like data:4, got 'data=2'");
+  EXPECT_EQ(refused([] { Mesh::parse("data=2"); }),
+            "a mesh axis must be like data:4, got 'data=2'");
 }
 
 // Levels of a group whose ranks are not neighbours: parts are numbered as if they were.

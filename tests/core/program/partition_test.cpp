@@ -21,7 +21,8 @@ namespace {
 // libds has no axes of ranks to compare the last one with.
 test::Recording recorded() {
   return {test::semantics_path("partition.json"),
-          {"uniform", "balanced", "prefix_sum_inc", "partitioned_tensor", "pipeline_module", "topology"}};
+          {"uniform", "balanced", "prefix_sum_inc", "partitioned_tensor", "pipeline_module",
+           "topology"}};
 }
 
 std::vector<int64_t> integers(const Json& list) {
@@ -52,8 +53,8 @@ TEST(Partition, BalancedAsDeepSpeed) {
     EXPECT_EQ(parts, integers(c.at("parts")));
     ASSERT_EQ(sums.size() + 1, parts.size());
     for (size_t i = 0; i < sums.size(); ++i) {
-      EXPECT_NEAR(std::accumulate(weights.begin() + parts[i], weights.begin() + parts[i + 1], 0.0), sums[i],
-                  1e-12 * sums[i]);
+      EXPECT_NEAR(std::accumulate(weights.begin() + parts[i], weights.begin() + parts[i + 1], 0.0),
+                  sums[i], 1e-12 * sums[i]);
     }
   }
 }
@@ -64,18 +65,20 @@ TEST(Partition, PrefixSumsAsDeepSpeed) {
     EXPECT_EQ(prefix_sum_inc(numbers(c.at("weights"))), numbers(c.at("result")));
 }
 
-// A rank's slice of the elements 0, 1, ... and what DeepSpeed sends beside it: dimensions, extents, parts,
-// rank and where the parts begin.
+// A rank's slice of the elements 0, 1, ... and what DeepSpeed sends beside it: dimensions, extents,
+// parts, rank and where the parts begin.
 TEST(Partition, PartitionedTensorsAreCutUniformly) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("partitioned_tensor")) {
     SCOPED_TRACE(c.dump());
     const std::vector<int64_t> shape = integers(c.at("shape"));
-    const int64_t numel = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    const int64_t numel =
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     const int64_t parts = c.at("num_parts").integer(), rank = c.at("rank").integer();
     ASSERT_TRUE(rank >= 0 && rank < parts);
     const std::vector<int64_t> cuts = partition_uniform(numel, parts);
-    const int64_t begin = cuts[static_cast<size_t>(rank)], end = cuts[static_cast<size_t>(rank) + 1];
+    const int64_t begin = cuts[static_cast<size_t>(rank)],
+                  end = cuts[static_cast<size_t>(rank) + 1];
     std::vector<int64_t> local(static_cast<size_t>(end - begin));
     std::iota(local.begin(), local.end(), begin);
     EXPECT_EQ(integers(c.at("local")), local);
@@ -93,7 +96,8 @@ int64_t params_of(const std::string& kind, const std::vector<int64_t>& dims) {
   if (kind == "Embedding") return dims.at(0) * dims.at(1);
   if (kind == "LayerNorm") return 2 * dims.at(0);
   if (kind == "Block")
-    return params_of("Linear", {dims.at(0), 4 * dims[0]}) + params_of("Linear", {4 * dims[0], dims[0]});
+    return params_of("Linear", {dims.at(0), 4 * dims[0]}) +
+           params_of("Linear", {4 * dims[0], dims[0]});
   EXPECT_EQ(kind, "ReLU") << "is not known here";
   return 0;
 }
@@ -110,13 +114,15 @@ TEST(Partition, StagesOfLayersAsDeepSpeed) {
       kinds.push_back(text.substr(0, text.find(':')));
       std::vector<int64_t> dims;
       const std::regex number("[0-9]+");
-      for (std::sregex_iterator at(text.begin() + std::ssize(kinds.back()), text.end(), number), end;
+      for (std::sregex_iterator at(text.begin() + std::ssize(kinds.back()), text.end(), number),
+           end;
            at != end; ++at)
         dims.push_back(std::stoll(at->str()));
       params.push_back(static_cast<double>(params_of(kinds.back(), dims)));
     }
     EXPECT_EQ(numbers(c.at("layer_params")), params);
-    // Methods in any case; "type:" is followed by a pattern that is searched in the names of classes.
+    // Methods in any case; "type:" is followed by a pattern that is searched in the names of
+    // classes.
     std::string method = c.at("method").string();
     std::transform(method.begin(), method.end(), method.begin(),
                    [](unsigned char one) { return static_cast<char>(std::tolower(one)); });
@@ -124,7 +130,8 @@ TEST(Partition, StagesOfLayersAsDeepSpeed) {
     bool known = method == "uniform" || method == "parameters";
     if (method.starts_with("type:")) {
       const std::regex pattern(method.substr(5), std::regex::icase);
-      for (size_t l = 0; l < kinds.size(); ++l) weights[l] = std::regex_search(kinds[l], pattern) ? 1 : 0;
+      for (size_t l = 0; l < kinds.size(); ++l)
+        weights[l] = std::regex_search(kinds[l], pattern) ? 1 : 0;
       known = std::count(weights.begin(), weights.end(), 1) > 0;
     }
     const test::Record result = c.inside("result");

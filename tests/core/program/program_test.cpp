@@ -29,11 +29,12 @@ Program sample() {
   b.emit(Op::fetch, {flat(b.buffer(BufferId(0)), BufferId(0), 0, 512, Access::read),
                      flat(b.buffer(w), w, 0, 512, Access::write)});
   b.end_segment(Phase::forward, MicroId(0));
-  b.emit(make_instr(instruction("linear"),
-                    {{w, 64, {DS_DTYPE_BF16, Shape{2, 2}}, Access::read, true},
-                     {y, 0, {DS_DTYPE_F32, Shape{Dim::n(), 2}}, Access::write, false}},
-                    {{"eps", 1e-5}, {"name", std::string("a b")}, {"levels", std::vector<int64_t>{4, 2}}},
-                    MicroId(1)));
+  b.emit(make_instr(
+      instruction("linear"),
+      {{w, 64, {DS_DTYPE_BF16, Shape{2, 2}}, Access::read, true},
+       {y, 0, {DS_DTYPE_F32, Shape{Dim::n(), 2}}, Access::write, false}},
+      {{"eps", 1e-5}, {"name", std::string("a b")}, {"levels", std::vector<int64_t>{4, 2}}},
+      MicroId(1)));
   b.end_segment(Phase::update);
   Program out = b.take();
   out.instrs[1].waits = {{InstrId(0)}};
@@ -47,7 +48,8 @@ Program sample() {
 TEST(ProgramText, ParsesBack) {
   std::string text = sample().print();
   EXPECT_EQ(parse_program(text).print(), text);
-  EXPECT_NE(text.find("1 comp linear !%w.dev+64:bf16[2,2] =%y:f32[n,2]"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 comp linear !%w.dev+64:bf16[2,2] =%y:f32[n,2]"), std::string::npos)
+      << text;
 }
 
 // One instruction with these runs.
@@ -73,8 +75,9 @@ TEST(ProgramText, FoldsRunsOfOneDistance) {
   std::vector<ElementRun> ranks;
   for (int64_t r = 0; r < 4096; ++r) ranks.push_back({1 + 77 * r, 5 + 77 * r, 0});
   EXPECT_EQ(runs_text(ranks), "1:5*4096+77");
-  EXPECT_EQ(runs_text({{0, 8, 0}, {90, 98, 0}, {10, 18, 0}, {100, 108, 0}, {20, 28, 0}, {110, 118, 0}}),
-            "0:8*2+90*3+10");
+  EXPECT_EQ(
+      runs_text({{0, 8, 0}, {90, 98, 0}, {10, 18, 0}, {100, 108, 0}, {20, 28, 0}, {110, 118, 0}}),
+      "0:8*2+90*3+10");
 }
 
 TEST(ProgramText, AnyRunsParseBack) {
@@ -101,8 +104,8 @@ TEST(ProgramText, RefusesUnknownQueueAndBuffer) {
 
 TEST(ProgramText, RefusesRuns) {
   std::string text = with_runs({{0, 12, 0}}).print();
-  for (const char* runs :
-       {"0", "0:x", "0:12*", "0:12*0+1", "0:12*-1+1", "0:12*2", "0:12*99999999999+1", "0:12*4096+1*4097+1"}) {
+  for (const char* runs : {"0", "0:x", "0:12*", "0:12*0+1", "0:12*-1+1", "0:12*2",
+                           "0:12*99999999999+1", "0:12*4096+1*4097+1"}) {
     std::string changed = text;
     changed.replace(changed.find("runs=0:12") + 5, 4, runs);
     EXPECT_THROW(parse_program(changed), Error) << runs;
@@ -136,8 +139,9 @@ TEST(Verify, FindsWhatIsWrong) {
 }
 
 TEST(Layout, PadsAndCutsEvenly) {
-  Layout l = make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}}, {2},
-                         1 << 20, 64);
+  Layout l =
+      make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}},
+                  {2}, 1 << 20, 64);
   ASSERT_EQ(l.buckets.size(), 4u);
   EXPECT_EQ(l.buckets[0].name, "wte");
   EXPECT_EQ(l.buckets[1].name, "h.0");
@@ -154,8 +158,9 @@ TEST(Layout, PadsAndCutsEvenly) {
 }
 
 TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
-  Layout l = make_layout({{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}},
-                         {1}, 1 << 20, 64);
+  Layout l = make_layout(
+      {{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}}, {1},
+      1 << 20, 64);
   ASSERT_EQ(l.buckets.size(), 3u);
   std::vector<int32_t> bucket_of;
   for (BucketId b : l.bucket_of) bucket_of.push_back(b.number());
@@ -166,7 +171,8 @@ TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
 }
 
 TEST(Layout, SmallParametersPersistUpToALimitOfAll) {
-  IdVector<ParamId, ParamSpec> params{{"h.0.a", 300}, {"h.0.b", 300}, {"h.0.c", 100}, {"h.1.d", 50}};
+  IdVector<ParamId, ParamSpec> params{
+      {"h.0.a", 300}, {"h.0.b", 300}, {"h.0.c", 100}, {"h.1.d", 50}};
   auto persistent = [&](int64_t most) {
     Layout l = make_layout(params, {1}, 1 << 20, 512, most);
     std::vector<bool> out;

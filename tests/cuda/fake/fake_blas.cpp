@@ -1,5 +1,6 @@
-// The part of cuBLASLt that libds_cuda.so calls, in plain loops, for the fake driver: DS_CUDA_BLAS names it.
-// Like the library, it takes column-major matrices of the device and works in the order of a stream.
+// The part of cuBLASLt that libds_cuda.so calls, in plain loops, for the fake driver: DS_CUDA_BLAS
+// names it. Like the library, it takes column-major matrices of the device and works in the order
+// of a stream.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -113,7 +114,8 @@ const char* cublasLtGetStatusString(cublasStatus_t) { return "an error of the fa
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
   const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((compute != CUBLAS_COMPUTE_32F && !tf32) || scale != CUDA_R_32F)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   auto made = new Matmul();
   made->tf32 = tf32;
   *out = reinterpret_cast<cublasLtMatmulDesc_t>(made);
@@ -126,8 +128,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t matmul) {
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
-                                              cublasLtMatmulDescAttributes_t what, const void* value,
-                                              size_t size) {
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void* value, size_t size) {
   auto& own = *reinterpret_cast<Matmul*>(matmul);
   bool stored = false;
   int32_t type = 0;
@@ -139,8 +141,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
   return stored ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t rows,
-                                          uint64_t columns, int64_t stride) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t stride) {
   if (stride < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
   *out = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, stride});
   return CUBLAS_STATUS_SUCCESS;
@@ -162,17 +164,21 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t what, const void*,
-                                                    size_t size) {
-  size_t wanted = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t);
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void*, size_t size) {
+  size_t wanted =
+      what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t);
   return size == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// Results with 3, 5 or 7 rows (in the library's layout) have no algorithm; each size says so in another way.
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
-                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int wanted,
-                                              cublasLtMatmulHeuristicResult_t results[], int* count) {
+// Results with 3, 5 or 7 rows (in the library's layout) have no algorithm; each size says so in
+// another way.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* count) {
   const uint64_t rows = reinterpret_cast<Layout*>(result)->rows;
   *count = wanted > 0 && rows != 5 ? 1 : 0;
   if (wanted > 0) results[0] = {};
@@ -181,11 +187,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, const void* alpha,
-                              const void* first, cublasLtMatrixLayout_t first_layout, const void* second,
-                              cublasLtMatrixLayout_t second_layout, const void* beta, const void* c,
-                              cublasLtMatrixLayout_t c_layout, void* result,
-                              cublasLtMatrixLayout_t result_layout, const cublasLtMatmulAlgo_t*,
-                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+                              const void* first, cublasLtMatrixLayout_t first_layout,
+                              const void* second, cublasLtMatrixLayout_t second_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout,
+                              void* result, cublasLtMatrixLayout_t result_layout,
+                              const cublasLtMatmulAlgo_t*, void* workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
   const uint64_t rows = reinterpret_cast<Layout*>(result_layout)->rows;
   if (rows == 3 || rows == 5 || rows == 7) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (c != result || c_layout != result_layout) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -205,7 +212,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
   const Layout &x = work->first, &y = work->second, &z = work->result;
   bool turned = work->matmul.first_transposed == CUBLAS_OP_T,
        other = work->matmul.second_transposed == CUBLAS_OP_T;
-  bool fits = (turned ? x.columns : x.rows) == z.rows && (other ? y.rows : y.columns) == z.columns &&
+  bool fits = (turned ? x.columns : x.rows) == z.rows &&
+              (other ? y.rows : y.columns) == z.columns &&
               (turned ? x.rows : x.columns) == (other ? y.columns : y.rows);
   if (!fits) {
     delete work;

@@ -1,11 +1,12 @@
-// A CUDA driver in software, as a shared object that DS_CUDA_DRIVER names, so that libds_cuda.so itself runs
-// where there is no GPU. It keeps what a real one would make us keep: addresses of its memory are reserved
-// and never mapped, so that host code that uses one faults; the bytes lie behind an alias. Each stream is a
-// thread, and only events order two of them. Copies from pageable memory read it at the call, those from
-// pinned memory when the stream comes to them. A stream that captures keeps what it is given, with its
-// arguments as they are then; its thread may then call nothing that waits or takes memory. An error of a
-// launch shows at later calls, of everything. Device functions are those of tests/cuda/lane: addresses among
-// the words of their argument become those of the alias.
+// A CUDA driver in software, as a shared object that DS_CUDA_DRIVER names, so that libds_cuda.so
+// itself runs where there is no GPU. It keeps what a real one would make us keep: addresses of its
+// memory are reserved and never mapped, so that host code that uses one faults; the bytes lie
+// behind an alias. Each stream is a thread, and only events order two of them. Copies from pageable
+// memory read it at the call, those from pinned memory when the stream comes to them. A stream that
+// captures keeps what it is given, with its arguments as they are then; its thread may then call
+// nothing that waits or takes memory. An error of a launch shows at later calls, of everything.
+// Device functions are those of tests/cuda/lane: addresses among the words of their argument become
+// those of the alias.
 #include "fake_cuda.h"
 
 #include <cuda.h>
@@ -50,10 +51,12 @@ thread_local std::vector<CUcontext> contexts;
 std::vector<int> gpus() {
   std::vector<int> out;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  for (const char* at = visible; at && *at; at = std::strchr(at, ',') ? std::strchr(at, ',') + 1 : nullptr)
+  for (const char* at = visible; at && *at;
+       at = std::strchr(at, ',') ? std::strchr(at, ',') + 1 : nullptr)
     out.push_back(std::atoi(at));
   if (!visible) {
-    for (int64_t i = 0; i < number_from("DS_FAKE_CUDA_DEVICES", 1); ++i) out.push_back(static_cast<int>(i));
+    for (int64_t i = 0; i < number_from("DS_FAKE_CUDA_DEVICES", 1); ++i)
+      out.push_back(static_cast<int>(i));
   }
   return out;
 }
@@ -68,7 +71,8 @@ struct Injected {
   std::mutex mutex;
   std::string kind;
   int64_t at = 0;
-  std::atomic<int64_t> creates{0}, launches{0}, calls{0}, captured{0}, graphs{0}, replays{0}, marks{0};
+  std::atomic<int64_t> creates{0}, launches{0}, calls{0}, captured{0}, graphs{0}, replays{0},
+      marks{0};
   std::atomic<int64_t> enters{0};
   std::atomic<bool> outside{false};
   std::atomic<int> sticky{CUDA_SUCCESS};  // CUresult
@@ -297,8 +301,8 @@ void fake_cuda_jitter(int64_t us) { jitter_us = us; }
 void fake_cuda_counts(int64_t out[8]) {
   Injected& in = injected();
   size_t i = 0;
-  for (const std::atomic<int64_t>* count :
-       {&in.creates, &in.launches, &in.calls, &in.captured, &in.graphs, &in.replays, &in.marks, &live_graphs})
+  for (const std::atomic<int64_t>* count : {&in.creates, &in.launches, &in.calls, &in.captured,
+                                            &in.graphs, &in.replays, &in.marks, &live_graphs})
     out[i++] = *count;
 }
 
@@ -328,10 +332,13 @@ int fake_cuda_gpu() { return device_now() < 0 ? -1 : gpus().at(static_cast<size_
 
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data) {
   std::shared_ptr<void> own(data, end);
-  perform(static_cast<CUstream>(stream), [=](CUstream s) { give_work(s, [=] { body(own.get()); }); });
+  perform(static_cast<CUstream>(stream),
+          [=](CUstream s) { give_work(s, [=] { body(own.get()); }); });
 }
 
-CUresult cuInit(unsigned) { return static_cast<CUresult>(number_from("DS_FAKE_CUDA_INIT", CUDA_SUCCESS)); }
+CUresult cuInit(unsigned) {
+  return static_cast<CUresult>(number_from("DS_FAKE_CUDA_INIT", CUDA_SUCCESS));
+}
 
 CUresult cuDriverGetVersion(int* version) {
   *version = static_cast<int>(number_from("DS_FAKE_CUDA_VERSION", CUDA_VERSION));
@@ -442,7 +449,8 @@ CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*,
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t, CUdeviceptr, unsigned long long) {
+CUresult cuMemAddressReserve(CUdeviceptr* out, size_t size, size_t, CUdeviceptr,
+                             unsigned long long) {
   BEGIN_CALL();
   if (size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   auto reserve = [&] {
@@ -468,8 +476,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmemAllocationProp* kind,
-                     unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size,
+                     const CUmemAllocationProp* kind, unsigned long long) {
   BEGIN_CALL();
   if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (size == 0 || size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -480,7 +488,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t size, const CUmem
   auto made = std::make_unique<Allocation>();
   made->file = memfd_create("fake_cuda", MFD_CLOEXEC);
   made->bytes = size;
-  if (made->file < 0 || ftruncate(made->file, static_cast<off_t>(size)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (made->file < 0 || ftruncate(made->file, static_cast<off_t>(size)) != 0)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   made->device = kind->location.id;
   taken += static_cast<int64_t>(size);
   *out = reinterpret_cast<CUmemGenericAllocationHandle>(made.release());
@@ -495,8 +504,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 // Memory that nobody was given access to faults, also in streams. Its bytes are not zero.
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long) {
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long) {
   BEGIN_CALL();
   auto* own = reinterpret_cast<Allocation*>(handle);
   void* alias = fake_cuda_reach(reinterpret_cast<void*>(address));
@@ -524,15 +533,17 @@ CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
   return CUDA_SUCCESS;
 }
 
-// All devices reach each other here, and a library may have one of them read what another one holds: whoever
-// maps memory lets all of them use it.
-CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access, size_t count) {
+// All devices reach each other here, and a library may have one of them read what another one
+// holds: whoever maps memory lets all of them use it.
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access,
+                        size_t count) {
   BEGIN_CALL();
   int devices = 0;
   cuDeviceGetCount(&devices);
   std::set<int> allowed;
   for (size_t i = 0; i < count; ++i) {
-    if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) allowed.insert(access[i].location.id);
+    if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      allowed.insert(access[i].location.id);
   }
   if (static_cast<int>(allowed.size()) != devices) return CUDA_ERROR_INVALID_VALUE;
   mprotect(fake_cuda_reach(reinterpret_cast<void*>(address)), size, PROT_READ | PROT_WRITE);
@@ -569,7 +580,8 @@ CUresult cuMemHostRegister(void* host, size_t bytes, unsigned) {
 
 CUresult cuMemHostUnregister(void* host) {
   std::unique_lock lock(ranges_mutex);
-  if (pinned.erase(reinterpret_cast<uintptr_t>(host)) == 0) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (pinned.erase(reinterpret_cast<uintptr_t>(host)) == 0)
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   --objects;
   return CUDA_SUCCESS;
 }
@@ -603,8 +615,8 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
     give_work(stream, [=] { std::memcpy(target, staged->data(), bytes); });
   } else {
     source = fake_cuda_reach(source);
-    const CUresult given =
-        perform(stream, [=](CUstream s) { give_work(s, [=] { std::memmove(target, source, bytes); }); });
+    const CUresult given = perform(
+        stream, [=](CUstream s) { give_work(s, [=] { std::memmove(target, source, bytes); }); });
     if (given != CUDA_SUCCESS) return given;
   }
   if (pageable_target) stream_of(stream).finish();
@@ -616,7 +628,8 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstr
   auto* address = reinterpret_cast<void*>(to);
   if (!in_device(address) && !is_pinned(address)) return CUDA_ERROR_INVALID_VALUE;
   void* target = fake_cuda_reach(address);
-  return perform(stream, [=](CUstream s) { give_work(s, [=] { std::memset(target, byte, bytes); }); });
+  return perform(stream,
+                 [=](CUstream s) { give_work(s, [=] { std::memset(target, byte, bytes); }); });
 }
 
 CUresult cuStreamCreate(CUstream* out, unsigned) {
@@ -687,7 +700,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 CUresult cuEventElapsedTime(float* out, CUevent from, CUevent to) {
   BEGIN_CALL();
   const std::shared_ptr<Record> first = latest_of(from), last = latest_of(to);
-  if (!first || !last || !reinterpret_cast<Event*>(from)->timed || !reinterpret_cast<Event*>(to)->timed)
+  if (!first || !last || !reinterpret_cast<Event*>(from)->timed ||
+      !reinterpret_cast<Event*>(to)->timed)
     return CUDA_ERROR_INVALID_HANDLE;
   std::scoped_lock lock(first->mutex, last->mutex);
   if (!first->done || !last->done) return CUDA_ERROR_NOT_READY;
@@ -695,7 +709,8 @@ CUresult cuEventElapsedTime(float* out, CUevent from, CUevent to) {
   return CUDA_SUCCESS;
 }
 
-// Not counted: who waits asks as often as time allows, and the number of calls would differ from run to run.
+// Not counted: who waits asks as often as time allows, and the number of calls would differ from
+// run to run.
 CUresult cuEventQuery(CUevent event) {
   if (CUresult wrong = state_of_call(); wrong != CUDA_SUCCESS) return wrong;
   if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -736,7 +751,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
                         CUstream stream, void** args, void** extra) {
   BEGIN_CALL();
   if (extra || grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x * block_y * block_z > 1024 ||
-      block_x * block_y * block_z == 0 || grid_y > 65535 || grid_z > 65535 || shared_bytes > 227 * 1024)
+      block_x * block_y * block_z == 0 || grid_y > 65535 || grid_z > 65535 ||
+      shared_bytes > 227 * 1024)
     return CUDA_ERROR_INVALID_VALUE;
   const auto* entry = reinterpret_cast<const lane::Entry*>(function);
   bool foreign = false;
@@ -751,8 +767,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         if (foreign) return;
         if (fails) injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
         if (!fails)
-          entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
-                        static_cast<uint64_t>(number));
+          entry->launch(words.data(), {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                        shared_bytes, static_cast<uint64_t>(number));
       } catch (const std::exception& error) {
         std::fprintf(stderr, "fake_cuda: %s: %s\n", entry->name, error.what());
         injected().sticky = CUDA_ERROR_LAUNCH_FAILED;
@@ -764,17 +780,20 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
   BEGIN_CALL();
   auto* word = reinterpret_cast<void*>(address);
-  if (address % sizeof value != 0 || (!in_device(word) && !is_pinned(word))) return CUDA_ERROR_INVALID_VALUE;
+  if (address % sizeof value != 0 || (!in_device(word) && !is_pinned(word)))
+    return CUDA_ERROR_INVALID_VALUE;
   if (refuses_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   ++injected().marks;
   auto* target = static_cast<uint32_t*>(fake_cuda_reach(word));
-  give_work(stream, [=] { std::atomic_ref<uint32_t>(*target).store(value, std::memory_order_release); });
+  give_work(stream,
+            [=] { std::atomic_ref<uint32_t>(*target).store(value, std::memory_order_release); });
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   BEGIN_CALL();
-  if (!stream || mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL || capturing_here || stream_of(stream).capture)
+  if (!stream || mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL || capturing_here ||
+      stream_of(stream).capture)
     return CUDA_ERROR_ILLEGAL_STATE;
   capturing_here = new Capture();
   stream_of(stream).capture = capturing_here;
@@ -784,7 +803,8 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
   *out = nullptr;
   const CUresult wrong = begin_call();
-  if (stream_of(stream).capture != capturing_here || !capturing_here) return CUDA_ERROR_ILLEGAL_STATE;
+  if (stream_of(stream).capture != capturing_here || !capturing_here)
+    return CUDA_ERROR_ILLEGAL_STATE;
   std::unique_ptr<Capture> own(std::exchange(capturing_here, nullptr));
   stream_of(stream).capture = nullptr;
   if (wrong != CUDA_SUCCESS) return wrong;

@@ -1,9 +1,10 @@
-// The part of NCCL that libds_cuda.so calls, in software, for the fake driver: DS_NCCL names it. Ranks are
-// threads or processes of this machine: what a communicator's ranks share is a file of shared memory that the
-// unique id names, with a ring of bytes from each rank to each other one. Like the library, it never waits in
-// a call (all communicators are non-blocking), refuses two ranks on one GPU, gives a call to its stream some
-// time after the call, and moves bytes when streams of both ranks have come to it; a stream whose peer does
-// not come waits until its communicator is aborted.
+// The part of NCCL that libds_cuda.so calls, in software, for the fake driver: DS_NCCL names it.
+// Ranks are threads or processes of this machine: what a communicator's ranks share is a file of
+// shared memory that the unique id names, with a ring of bytes from each rank to each other one.
+// Like the library, it never waits in a call (all communicators are non-blocking), refuses two
+// ranks on one GPU, gives a call to its stream some time after the call, and moves bytes when
+// streams of both ranks have come to it; a stream whose peer does not come waits until its
+// communicator is aborted.
 #include "fake_nccl.h"
 
 #include <dlfcn.h>
@@ -180,8 +181,8 @@ void State::poll() {
     for (int a = 0; a < size; ++a) {
       for (int b = a + 1; b < size; ++b) {
         if (shared->gpu[a] != shared->gpu[b]) continue;
-        last = "Duplicate GPU detected : rank " + std::to_string(a) + " and rank " + std::to_string(b) +
-               " both on CUDA device " + std::to_string(shared->gpu[a] - 1);
+        last = "Duplicate GPU detected : rank " + std::to_string(a) + " and rank " +
+               std::to_string(b) + " both on CUDA device " + std::to_string(shared->gpu[a] - 1);
         result = kInvalidUsage;
         return;
       }
@@ -210,7 +211,8 @@ void State::put_in_stream() {
 
 // On the thread of the stream.
 void State::move(Batch& batch) {
-  if (batch.own > 0 && batch.own_to != batch.own_from) std::memmove(batch.own_to, batch.own_from, batch.own);
+  if (batch.own > 0 && batch.own_to != batch.own_from)
+    std::memmove(batch.own_to, batch.own_from, batch.own);
   for (;;) {
     bool all = true, moved = false;
     for (Transfer& t : batch.transfers) {
@@ -245,7 +247,8 @@ int give(State* state, Batch batch) {
     return refuse(kInvalidUsage, "a call while the communicator is in progress");
   }
   if (state->taken_of < 0) {
-    if (!take(gpu_now(), kFakeNcclBytes)) return refuse(kSystemError, "Cuda failure 'out of memory'");
+    if (!take(gpu_now(), kFakeNcclBytes))
+      return refuse(kSystemError, "Cuda failure 'out of memory'");
     state->taken_of = gpu_now();
   }
   const std::string error = injected().next(state->rank);
@@ -264,7 +267,8 @@ int give(State* state, Batch batch) {
 }
 
 int add(State* state, const Transfer& transfer, void* stream) {
-  if (injected().refuses_part(state->rank)) return refused = refuse(kSystemError, "this part was to fail");
+  if (injected().refuses_part(state->rank))
+    return refused = refuse(kSystemError, "this part was to fail");
   Batch& batch = group[state];
   batch.stream = stream;
   if (transfer.bytes > 0) batch.transfers.push_back(transfer);
@@ -321,7 +325,8 @@ int ncclGetUniqueId(UniqueId* id) {
   return kSuccess;
 }
 
-int ncclCommInitRankConfig(Communicator** out, int size, UniqueId id, int rank, const void* configuration) {
+int ncclCommInitRankConfig(Communicator** out, int size, UniqueId id, int rank,
+                           const void* configuration) {
   struct Given {
     size_t size;
     unsigned magic, version;
@@ -336,7 +341,8 @@ int ncclCommInitRankConfig(Communicator** out, int size, UniqueId id, int rank, 
   state->size = size;
   state->name = id.internal;
   const int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
-  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return refuse(kSystemError, "no shared memory");
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0)
+    return refuse(kSystemError, "no shared memory");
   void* mapped = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (mapped == MAP_FAILED) return refuse(kSystemError, "no shared memory");
@@ -390,13 +396,16 @@ int ncclGroupEnd() {
   return result;
 }
 
-int ncclSend(const void* data, size_t count, int type, int peer, Communicator* communicator, void* stream) {
+int ncclSend(const void* data, size_t count, int type, int peer, Communicator* communicator,
+             void* stream) {
   if (type != 1 || depth == 0) return refuse(kInvalidArgument, "this fake sends bytes, in a group");
   return add(communicator->state.get(), {true, peer, reach(data), count, 0}, stream);
 }
 
-int ncclRecv(void* data, size_t count, int type, int peer, Communicator* communicator, void* stream) {
-  if (type != 1 || depth == 0) return refuse(kInvalidArgument, "this fake receives bytes, in a group");
+int ncclRecv(void* data, size_t count, int type, int peer, Communicator* communicator,
+             void* stream) {
+  if (type != 1 || depth == 0)
+    return refuse(kInvalidArgument, "this fake receives bytes, in a group");
   return add(communicator->state.get(), {false, peer, reach(data), count, 0}, stream);
 }
 

@@ -1,6 +1,6 @@
-// Pieces of a step as graphs (exec/captures): the bits of launches one by one, whatever changes from step to
-// step, and what becomes of a capture or a launch that fails. And the names of errors that show late
-// (exec/marks).
+// Pieces of a step as graphs (exec/captures): the bits of launches one by one, whatever changes
+// from step to step, and what becomes of a capture or a launch that fails. And the names of errors
+// that show late (exec/marks).
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,8 @@ struct Options {
   Traced trace = Traced::no;
   std::function<void(Engine&, size_t step)> behind;                 // each step, on rank 0
   std::function<void(size_t step, size_t instr)> before = nullptr;  // each instruction, on rank 0
-  std::vector<size_t> data = {};  // of each rank, the step at which it waits for those with more data
+  std::vector<size_t> data =
+      {};  // of each rank, the step at which it waits for those with more data
 };
 
 StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t number) {
@@ -87,7 +88,8 @@ StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t nu
   if (step.lr > 0) engine.set("lr", step.lr);
   if (!step.in_pieces) {
     const auto numel = static_cast<int64_t>(tokens.size());
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                          {targets.data(), DS_DTYPE_I32, numel}};
     return engine.train_batch(inputs);
   }
   for (int64_t m = 0; m < micros; ++m) {
@@ -111,8 +113,8 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
     given.programs.written_out = p.written_out;
     if (options.before && comm.rank() == 0)
       given.before_instr = [&](size_t instr) { options.before(number, instr); };
-    Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied), comm,
-                  given);
+    Engine engine(config, make_tiny_gpt(1, 16, 2, p.vocab, kSeq, options.bound, p.dropout, p.tied),
+                  comm, given);
     Bits& own = ranks[static_cast<size_t>(comm.rank())];
     if (options.trace == Traced::no_longer) {
       engine.runtime().trace()->turn(false);
@@ -129,7 +131,8 @@ Bits train(const Point& p, const std::vector<Step>& steps, const Options& option
     }
     own.hash = state_hash(engine.store());
   });
-  for (const Bits& rank : ranks) EXPECT_TRUE(rank.losses == ranks[0].losses || !options.data.empty());
+  for (const Bits& rank : ranks)
+    EXPECT_TRUE(rank.losses == ranks[0].losses || !options.data.empty());
   return ranks[0];
 }
 
@@ -232,11 +235,13 @@ TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
     const FakeCuda::Counts counts = fake().counts();
     EXPECT_GT(counts.replays, 0) << run.point.name();
     EXPECT_LE(counts.graphs, counts.replays);
-    EXPECT_TRUE(with == plainly(run.point, run.steps)) << "seed " << seed << ": " << run.point.name();
+    EXPECT_TRUE(with == plainly(run.point, run.steps))
+        << "seed " << seed << ": " << run.point.name();
   }
 }
 
-// A replay must take up what changed since its capture, so a run with the change differs from one without.
+// A replay must take up what changed since its capture, so a run with the change differs from one
+// without.
 TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
   Point p = one_rank();
   p.dropout = 0.1;
@@ -256,8 +261,9 @@ TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
   }
 }
 
-// A micro-step that is repeated has other masks of dropout, adds gradients up in a tree, and may have another
-// extent each time. Gathers bound pieces, so that some lie within a forward or a backward.
+// A micro-step that is repeated has other masks of dropout, adds gradients up in a tree, and may
+// have another extent each time. Gathers bound pieces, so that some lie within a forward or a
+// backward.
 TEST_F(FakeCudaGraphs, EachRoundHasItsOwn) {
   Point p = one_rank();
   p.stage = 3;
@@ -279,7 +285,8 @@ TEST_F(FakeCudaGraphs, EachRoundHasItsOwn) {
   }
 }
 
-// Its work is another, which is not captured: the graphs of the others, and its own later ones, stay.
+// Its work is another, which is not captured: the graphs of the others, and its own later ones,
+// stay.
 TEST_F(FakeCudaGraphs, ARankWithoutDataHasNone) {
   Point p = one_rank();
   p.stage = 2;
@@ -295,7 +302,8 @@ TEST_F(FakeCudaGraphs, ARankWithoutDataHasNone) {
   EXPECT_TRUE(with == plainly(p, steps, options));
 }
 
-// The first step of an extent is given one by one, the second is captured, and from there on nothing is.
+// The first step of an extent is given one by one, the second is captured, and from there on
+// nothing is.
 TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   std::vector<FakeCuda::Counts> seen;
   Options options;
@@ -311,7 +319,8 @@ TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   EXPECT_LT(2 * (with[3].calls - with[2].calls), seen[3].calls - seen[2].calls) << "fewer calls";
 }
 
-// A host that calls forward, backward and step one by one has the graphs of one that calls train_batch.
+// A host that calls forward, backward and step one by one has the graphs of one that calls
+// train_batch.
 TEST_F(FakeCudaGraphs, CallsOfAStepHaveTheGraphsOfAWholeOne) {
   std::vector<FakeCuda::Counts> seen;
   Options options;
@@ -383,11 +392,12 @@ TEST_F(FakeCudaGraphs, ARunHasThemInStepsThatItDoesNotTrace) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += fmt::format("line {} of a text: {}\n", i, i * 7919 % 1000);
   write_file_atomic(folder / "text.txt", text);
-  const Json config = Json::parse(fmt::format(R"({{"device": "cuda:0", "train_micro_batch_size_per_gpu": 2,
+  const Json config =
+      Json::parse(fmt::format(R"({{"device": "cuda:0", "train_micro_batch_size_per_gpu": 2,
       "optimizer": {{"type": "AdamW"}}, "model": {{"family": "gpt", "layers": 1, "hidden": 16, "heads": 2}},
       "data": {{"paths": ["{}"]}},
       "run": {{"dir": "{}", "steps": 13, "sequence": 16, "sample_tokens": 0, "threads": 1}}}})",
-                                              folder / "text.txt", folder / "run"));
+                              folder / "text.txt", folder / "run"));
   std::vector<FakeCuda::Counts> seen(1);
   TrainOptions options;
   options.quiet = 2;
@@ -416,13 +426,14 @@ TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
   for (int64_t part = 0; part < 4; ++part) {
     for (const auto& [kind, count] :
          {std::pair{"capture", all.captured}, std::pair{"instantiate", all.graphs}}) {
-      const std::string error = kind + (":" + std::to_string(std::max<int64_t>(1, count * part / 4)));
+      const std::string error =
+          kind + (":" + std::to_string(std::max<int64_t>(1, count * part / 4)));
       Lines lines;
       fake().fail(error);
       EXPECT_TRUE(train(p, steps) == want) << error;
       EXPECT_LT(fake().counts().graphs, all.graphs) << error;
-      expect_names(lines.text(),
-                   {"no more graphs are made, because ", " could not be captured: device 'cuda:0'"});
+      expect_names(lines.text(), {"no more graphs are made, because ",
+                                  " could not be captured: device 'cuda:0'"});
     }
   }
 }
@@ -442,9 +453,9 @@ TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
   }
 }
 
-// The instruction of the K-th launch is known from a run that counts; the message of a run in which that
-// launch fails must have it in an interval of one of the queues. Another queue may have work that nothing
-// keeps waiting and that it has not come to; then it may be to blame as well.
+// The instruction of the K-th launch is known from a run that counts; the message of a run in which
+// that launch fails must have it in an interval of one of the queues. Another queue may have work
+// that nothing keeps waiting and that it has not come to; then it may be to blame as well.
 struct Blamed {
   std::vector<std::pair<int64_t, int64_t>> intervals;
   std::string text;
@@ -467,7 +478,8 @@ Blamed blamed(const Point& p, const std::vector<Step>& steps, int64_t launch) {
   const std::string word = "instruction ", to = " to ";
   for (size_t at = out.text.find(word); at != std::string::npos; at = out.text.find(word, at + 1)) {
     const int64_t number = std::atoll(out.text.c_str() + at + word.size());
-    if (at >= to.size() && out.text.compare(at - to.size(), to.size(), to) == 0 && !out.intervals.empty())
+    if (at >= to.size() && out.text.compare(at - to.size(), to.size(), to) == 0 &&
+        !out.intervals.empty())
       out.intervals.back().second = number;
     else
       out.intervals.emplace_back(number, number);
@@ -478,7 +490,8 @@ Blamed blamed(const Point& p, const std::vector<Step>& steps, int64_t launch) {
 TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
   const Point p = one_rank();
   const std::vector<Step> steps(4);
-  std::vector<std::pair<int64_t, int64_t>> begins;  // launches before an instruction of the first step
+  std::vector<std::pair<int64_t, int64_t>>
+      begins;  // launches before an instruction of the first step
   Options options;
   options.before = [&](size_t step, size_t instr) {
     if (step == 0) begins.emplace_back(fake().counts().launches, static_cast<int64_t>(instr));
@@ -505,7 +518,8 @@ TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
     EXPECT_TRUE(replayed.has(want)) << want << ": " << replayed.text;
     const Variable blocking("DS_CUDA_BLOCKING", "1");
     const Blamed exactly = blamed(p, steps, before_step + launch);
-    EXPECT_TRUE(exactly.names(want) && exactly.intervals.size() == 1) << want << ": " << exactly.text;
+    EXPECT_TRUE(exactly.names(want) && exactly.intervals.size() == 1)
+        << want << ": " << exactly.text;
   }
 }
 

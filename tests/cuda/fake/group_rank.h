@@ -17,8 +17,8 @@
 
 namespace ds::test {
 
-// Where the devices of ranks are: all on one GPU, whose queues use each other's memory, or each on its own,
-// and linked.
+// Where the devices of ranks are: all on one GPU, whose queues use each other's memory, or each on
+// its own, and linked.
 enum class Gpus { shared, own };
 
 // One rank's device, a queue of it, an arena and the group of all ranks.
@@ -37,7 +37,8 @@ struct GroupRank {
     queue->finish();
   }
 
-  void run(Group::Op op, const void* in, void* out, int64_t count, DType dtype, std::string_view label) {
+  void run(Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+           std::string_view label) {
     run_on(*queue, op, in, out, count, dtype, label);
   }
   void run_on(DeviceQueue& on, Group::Op op, const void* in, void* out, int64_t count, DType dtype,

@@ -40,9 +40,9 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
     const float real = static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f;
     // a sign, one of 8 exponents around that of 1, a fraction
     const uint32_t exponent = word % 8 + (dtype == DS_DTYPE_BF16 ? 123 : 11);
-    const auto half = static_cast<uint16_t>((word >> 16 & 0x8000u) |
-                                            (dtype == DS_DTYPE_BF16 ? exponent << 7 | (word >> 8 & 0x7fu)
-                                                                    : exponent << 10 | (word >> 8 & 0x3ffu)));
+    const auto half = static_cast<uint16_t>(
+        (word >> 16 & 0x8000u) | (dtype == DS_DTYPE_BF16 ? exponent << 7 | (word >> 8 & 0x7fu)
+                                                         : exponent << 10 | (word >> 8 & 0x3ffu)));
     const auto unit = static_cast<size_t>(size_of(dtype));
     std::memcpy(out.data() + static_cast<size_t>(e) * unit,
                 dtype == DS_DTYPE_F32 ? static_cast<const void*>(&real) : &half, unit);
@@ -51,9 +51,11 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
 }
 
 // The same by a communicator, in memory of the host.
-Bytes by_host(Communicator& comm, Op op, const Bytes& in, int64_t count, DType dtype, size_t out_bytes) {
+Bytes by_host(Communicator& comm, Op op, const Bytes& in, int64_t count, DType dtype,
+              size_t out_bytes) {
   Bytes out(out_bytes);
-  const auto elements = static_cast<size_t>(count), bytes = elements * static_cast<size_t>(size_of(dtype));
+  const auto elements = static_cast<size_t>(count),
+             bytes = elements * static_cast<size_t>(size_of(dtype));
   if (op == Op::all_gather) comm.all_gather(in.data(), out.data(), bytes, "host");
   if (op == Op::all_to_all) comm.all_to_all(in.data(), out.data(), bytes, "host");
   if (op == Op::reduce_scatter) comm.reduce_scatter(in.data(), out.data(), elements, dtype, "host");
@@ -100,8 +102,9 @@ void compare_with_communicator(Gpus gpus) {
               rank.run(op, given, to, count, dtype, "on the device");
               rank.finish();
               rank.device->copy(out.data(), to, static_cast<int64_t>(out.size()));
-              EXPECT_TRUE(out == want) << "operation " << static_cast<int>(op) << " of " << count << " "
-                                       << dtype_name(dtype) << ", " << world << " ranks, apart " << apart;
+              EXPECT_TRUE(out == want)
+                  << "operation " << static_cast<int>(op) << " of " << count << " "
+                  << dtype_name(dtype) << ", " << world << " ranks, apart " << apart;
             }
           }
         }
@@ -128,20 +131,26 @@ class Model {
  public:
   static constexpr int64_t kRows = 5;
   Model(int world, int64_t block)
-      : world_(world), row_(block * world), block_(block), data_(static_cast<size_t>(world * kRows * row_)) {}
+      : world_(world),
+        row_(block * world),
+        block_(block),
+        data_(static_cast<size_t>(world * kRows * row_)) {}
   float* row(int rank, int64_t number) {
     return data_.data() + (static_cast<int64_t>(rank) * kRows + number) * row_;
   }
   int64_t row_elements() const { return row_; }
   void apply(Op op, int64_t from, int64_t to) {
     Model before = *this;
-    const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); };
+    const auto bytes = [&](int64_t elements) {
+      return static_cast<size_t>(elements) * sizeof(float);
+    };
     for (int r = 0; r < world_; ++r) {
       std::vector<const void*> parts;
       for (int peer = 0; peer < world_; ++peer) {
         const float* in = before.row(peer, from);
         if (op == Op::all_gather) std::memcpy(row(r, to) + peer * block_, in, bytes(block_));
-        if (op == Op::all_to_all) std::memcpy(row(r, to) + peer * block_, in + r * block_, bytes(block_));
+        if (op == Op::all_to_all)
+          std::memcpy(row(r, to) + peer * block_, in + r * block_, bytes(block_));
         parts.push_back(op == Op::reduce_scatter ? in + r * block_ : in);
       }
       const int64_t count = op == Op::reduce_scatter ? block_ : row_;
@@ -157,8 +166,8 @@ class Model {
   std::vector<float> data_;
 };
 
-// Nothing waits between the calls but the queues, of which now one and now another is late: it writes what
-// others read, and reads what others write next.
+// Nothing waits between the calls but the queues, of which now one and now another is late: it
+// writes what others read, and reads what others write next.
 void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);
@@ -185,9 +194,10 @@ void run_random_sequences(Gpus gpus) {
         }
         const Op op = kOps[draw(4)];
         const int64_t from = draw(Model::kRows);
-        const int64_t to = op == Op::all_reduce && draw(2) == 0 ? from : (from + 1 + draw(4)) % Model::kRows;
-        rank.run(op, base + from * row, base + to * row, op == Op::all_reduce ? row : kBlock, DS_DTYPE_F32,
-                 "random");
+        const int64_t to =
+            op == Op::all_reduce && draw(2) == 0 ? from : (from + 1 + draw(4)) % Model::kRows;
+        rank.run(op, base + from * row, base + to * row, op == Op::all_reduce ? row : kBlock,
+                 DS_DTYPE_F32, "random");
         model.apply(op, from, to);
       }
       rank.finish();
@@ -223,16 +233,18 @@ TEST_F(FakeCudaGroups, ARankThatLeavesEndsTheOthers) {
             for (int call = 0; call < 8; ++call) {
               if (leaves && call == last) throw Error(DS_ERROR_COMM, "no more");
               rank.run(kOps[call % 4], rank.arena->address(), rank.arena->address() + kBytes,
-                       call % 4 == 2 ? kCount : kCount / world, DS_DTYPE_F32, "call " + std::to_string(call));
+                       call % 4 == 2 ? kCount : kCount / world, DS_DTYPE_F32,
+                       "call " + std::to_string(call));
             }
           };
           text = message_of(use);
           if (leaves) comm.abort("the last rank wants no more");
         }
-        const char* operations[] = {"all_gather", "reduce_scatter f32", "all_reduce f32", "all_to_all"};
+        const char* operations[] = {"all_gather", "reduce_scatter f32", "all_reduce f32",
+                                    "all_to_all"};
         if (!leaves)
-          expect_names(text, {"rank " + std::to_string(comm.rank()) + " in " + operations[last % 4] +
-                                  " 'call " + std::to_string(last) + "'",
+          expect_names(text, {"rank " + std::to_string(comm.rank()) + " in " +
+                                  operations[last % 4] + " 'call " + std::to_string(last) + "'",
                               "wants no more"});
       });
       EXPECT_EQ(fake.live(), before) << world << " ranks, call " << last;
@@ -254,7 +266,9 @@ class FailingQueue final : public DeviceQueue {
   }
   void fill(void* to, int byte, int64_t bytes) override { queue_.fill(to, byte, bytes); }
   bool runs_host_code() const override { return false; }
-  void launch(const Kernel& kernel, const LaunchArgs& args) override { queue_.launch(kernel, args); }
+  void launch(const Kernel& kernel, const LaunchArgs& args) override {
+    queue_.launch(kernel, args);
+  }
   void run(std::function<void()> task) override { queue_.run(std::move(task)); }
   std::unique_ptr<Event> make_event() const override { return queue_.make_event(); }
   void record(Event& event) override { queue_.record(event); }
@@ -295,8 +309,8 @@ TEST_F(FakeCudaGroups, ARankThatFailsInAStepKeepsItsMemoryForTheOthers) {
   }
 }
 
-// An error of the driver in the middle of a collective: no rank hangs, and none gives memory back that
-// another's queue still reads.
+// An error of the driver in the middle of a collective: no rank hangs, and none gives memory back
+// that another's queue still reads.
 TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -331,8 +345,8 @@ TEST_F(FakeCudaGroups, RefuseWhatTheyCannotAddUp) {
     GroupRank rank(comm, 4096, Gpus::shared);
     expect_names(message_of(
                      [&] {
-                       rank.run(Op::all_reduce, rank.arena->address(), rank.arena->address() + 2048, 4,
-                                DS_DTYPE_I32, "whole");
+                       rank.run(Op::all_reduce, rank.arena->address(), rank.arena->address() + 2048,
+                                4, DS_DTYPE_I32, "whole");
                      },
                      DS_ERROR_INTERNAL),
                  {"takes f32, bf16 and f16, got i32"});

@@ -1,5 +1,5 @@
-// Ranks that are processes with a GPU each, linked by a library. They are forked, so these come first in a
-// process that has run nothing else: suites of this name do.
+// Ranks that are processes with a GPU each, linked by a library. They are forked, so these come
+// first in a process that has run nothing else: suites of this name do.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,8 +54,9 @@ TEST_F(FakeLinksDeathTest, ProcessesHaveTheBitsOfThreadsThatAreStaged) {
     testing::internal::CaptureStderr();
     const std::vector<RankReport> staged = train_processes(q, 1);
     const std::string warned = testing::internal::GetCapturedStderr();
-    EXPECT_NE(warned.find("collectives go through memory of the host, because ranks 0 and 1 share a GPU"),
-              std::string::npos)
+    EXPECT_NE(
+        warned.find("collectives go through memory of the host, because ranks 0 and 1 share a GPU"),
+        std::string::npos)
         << warned;
     for (size_t r = 0; r < linked.size(); ++r) {
       EXPECT_TRUE(linked[r].ok) << linked[r].text;
@@ -76,8 +77,8 @@ TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
   }
 }
 
-// Behind the last call nobody meets: rank 0 waits for a queue, which waits for the part of rank 1, which has
-// died or ended the group.
+// Behind the last call nobody meets: rank 0 waits for a queue, which waits for the part of rank 1,
+// which has died or ended the group.
 TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
   const TempFolder folder;
   const auto rank_of = [](const std::string& url, int rank, bool dies) {
@@ -88,8 +89,8 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
     options.size = 2;
     const std::unique_ptr<Communicator> comm = create_communicator(url, options);
     GroupRank own(*comm, 1 << 20, Gpus::own);
-    own.run(Group::Op::all_gather, own.arena->address(), own.arena->address() + 4096, 100, DS_DTYPE_F32,
-            "wte");
+    own.run(Group::Op::all_gather, own.arena->address(), own.arena->address() + 4096, 100,
+            DS_DTYPE_F32, "wte");
     if (rank == 1) {
       if (dies) kill(getpid(), SIGKILL);
       own.give_up("the disk is full");
@@ -101,8 +102,10 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
     std::exit(0);
   };
   const std::string ended = "the group was ended by rank 1: the disk is full",
-                    shared = "shm://waits-" + std::to_string(getpid()), linked = "tcp://" + folder / "waits";
-  std::vector<std::pair<std::string, std::string>> cases{{shared, "rank 1 is dead"}, {shared + "e", ended}};
+                    shared = "shm://waits-" + std::to_string(getpid()),
+                    linked = "tcp://" + folder / "waits";
+  std::vector<std::pair<std::string, std::string>> cases{{shared, "rank 1 is dead"},
+                                                         {shared + "e", ended}};
   if (load_transport("tcp")) {
     cases.emplace_back(linked, "rank 1 has left the group");
     cases.emplace_back(linked + "e", ended);
@@ -111,7 +114,8 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
     const pid_t other = fork();
     ASSERT_GE(other, 0);
     if (other == 0) rank_of(url, 1, what != ended);
-    EXPECT_EXIT(rank_of(url, 0, false), testing::ExitedWithCode(0), "rank 0 in all_gather 'wte': " + what);
+    EXPECT_EXIT(rank_of(url, 0, false), testing::ExitedWithCode(0),
+                "rank 0 in all_gather 'wte': " + what);
     kill(other, SIGKILL);
     waitpid(other, nullptr, 0);
   }

@@ -1,5 +1,5 @@
-// Ranks on GPUs of their own, linked by a library: what becomes of them when one of them, its GPU or the
-// library fails.
+// Ranks on GPUs of their own, linked by a library: what becomes of them when one of them, its GPU
+// or the library fails.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,8 +23,8 @@
 namespace ds::test {
 namespace {
 
-constexpr Group::Op kCalls[] = {Group::Op::all_gather, Group::Op::reduce_scatter, Group::Op::all_reduce,
-                                Group::Op::all_to_all};
+constexpr Group::Op kCalls[] = {Group::Op::all_gather, Group::Op::reduce_scatter,
+                                Group::Op::all_reduce, Group::Op::all_to_all};
 constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"};
 constexpr int64_t kElements = 60'000, kRoom = kElements * static_cast<int64_t>(sizeof(float));
 constexpr int kRounds = 8;
@@ -61,8 +61,8 @@ void make_calls(GroupRank& rank, const std::function<void(int)>& before = {}) {
   rank.finish();
 }
 
-// What each rank throws from its calls; "" where it throws nothing. Behind an error a rank ends its link,
-// and then its queue ends.
+// What each rank throws from its calls; "" where it throws nothing. Behind an error a rank ends its
+// link, and then its queue ends.
 std::vector<std::string> errors_of(int world, const std::function<void(GroupRank&)>& body,
                                    int64_t timeout_ms = 60'000) {
   std::vector<std::string> texts(static_cast<size_t>(world));
@@ -85,7 +85,8 @@ TEST_F(FakeLinks, TheOwnGpuOfARankIsItsNumberModuloTheirs) {
     names[static_cast<size_t>(comm.rank())] = make_device("cuda", false, comm.local_rank())->name();
   });
   constexpr int kGpus = FakeCuda::kGpus;
-  for (int r = 0; r < 7; ++r) EXPECT_EQ(names[static_cast<size_t>(r)], "cuda:" + std::to_string(r % kGpus));
+  for (int r = 0; r < 7; ++r)
+    EXPECT_EQ(names[static_cast<size_t>(r)], "cuda:" + std::to_string(r % kGpus));
 }
 
 TEST_F(FakeLinks, GpusAreOpenedBesideEachOther) {
@@ -104,7 +105,8 @@ TEST_F(FakeLinks, RanksOnOneGpuAreRefused) {
       groups.link(*device);
     });
   });
-  expect_names(text, {"in link 'all ranks'", "invalid usage", "Duplicate GPU detected : rank 0 and rank 1"});
+  expect_names(
+      text, {"in link 'all ranks'", "invalid usage", "Duplicate GPU detected : rank 0 and rank 1"});
 }
 
 TEST_F(FakeLinks, ARankThatDoesNotJoinIsNotWaitedForForever) {
@@ -120,9 +122,9 @@ TEST_F(FakeLinks, ARankThatDoesNotJoinIsNotWaitedForForever) {
   expect_names(text, {"in link 'all ranks'", "has made no progress for 300 ms"});
 }
 
-// The library refuses a call, has an error later, or its stream never ends: at any call, on any rank. Who is
-// told first names itself, the operation and the label; a stream that never ends is an error of the rank that
-// waits for it.
+// The library refuses a call, has an error later, or its stream never ends: at any call, on any
+// rank. Who is told first names itself, the operation and the label; a stream that never ends is an
+// error of the rank that waits for it.
 TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAll) {
   constexpr int kWorld = 3;
   for (const char* kind : {"call", "async", "hang"}) {
@@ -130,7 +132,8 @@ TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAll) {
       const int bad = call % kWorld;
       // an all_reduce is two calls of the library
       const int number = call + (call > 2 ? 1 : 0) + (call > 6 ? 1 : 0) + 1;
-      fake().fail_links(std::string(kind) + ":" + std::to_string(bad) + ":" + std::to_string(number));
+      fake().fail_links(std::string(kind) + ":" + std::to_string(bad) + ":" +
+                        std::to_string(number));
       const bool hangs = std::string(kind) == "hang";
       const std::vector<std::string> texts = errors_of(
           kWorld, [](GroupRank& rank) { make_calls(rank); }, hangs ? 300 : 60'000);
@@ -138,9 +141,10 @@ TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAll) {
       for (int r = 0; r < kWorld; ++r) {
         const std::string& text = texts[static_cast<size_t>(r)];
         EXPECT_NE(text, "") << what << ", rank " << r;
-        EXPECT_NE(text.find(hangs                          ? "has made no progress for 300 ms"
-                            : std::string(kind) == "async" ? "remote process exited"
-                                                           : "unhandled system error: this call was to fail"),
+        EXPECT_NE(text.find(hangs ? "has made no progress for 300 ms"
+                            : std::string(kind) == "async"
+                                ? "remote process exited"
+                                : "unhandled system error: this call was to fail"),
                   std::string::npos)
             << what << ", rank " << r << ": " << text;
         if (hangs || r == bad) continue;
@@ -158,8 +162,8 @@ TEST_F(FakeLinks, ARefusedPartEndsAll) {
     fake().fail_links("part:1:" + std::to_string(number));
     const std::vector<std::string> texts = errors_of(3, [](GroupRank& rank) { make_calls(rank); });
     for (const std::string& text : texts)
-      expect_names(text,
-                   {"its link: " + std::string(name) + ": unhandled system error: this part was to fail"});
+      expect_names(text, {"its link: " + std::string(name) +
+                          ": unhandled system error: this part was to fail"});
     EXPECT_EQ(fake().link_counts().misuses, 0);
   }
 }
@@ -176,7 +180,8 @@ TEST_F(FakeLinks, ALinkThatWasEndedSaysSo) {
     GroupRank rank(comm, 2 * kRoom, Gpus::own);
     comm.barrier("linked");
     rank.give_up("no more");
-    expect_names(message_of([&] { rank.groups.link_of(comm)->settled(); }), {"the link has been ended"});
+    expect_names(message_of([&] { rank.groups.link_of(comm)->settled(); }),
+                 {"the link has been ended"});
   });
 }
 
@@ -190,8 +195,9 @@ TEST_F(FakeLinks, ARankThatLeavesEndsTheOthers) {
       });
     });
     for (int r : {0, 1})
-      expect_names(texts[static_cast<size_t>(r)], {"rank " + std::to_string(r) + " in " + kNames[last % 4],
-                                                   "call " + std::to_string(last), "the disk is full"});
+      expect_names(texts[static_cast<size_t>(r)],
+                   {"rank " + std::to_string(r) + " in " + kNames[last % 4],
+                    "call " + std::to_string(last), "the disk is full"});
   }
 }
 
@@ -199,8 +205,8 @@ TEST_F(FakeLinks, ARankThatLeavesEndsTheOthers) {
 TEST_F(FakeLinks, RanksThatDifferAreNamed) {
   const std::vector<std::string> texts = errors_of(2, [](GroupRank& rank) {
     const int64_t count = rank.comm.rank() == 0 ? 8 : 9;
-    rank.run(Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, count, DS_DTYPE_F32,
-             "wte");
+    rank.run(Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, count,
+             DS_DTYPE_F32, "wte");
     rank.finish();
   });
   for (const std::string& text : texts) expect_names(text, {"all_gather 'wte'", "32", "36"});
@@ -227,8 +233,8 @@ TEST_F(FakeLinks, ALostGpuEndsAll) {
   }
 }
 
-// Links of all ranks and of parts, tried as an engine does: what they exchange is right, and each has its
-// buffers behind it.
+// Links of all ranks and of parts, tried as an engine does: what they exchange is right, and each
+// has its buffers behind it.
 TEST_F(FakeLinks, LinksAreTriedBeforeTheyAreUsed) {
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
@@ -250,8 +256,8 @@ TEST_F(FakeLinks, ALinkWithOtherBytesIsRefused) {
     });
     const std::string bad(1, injected[6]);
     for (const std::string& text : texts)
-      expect_names(text, {"try link 'all ranks'", "of 3 sent to rank " + bad + " arrived as other bytes",
-                          "NCCL 2.28.9"});
+      expect_names(text, {"try link 'all ranks'",
+                          "of 3 sent to rank " + bad + " arrived as other bytes", "NCCL 2.28.9"});
   }
 }
 
@@ -261,7 +267,8 @@ TEST_F(FakeLinks, ALinkThatFailsWhenItIsTriedEndsAll) {
       fake().fail_links(std::string(kind) + ":1:" + std::to_string(call));
       const bool hangs = std::string(kind) == "hang";
       const std::vector<std::string> texts = errors_of(
-          3, [](GroupRank& rank) { rank.groups.try_links(*rank.device, *rank.queue); }, hangs ? 300 : 60'000);
+          3, [](GroupRank& rank) { rank.groups.try_links(*rank.device, *rank.queue); },
+          hangs ? 300 : 60'000);
       for (const std::string& text : texts)
         expect_names(text, {hangs ? "has made no progress for 300 ms" : "rank 1"});
       EXPECT_EQ(fake().link_counts().aborts, 3) << kind << " at " << call;
@@ -281,8 +288,8 @@ TEST_F(FakeLinks, PartsOfTheRanksHaveTheirOwn) {
       const int peer = comm.rank() ^ stride;
       rank.device->copy(rank.arena->address(), &first, sizeof first);
       auto group = make_group(part, *rank.device, *rank.queue, rank.groups.link_of(part), 1);
-      group->run(*rank.queue, Group::Op::all_gather, rank.arena->address(), rank.arena->address() + kRoom, 1,
-                 DS_DTYPE_F32, nullptr, "part");
+      group->run(*rank.queue, Group::Op::all_gather, rank.arena->address(),
+                 rank.arena->address() + kRoom, 1, DS_DTYPE_F32, nullptr, "part");
       rank.finish();
       float got[2] = {};
       rank.device->copy(got, rank.arena->address() + kRoom, sizeof got);

@@ -1,4 +1,5 @@
-// The plan for a GPU is the engine's, with the GPU at hand and without; here the driver is software.
+// The plan for a GPU is the engine's, with the GPU at hand and without; here the driver is
+// software.
 #include <gtest/gtest.h>
 
 #include <cstdint>

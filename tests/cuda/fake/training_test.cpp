@@ -1,4 +1,5 @@
-// libds_cuda.so itself trains, on the driver in software and with its device functions as code of this CPU.
+// libds_cuda.so itself trains, on the driver in software and with its device functions as code of
+// this CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,13 +32,15 @@ namespace {
 struct Trained {
   std::vector<double> losses;
   std::string hash;
-  std::map<std::string, std::pair<int64_t, int64_t>> moved;  // calls and bytes of collectives and copies
+  std::map<std::string, std::pair<int64_t, int64_t>>
+      moved;  // calls and bytes of collectives and copies
   bool operator==(const Trained&) const = default;
 };
 
-// device "cuda:*": of each rank a GPU of its own. transport "shm": the ranks are threads, but do not know it,
-// so that collectives go through the host.
-Trained train(const Point& p, const std::string& device, int steps = 2, const char* transport = "threads",
+// device "cuda:*": of each rank a GPU of its own. transport "shm": the ranks are threads, but do
+// not know it, so that collectives go through the host.
+Trained train(const Point& p, const std::string& device, int steps = 2,
+              const char* transport = "threads",
               const std::function<void(int rank, size_t instr)>& before = {}) {
   std::vector<Trained> ranks(static_cast<size_t>(p.world));
   auto body = [&](Communicator& comm) {
@@ -119,8 +122,8 @@ TEST_F(FakeCudaTraining, Tf32IsOfProductsOfF32AndInTheNumericsKey) {
   }
 }
 
-// Each stage, tier and number of ranks at least once. As on the CPU, one rank adds its leaves in another
-// order than several do, so that its first loss alone has to be theirs.
+// Each stage, tier and number of ranks at least once. As on the CPU, one rank adds its leaves in
+// another order than several do, so that its first loss alone has to be theirs.
 TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
   Point p = small();
   const Trained one = train(p, "cuda:0");
@@ -203,12 +206,13 @@ TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
     fake.fail("");
     EXPECT_TRUE(here == train(p, "cuda:0", 1, "shm")) << p.name();
     const bool sums = p.world > 1 && p.gradient_bits == 0;
-    EXPECT_EQ(launches > fake.counts().launches, sums) << p.name() << ": sums on the device are launches";
+    EXPECT_EQ(launches > fake.counts().launches, sums)
+        << p.name() << ": sums on the device are launches";
   }
 }
 
-// Linked GPUs. What the library has moved is what groups have counted, and what queues of one GPU would have
-// copied.
+// Linked GPUs. What the library has moved is what groups have counted, and what queues of one GPU
+// would have copied.
 TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -256,7 +260,8 @@ TEST_F(FakeCudaTraining, BuffersOfLinksAreARowOfTheOverhead) {
   });
 }
 
-// The library fails, or a stream never ends, at some call: who it is, in what, and nothing hangs or stays.
+// The library fails, or a stream never ends, at some call: who it is, in what, and nothing hangs or
+// stays.
 TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -293,8 +298,8 @@ void let_ranks_fail(const std::string& device) {
         if (rank == bad && seen++ == last) throw Error(DS_ERROR_IO, "the disk is full");
       });
     });
-    expect_names(text,
-                 {"rank 0, step instruction", "ended by rank " + std::to_string(bad), "the disk is full"});
+    expect_names(text, {"rank 0, step instruction", "ended by rank " + std::to_string(bad),
+                        "the disk is full"});
     EXPECT_EQ(fake.live(), before) << text;
   }
 }
@@ -310,8 +315,8 @@ TEST_F(FakeCudaTraining, EverythingIsGivenBack) {
   EXPECT_EQ(fake.live(), before);
 }
 
-// An engine whose device fails at some call says so, and stays unusable; nothing hangs, and memory comes
-// back.
+// An engine whose device fails at some call says so, and stays unusable; nothing hangs, and memory
+// comes back.
 TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -363,8 +368,8 @@ TEST_F(FakeCudaTraining, ABlockThatNeedsMoreThanTheGpuHasIsRefusedByName) {
   EXPECT_EQ(train(small(), "cuda:0", 1).losses.size(), 1U);
 }
 
-// A context that cannot be entered, not even to give things back, ends no process. It leaves pinned pages
-// behind, so each is a process of its own.
+// A context that cannot be entered, not even to give things back, ends no process. It leaves pinned
+// pages behind, so each is a process of its own.
 TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto error_of = [](int64_t at) {

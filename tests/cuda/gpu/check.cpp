@@ -67,10 +67,12 @@ void Report::attempt(const std::string& label, const std::function<void()>& body
 std::string Report::members() const {
   constexpr size_t kMost = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(kMost, notes_.size()); ++i) text += (i == 0 ? "" : "; ") + notes_[i];
+  for (size_t i = 0; i < std::min(kMost, notes_.size()); ++i)
+    text += (i == 0 ? "" : "; ") + notes_[i];
   if (notes_.size() > kMost) text += fmt::format("; and {} more", notes_.size() - kMost);
   Json out, figures{Json::Object{}};
-  for (const auto& [name, value] : figures_) figures.set(name, std::isfinite(value) ? Json(value) : Json());
+  for (const auto& [name, value] : figures_)
+    figures.set(name, std::isfinite(value) ? Json(value) : Json());
   out.set("cases", cases_);
   out.set("failed", failed_);
   out.set("worst", std::isfinite(worst_) ? Json(worst_) : Json("infinite"));

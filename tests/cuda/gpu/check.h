@@ -10,7 +10,8 @@
 
 #include "core/device/device.h"
 
-// The checks of gpu_check, which runs the plugin of a device on a real one, or on the driver in software.
+// The checks of gpu_check, which runs the plugin of a device on a real one, or on the driver in
+// software.
 namespace ds::test {
 
 // Something after which nothing in this process can use the device any more.
@@ -43,13 +44,14 @@ class Session {
 class Report {
  public:
   explicit Report(Session& session) : session_(session) {}
-  // One case. share: the largest difference in shares of its tolerance; above 1 the case has failed.
+  // One case. share: the largest difference in shares of its tolerance; above 1 the case has
+  // failed.
   void compare(double share, const std::string& where);
   void equal(bool same, const std::string& where) { compare(same ? 0 : 2, where); }
   void figure(const std::string& name, double value) { figures_[name] = value; }
   void note(const std::string& text) { notes_.push_back(text); }
-  // Runs the body of a case; what it throws is a failure with this label. Throws DeviceIsGone where the
-  // device does not work any more.
+  // Runs the body of a case; what it throws is a failure with this label. Throws DeviceIsGone where
+  // the device does not work any more.
   void attempt(const std::string& label, const std::function<void()>& body);
 
   bool passed() const { return failed_ == 0; }

@@ -1,5 +1,5 @@
-// Every operation of the device against the reference, products by its library, and equal bits again and
-// again.
+// Every operation of the device against the reference, products by its library, and equal bits
+// again and again.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -57,7 +57,8 @@ void check_case(Session& session, Report& report, const OpCase& c, DType dtype, 
     try {
       KernelImpl impl = device_kernel(session, c.op);
       if (find_accuracy(c.op)->one_result) {
-        std::vector<Tensor> want = run_case(implementation(reference(), c.op, "ref"), c, dtype, team()),
+        std::vector<Tensor> want = run_case(implementation(reference(), c.op, "ref"), c, dtype,
+                                            team()),
                             got = run_case(impl, c, dtype, team());
         std::string where = first_difference(got, want);
         return report.equal(where.empty(), label + ": " + where);
@@ -121,7 +122,8 @@ void products(Session& session, Report& report, DType dtype) {
   };
   std::vector<Size> sizes{{5, 7, 3}, {64, 64, 64}, {33, 130, 257}, {1, 768, 50}};
   if (!session.small())
-    sizes.insert(sizes.end(), {{130, 768, 520}, {129, 1000, 253}, {136, 3072, 264}, {2048, 64, 96}});
+    sizes.insert(sizes.end(),
+                 {{130, 768, 520}, {129, 1000, 253}, {136, 3072, 264}, {2048, 64, 96}});
   uint64_t seed = 900;
   int64_t refusals = 0;
   for (const Size& s : sizes) {
@@ -160,7 +162,8 @@ void again(Session& session, Report& report, const std::string& op) {
           return;
         }
         for (int i = 0; i < repeats; ++i) {
-          std::vector<Tensor> got = run_case(device_kernel_under_load(session, op), c, dtype, team());
+          std::vector<Tensor> got =
+              run_case(device_kernel_under_load(session, op), c, dtype, team());
           std::string where = first_difference(got, first);
           report.equal(where.empty(), fmt::format("{}, repetition {}: {}", label, i, where));
         }
@@ -209,7 +212,8 @@ void rows(Session& session, Report& report) {
   }
 }
 
-// Logits are rounded to 16 bits, at times to the neighbour: another product may add up in another order.
+// Logits are rounded to 16 bits, at times to the neighbour: another product may add up in another
+// order.
 void head(Session& session, Report& report) {
   const RunCase run = [&](const OpCase& c, DType dtype) {
     return run_case(device_kernel(session, c.op), c, dtype, team());
@@ -232,7 +236,8 @@ std::vector<std::string> operations(bool exact) {
   for (std::string_view name : cuda::kernel_operations()) {
     const Accuracy* accuracy = find_accuracy(name);
     ensure(accuracy != nullptr, "kernels/accuracy has no row of '{}'", name);
-    if (accuracy->one_result == exact && with_cases.contains(std::string(name))) out.emplace_back(name);
+    if (accuracy->one_result == exact && with_cases.contains(std::string(name)))
+      out.emplace_back(name);
   }
   return out;
 }
@@ -242,25 +247,29 @@ std::vector<std::string> operations(bool exact) {
 void add_kernel_checks(std::vector<Check>& checks, bool) {
   for (bool exact : {true, false}) {
     for (const std::string& op : operations(exact)) {
-      checks.push_back({"A", exact ? "exact" : "near", op,
-                        exact ? "bits with those of the reference" : "values with the f64 reference",
-                        [op](Session& session, Report& report) { conformance(session, report, op); }});
+      checks.push_back(
+          {"A", exact ? "exact" : "near", op,
+           exact ? "bits with those of the reference" : "values with the f64 reference",
+           [op](Session& session, Report& report) { conformance(session, report, op); }});
     }
   }
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
-    checks.push_back({"A", "products", std::string(dtype_name(dtype)), "products with the f64 reference",
-                      [dtype](Session& session, Report& report) { products(session, report, dtype); }});
+    checks.push_back(
+        {"A", "products", std::string(dtype_name(dtype)), "products with the f64 reference",
+         [dtype](Session& session, Report& report) { products(session, report, dtype); }});
   }
-  checks.push_back(
-      {"A", "products", "head with kept logits", "losses with those of linear and cross_entropy", head});
-  checks.push_back(
-      {"A", "attention", "drawn at random", "values of 16-bit operands with the f64 reference", attention});
+  checks.push_back({"A", "products", "head with kept logits",
+                    "losses with those of linear and cross_entropy", head});
+  checks.push_back({"A", "attention", "drawn at random",
+                    "values of 16-bit operands with the f64 reference", attention});
   checks.push_back({"A", "attention", "sequences",
                     "bits of a sequence with those of it alone; rows with one key", sequences});
-  checks.push_back({"A", "near", "rows", "bits of a row with those of it alone; NaN of a row", rows});
-  for (const char* op : {"linear", "linear_dx", "linear_dw", "linear_db", "attention", "attention_dx",
-                         "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "cross_entropy",
-                         "linear_cross_entropy", "linear_cross_entropy_dx", "embedding_dw"}) {
+  checks.push_back(
+      {"A", "near", "rows", "bits of a row with those of it alone; NaN of a row", rows});
+  for (const char* op :
+       {"linear", "linear_dx", "linear_dw", "linear_db", "attention", "attention_dx", "layer_norm",
+        "layer_norm_dx", "layer_norm_dw", "rms_norm", "cross_entropy", "linear_cross_entropy",
+        "linear_cross_entropy_dx", "embedding_dw"}) {
     checks.push_back({"A", "again", op, "bits of repetitions beside a busy queue with the first",
                       [op](Session& session, Report& report) { again(session, report, op); }});
   }

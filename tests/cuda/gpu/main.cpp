@@ -1,12 +1,13 @@
-// Problem: the first minutes on a real GPU must say as much as they can, and after a fault of a device
-// nothing in that process works. So this process never opens the device: it forks children that do, and each
-// check is a line of the file when it ends. A child that a fault, a signal or the time limit of a check ends
-// is followed by another one that goes on with the next check, so a check costs at most its limit and one
-// start.
-//   gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS] [--check-limit
-//   SECONDS] [--small]
+// Problem: the first minutes on a real GPU must say as much as they can, and after a fault of a
+// device nothing in that process works. So this process never opens the device: it forks children
+// that do, and each check is a line of the file when it ends. A child that a fault, a signal or the
+// time limit of a check ends is followed by another one that goes on with the next check, so a
+// check costs at most its limit and one start.
+//   gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS]
+//   [--check-limit SECONDS] [--small]
 //   [--here]
-// PART: A, B, C or all. --here: in this process, for compute-sanitizer. Exit code: 0 when all have passed.
+// PART: A, B, C or all. --here: in this process, for compute-sanitizer. Exit code: 0 when all have
+// passed.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
@@ -53,11 +54,13 @@ double since(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns)
 
 class Lines {
  public:
-  explicit Lines(const std::string& file) : file_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {
+  explicit Lines(const std::string& file)
+      : file_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {
     ensure(file_ >= 0, "{}: {}", file, std::strerror(errno));
   }
   // members: more of the object, or "".
-  void write(const Check& check, const std::string& status, double seconds, const std::string& members) {
+  void write(const Check& check, const std::string& status, double seconds,
+             const std::string& members) {
     Json out;
     out.set("part", check.part);
     out.set("group", check.group);
@@ -68,12 +71,15 @@ class Lines {
     std::string line = out.dump();
     if (!members.empty()) line = line.substr(0, line.size() - 1) + ", " + members + "}";
     line += "\n";
-    ensure(::write(file_, line.data(), line.size()) == static_cast<ssize_t>(line.size()), "a short write");
-    fmt::print("{} {} {:12} {:32} {:.1f} s\n", status, check.part, check.group, check.name, seconds);
+    ensure(::write(file_, line.data(), line.size()) == static_cast<ssize_t>(line.size()),
+           "a short write");
+    fmt::print("{} {} {:12} {:32} {:.1f} s\n", status, check.part, check.group, check.name,
+               seconds);
     if (status != "pass") fmt::print("    {}\n", members);
     std::fflush(stdout);
   }
-  void text(const Check& check, const std::string& status, double seconds, const std::string& text) {
+  void text(const Check& check, const std::string& status, double seconds,
+            const std::string& text) {
     write(check, status, seconds, "\"text\": " + Json(text).dump());
   }
 
@@ -112,7 +118,8 @@ bool run_checks(const std::vector<Check>& checks, const Job& job, Place& place, 
   return true;
 }
 
-// Ends the child when its check, or all of them, take too long. "": it has ended by itself, with *status.
+// Ends the child when its check, or all of them, take too long. "": it has ended by itself, with
+// *status.
 std::string watch(pid_t child, const Job& job, const Place& place, int64_t begin, int* status) {
   for (;;) {
     if (waitpid(child, status, WNOHANG) == child) return "";
@@ -120,7 +127,8 @@ std::string watch(pid_t child, const Job& job, const Place& place, int64_t begin
     std::string reason;
     if (check != 0 && since(check) > job.check_limit)
       reason = fmt::format("took more than {:.0f} s", job.check_limit);
-    if (since(begin) > job.limit) reason = fmt::format("the part took more than {:.0f} s", job.limit);
+    if (since(begin) > job.limit)
+      reason = fmt::format("the part took more than {:.0f} s", job.limit);
     if (!reason.empty()) {
       kill(child, SIGKILL);
       waitpid(child, status, 0);
@@ -137,12 +145,15 @@ int run(const Job& job) {
   add_training_checks(all, job.small);
   add_speed_checks(all, job.small);
   for (Check& check : all) {
-    if ((job.part == "all" || check.part == job.part) && (job.group.empty() || check.group == job.group) &&
-        (job.only.empty() || std::find(job.only.begin(), job.only.end(), check.name) != job.only.end()))
+    if ((job.part == "all" || check.part == job.part) &&
+        (job.group.empty() || check.group == job.group) &&
+        (job.only.empty() ||
+         std::find(job.only.begin(), job.only.end(), check.name) != job.only.end()))
       checks.push_back(std::move(check));
   }
   Lines lines(job.file);
-  void* shared = mmap(nullptr, sizeof(Place), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* shared =
+      mmap(nullptr, sizeof(Place), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ensure(shared != MAP_FAILED, "no shared memory");
   Place& place = *new (shared) Place;
   if (job.here) {
@@ -168,8 +179,8 @@ int run(const Job& job) {
     const int64_t check = place.begin_ns;
     if (check == 0) continue;  // between two checks: it has ended on purpose
     if (reason.empty())
-      reason =
-          WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status)) : "its process ended";
+      reason = WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status))
+                                   : "its process ended";
     lines.text(checks[place.check], "error", since(check), reason);
     place.begin_ns = 0;
     ++place.failed;

@@ -39,8 +39,8 @@ std::string products() {
 void environment(Session& session, Report& report) {
   auto& device = dynamic_cast<PluginDevice&>(session.device());
   const ds_plugin_device_info& info = device.info();
-  report.note(
-      fmt::format("{} {} ({}), {}; {}", device.name(), info.name, info.arch, info.driver, products()));
+  report.note(fmt::format("{} {} ({}), {}; {}", device.name(), info.name, info.arch, info.driver,
+                          products()));
   report.figure("memory MiB", static_cast<double>(info.total >> 20));
   report.figure("free MiB", static_cast<double>(info.free >> 20));
   report.figure("granularity KiB", static_cast<double>(info.granularity >> 10));
@@ -53,7 +53,8 @@ void copies(Session& session, Report& report) {
   std::shared_ptr<Arena> one = device.make_arena(kDevice, kMost + 64),
                          two = device.make_arena(kDevice, kMost + 64),
                          host = device.make_arena(kHost, kMost + 64);
-  for (int64_t bytes : {int64_t{1}, int64_t{3}, int64_t{255}, int64_t{4096}, int64_t{65537}, kMost}) {
+  for (int64_t bytes :
+       {int64_t{1}, int64_t{3}, int64_t{255}, int64_t{4096}, int64_t{65537}, kMost}) {
     for (int64_t shift : {0, 1, 16}) {
       report.attempt(fmt::format("{} bytes from {} on", bytes, shift), [&] {
         std::vector<std::byte> want = pattern(bytes, static_cast<uint64_t>(bytes + shift)),
@@ -73,7 +74,8 @@ void copies(Session& session, Report& report) {
         session.queue().fill(one->address() + shift, 0xc3, bytes);
         session.finish();
         device.copy(got.data(), one->address() + shift, bytes);
-        bool same = std::all_of(got.begin(), got.end(), [](std::byte b) { return b == std::byte{0xc3}; });
+        bool same =
+            std::all_of(got.begin(), got.end(), [](std::byte b) { return b == std::byte{0xc3}; });
         report.equal(same, fmt::format("a fill of {} bytes from {} on", bytes, shift));
       });
     }
@@ -89,8 +91,10 @@ void arenas(Session& session, Report& report) {
   arena->grow(8 << 20);
   report.equal(arena->address() == before, "an arena that grows stays where it is");
   device.copy(got.data(), arena->address(), 8 << 20);
-  report.equal(std::equal(want.begin(), want.end(), got.begin()), "contents of an arena that grows");
-  bool zero = std::all_of(got.begin() + 1000, got.end(), [](std::byte b) { return b == std::byte{0}; });
+  report.equal(std::equal(want.begin(), want.end(), got.begin()),
+               "contents of an arena that grows");
+  bool zero =
+      std::all_of(got.begin() + 1000, got.end(), [](std::byte b) { return b == std::byte{0}; });
   report.equal(zero, "what an arena grows by is zero");
   int64_t free = *device.free_memory();
   arena.reset();
@@ -103,7 +107,8 @@ void events(Session& session, Report& report) {
   const int64_t bytes = session.small() ? 1 << 16 : 64 << 20;
   std::unique_ptr<DeviceQueue> other = device.make_queue("other");
   std::unique_ptr<Event> written = session.queue().make_event(), read = other->make_event();
-  std::shared_ptr<Arena> one = device.make_arena(kDevice, bytes), two = device.make_arena(kDevice, bytes),
+  std::shared_ptr<Arena> one = device.make_arena(kDevice, bytes),
+                         two = device.make_arena(kDevice, bytes),
                          host = device.make_arena(kHost, 4096);
   int early = 0;
   for (int i = 1; i <= 30; ++i) {
@@ -118,7 +123,8 @@ void events(Session& session, Report& report) {
       read->synchronize();
       const bool right = host->address()[63] == static_cast<std::byte>(value);
       if (waits)
-        report.equal(right, fmt::format("round {}: {} and not {}", i, int(host->address()[63]), value));
+        report.equal(right,
+                     fmt::format("round {}: {} and not {}", i, int(host->address()[63]), value));
       if (!waits) early += right ? 0 : 1;
       session.finish();
       report.equal(written->done(), "an event is done when its queue has finished");
@@ -140,8 +146,9 @@ void out_of_memory(Session& session, Report& report) {
       status = error.status();
     }
     const std::string label = fmt::format("{} bytes of {} free: '{}'", bytes, free, text);
-    report.equal(status == DS_ERROR_OUT_OF_MEMORY && text.find('\n') == std::string::npos && !text.empty(),
-                 label);
+    report.equal(
+        status == DS_ERROR_OUT_OF_MEMORY && text.find('\n') == std::string::npos && !text.empty(),
+        label);
     report.equal(session.works(), "the device works after a refusal");
   }
   const int64_t slack = int64_t{64} << 20;
@@ -155,11 +162,13 @@ void out_of_memory(Session& session, Report& report) {
 void bandwidth(Session& session, Report& report) {
   Device& device = session.device();
   const int64_t bytes = session.small() ? 1 << 20 : int64_t{1} << 30;
-  std::shared_ptr<Arena> one = device.make_arena(kDevice, bytes), two = device.make_arena(kDevice, bytes),
+  std::shared_ptr<Arena> one = device.make_arena(kDevice, bytes),
+                         two = device.make_arena(kDevice, bytes),
                          host = device.make_arena(kHost, bytes);
   const int repeats = session.small() ? 2 : 10;
   auto measure = [&](const char* name, double moved, auto&& body) {
-    report.figure(name, moved * static_cast<double>(bytes) / seconds_of(session, repeats, body) * 1e-9);
+    report.figure(name,
+                  moved * static_cast<double>(bytes) / seconds_of(session, repeats, body) * 1e-9);
   };
   DeviceQueue& queue = session.queue();
   measure("device to device GB/s, read and written", 2,
@@ -173,13 +182,14 @@ void bandwidth(Session& session, Report& report) {
 
 void add_memory_checks(std::vector<Check>& checks) {
   checks.push_back({"A", "env", "device", "a fill and a copy with their bytes", environment});
-  checks.push_back({"A", "memory", "copies and fills", "bytes there and back with those sent", copies});
+  checks.push_back(
+      {"A", "memory", "copies and fills", "bytes there and back with those sent", copies});
   checks.push_back({"A", "memory", "arenas", "contents while an arena grows", arenas});
   checks.push_back({"A", "memory", "bandwidth", "nothing: figures", bandwidth});
-  checks.push_back(
-      {"A", "events", "waits between queues", "bytes read behind a wait with those written", events});
-  checks.push_back(
-      {"A", "refusals", "out of memory", "the status and the text, and that all goes on", out_of_memory});
+  checks.push_back({"A", "events", "waits between queues",
+                    "bytes read behind a wait with those written", events});
+  checks.push_back({"A", "refusals", "out of memory",
+                    "the status and the text, and that all goes on", out_of_memory});
 }
 
 }  // namespace ds::test

@@ -65,7 +65,8 @@ void run_on_device(Session& session, const KernelContext& c, const std::string& 
   for (const Operand& operand : in) in_views.push_back(moved(operand, base));
   for (const Operand& operand : out) out_views.push_back(moved(operand, base));
   std::unique_ptr<DeviceQueue> busy;
-  std::unique_ptr<Kernel> kernel = session.queue().make_kernel({op, in_views, out_views, c.attrs, c.runs});
+  std::unique_ptr<Kernel> kernel =
+      session.queue().make_kernel({op, in_views, out_views, c.attrs, c.runs});
   std::shared_ptr<Arena> ballast;
   if (load) {
     const int64_t bytes = session.small() ? 1 << 16 : 64 << 20;
@@ -75,7 +76,8 @@ void run_on_device(Session& session, const KernelContext& c, const std::string& 
   }
   const auto* block = reinterpret_cast<const StepScalars*>(base + scalars);
   session.queue().launch(
-      *kernel, {in_views, out_views, block, c.leaf, {0, c.scalars.param, c.scalars.element, nullptr}});
+      *kernel,
+      {in_views, out_views, block, c.leaf, {0, c.scalars.param, c.scalars.element, nullptr}});
   session.finish();
   std::vector<std::byte> after(before.size());
   device.copy(after.data(), base, all);
@@ -100,7 +102,8 @@ std::string current_op;
 KernelImpl device_kernel(Session& session, const std::string& op) {
   current = &session;
   current_op = op;
-  return {op, "device", [](const KernelContext& c) { run_on_device(*current, c, current_op, false); }};
+  return {op, "device",
+          [](const KernelContext& c) { run_on_device(*current, c, current_op, false); }};
 }
 
 KernelImpl device_kernel_under_load(Session& session, const std::string& op) {

@@ -23,8 +23,8 @@ struct Operand {
 };
 
 // Seconds of one launch on operands of zeros and small numbers.
-double seconds_of_kernel(Session& session, const char* op, const Attrs& attrs, const std::vector<Operand>& in,
-                         const std::vector<Operand>& out) {
+double seconds_of_kernel(Session& session, const char* op, const Attrs& attrs,
+                         const std::vector<Operand>& in, const std::vector<Operand>& out) {
   Device& device = session.device();
   std::vector<std::shared_ptr<Arena>> arenas;
   auto views = [&](const std::vector<Operand>& operands) {
@@ -71,15 +71,17 @@ void updates(Session& session, Report& report) {
   // The best of several: one alone was 12 % lower once than minutes later.
   double copy = 0;
   for (int i = 0; i < 3; ++i) {
-    const double seconds = seconds_of(session, session.small() ? 1 : 20,
-                                      [&] { session.queue().copy(two->address(), one->address(), n * 4); });
+    const double seconds = seconds_of(session, session.small() ? 1 : 20, [&] {
+      session.queue().copy(two->address(), one->address(), n * 4);
+    });
     copy = std::max(copy, 2 * 4 * static_cast<double>(n) / seconds);
   }
   report.figure("copy GB/s", copy * 1e-9);
   auto update = [&](const char* name, const char* op, double bytes, std::vector<Operand> in,
                     std::vector<Operand> out) {
     report.attempt(name, [&] {
-      const double rate = bytes * static_cast<double>(n) / seconds_of_kernel(session, op, {}, in, out);
+      const double rate =
+          bytes * static_cast<double>(n) / seconds_of_kernel(session, op, {}, in, out);
       report.figure(fmt::format("{} GB/s", name), rate * 1e-9);
       report.figure(fmt::format("{} / copy", name), rate / copy);
     });
@@ -95,8 +97,8 @@ void library(Session& session, Report& report) {
   for (DType dtype : {kBf16, kF32}) {
     const int64_t n = session.small() ? 32 : 8192, k = session.small() ? 32 : 4096;
     report.attempt(dtype_name(dtype), [&] {
-      const double seconds =
-          seconds_of_kernel(session, "linear", {}, {{dtype, {n, k}}, {dtype, {k, k}}}, {{dtype, {n, k}}});
+      const double seconds = seconds_of_kernel(
+          session, "linear", {}, {{dtype, {n, k}}, {dtype, {k, k}}}, {{dtype, {n, k}}});
       report.figure(fmt::format("{} product of {} x {} x {} TFLOP/s", dtype_name(dtype), n, k, k),
                     2.0 * static_cast<double>(n * k * k) / seconds * 1e-12);
     });
@@ -110,11 +112,13 @@ void attention(Session& session, Report& report) {
   const Operand qkv{kBf16, {n, 3 * width}}, y{kBf16, {n, width}}, lse{kF32, {heads, n}};
   const double pairs = static_cast<double>(n * seq * width);  // 4 flops each, half of them masked
   report.attempt("attention", [&] {
-    report.figure("forward TFLOP/s",
-                  2 * pairs / seconds_of_kernel(session, "attention", attrs, {qkv}, {y, lse}) * 1e-12);
     report.figure(
-        "backward TFLOP/s",
-        5 * pairs / seconds_of_kernel(session, "attention_dx", attrs, {y, qkv, y, lse}, {qkv}) * 1e-12);
+        "forward TFLOP/s",
+        2 * pairs / seconds_of_kernel(session, "attention", attrs, {qkv}, {y, lse}) * 1e-12);
+    report.figure("backward TFLOP/s",
+                  5 * pairs /
+                      seconds_of_kernel(session, "attention_dx", attrs, {y, qkv, y, lse}, {qkv}) *
+                      1e-12);
   });
 }
 
@@ -123,9 +127,10 @@ void gpt2(Session& session, Report& report) {
   const int64_t samples = session.small() ? 1 : 16, seq = session.small() ? 8 : 1024,
                 layers = session.small() ? 1 : 12, width = session.small() ? 24 : 768,
                 vocab = session.small() ? 97 : 50257;
-  Json json = Json::parse(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 1024,
+  Json json = Json::parse(
+      R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 1024,
       "n_head": 12, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})",
-                          "gpt2");
+      "gpt2");
   json.set("n_embd", width);
   json.set("n_layer", layers);
   json.set("vocab_size", vocab);
@@ -151,14 +156,16 @@ void gpt2(Session& session, Report& report) {
   for (size_t i = 0; i < tokens.size(); ++i)
     targets[i] = (i + 1) % static_cast<size_t>(seq) == 0 ? -100 : tokens[i + 1];
   const auto numel = static_cast<int64_t>(tokens.size());
-  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel},
+                        {targets.data(), DS_DTYPE_I32, numel}};
   std::vector<double> seconds;
   double first = 0, last = 0;
   for (int step = 0; step < (session.small() ? 2 : 25); ++step) {
     const int64_t begin = now_ns();
     last = engine.train_batch(inputs).loss;
     if (step == 0) first = last;
-    if (step > 4 || session.small()) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+    if (step > 4 || session.small())
+      seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
   }
   std::sort(seconds.begin(), seconds.end());
   report.figure("step ms, median", seconds[seconds.size() / 2] * 1e3);
@@ -172,7 +179,8 @@ void gpt2(Session& session, Report& report) {
 }  // namespace
 
 void add_speed_checks(std::vector<Check>& checks, bool) {
-  checks.push_back({"C", "speed", "GPT-2 124M, 16 x 1024", "nothing: figures of a training step", gpt2});
+  checks.push_back(
+      {"C", "speed", "GPT-2 124M, 16 x 1024", "nothing: figures of a training step", gpt2});
   checks.push_back({"C", "speed", "updates", "nothing: rates beside a copy's", updates});
   checks.push_back({"C", "speed", "products", "nothing: figures of cuBLASLt", library});
   checks.push_back({"C", "speed", "attention", "nothing: figures of our own kernel", attention});

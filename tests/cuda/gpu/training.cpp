@@ -1,4 +1,5 @@
-// Engines on the device: equal bits over stages, tiers and ranks, losses near the CPU's, memory as planned.
+// Engines on the device: equal bits over stages, tiers and ranks, losses near the CPU's, memory as
+// planned.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -33,7 +34,8 @@ std::string files() {
 std::string unplanned(const Engine& engine) {
   std::string out;
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
-    const int64_t planned = memory_plan(engine.plan()).total(tier), taken = engine.runtime().mapped(tier);
+    const int64_t planned = memory_plan(engine.plan()).total(tier),
+                  taken = engine.runtime().mapped(tier);
     if (planned != taken)
       out += fmt::format("tier {}: planned {}, taken {} ", tier_name(tier), planned, taken);
   }
@@ -48,7 +50,8 @@ Trained train(const Point& p, const std::string& device) {
     config.zero.nvme_path = files();
     Engine engine(config, graph_of(p), comm, {});
     Trained& own = ranks[static_cast<size_t>(comm.rank())];
-    for (int step = 0; step < kSteps; ++step) own.losses.push_back(train_step(p, engine, step).loss);
+    for (int step = 0; step < kSteps; ++step)
+      own.losses.push_back(train_step(p, engine, step).loss);
     own.hash = state_hash(engine.store());
     own.memory = unplanned(engine);
   });
@@ -73,12 +76,16 @@ const Trained& plain(Session& session, DType compute, int world) {
   static std::map<std::pair<DType, int>, Trained> known;
   auto found = known.find({compute, world});
   if (found == known.end())
-    found = known.emplace(std::pair{compute, world}, train(point_of(compute, world), session.name())).first;
+    found =
+        known.emplace(std::pair{compute, world}, train(point_of(compute, world), session.name()))
+            .first;
   return found->second;
 }
 
-// As on the CPU, one rank adds its leaves in another order than several do, and those have the same bits.
-void same_bits(Session& session, Report& report, int stage, int world, const std::vector<Tier>& tiers) {
+// As on the CPU, one rank adds its leaves in another order than several do, and those have the same
+// bits.
+void same_bits(Session& session, Report& report, int stage, int world,
+               const std::vector<Tier>& tiers) {
   for (Tier tier : tiers) {
     Point p = point_of(DS_DTYPE_F32, world);
     p.stage = stage;
@@ -86,7 +93,8 @@ void same_bits(Session& session, Report& report, int stage, int world, const std
     report.attempt(p.name(), [&] {
       const Trained& want = plain(session, p.compute, world == 1 ? 1 : 2);
       const Trained got = train(p, session.name());
-      const std::string what = fmt::format("stage {} tier {} ranks {}", stage, tier_name(tier), world);
+      const std::string what =
+          fmt::format("stage {} tier {} ranks {}", stage, tier_name(tier), world);
       report.equal(got.losses == want.losses && !got.losses.empty(), what + ": losses");
       report.equal(got.hash == want.hash, what + ": states");
       report.equal(got.memory.empty(), what + ": " + got.memory);
@@ -108,10 +116,12 @@ void given_back(Session& session, Report& report) {
   Device& device = session.device();
   train(point_of(DS_DTYPE_BF16, 1), session.name());  // what libraries keep
   const int64_t before = *device.free_memory();
-  for (int i = 0; i < (session.small() ? 2 : 10); ++i) train(point_of(DS_DTYPE_BF16, 2), session.name());
+  for (int i = 0; i < (session.small() ? 2 : 10); ++i)
+    train(point_of(DS_DTYPE_BF16, 2), session.name());
   const int64_t after = *device.free_memory();
   report.figure("MiB that did not come back", static_cast<double>((before - after) >> 20));
-  report.compare(static_cast<double>(before - after) / (32 << 20), "memory of engines that have ended");
+  report.compare(static_cast<double>(before - after) / (32 << 20),
+                 "memory of engines that have ended");
 }
 
 }  // namespace
@@ -119,8 +129,9 @@ void given_back(Session& session, Report& report) {
 void add_training_checks(std::vector<Check>& checks, bool small) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     checks.push_back({"B", "training", std::string("near the CPU, ") + dtype_name(compute),
-                      "losses with the CPU's",
-                      [=](Session& session, Report& report) { near_the_cpu(session, report, compute); }});
+                      "losses with the CPU's", [=](Session& session, Report& report) {
+                        near_the_cpu(session, report, compute);
+                      }});
   }
   for (int world : {1, 2, 4}) {
     for (int stage : {0, 1, 2, 3}) {
@@ -130,14 +141,16 @@ void add_training_checks(std::vector<Check>& checks, bool small) {
         if (world == 4 && stage != 1) continue;
         tiers = {tiers[static_cast<size_t>(stage) % 3]};
       }
-      checks.push_back(
-          {"B", "same bits", fmt::format("stage {}, {} rank{}", stage, world, world == 1 ? "" : "s"),
-           "losses, states and memory with those of stage 0, and with the plan",
-           [=](Session& session, Report& report) { same_bits(session, report, stage, world, tiers); }});
+      checks.push_back({"B", "same bits",
+                        fmt::format("stage {}, {} rank{}", stage, world, world == 1 ? "" : "s"),
+                        "losses, states and memory with those of stage 0, and with the plan",
+                        [=](Session& session, Report& report) {
+                          same_bits(session, report, stage, world, tiers);
+                        }});
     }
   }
-  checks.push_back(
-      {"B", "training", "memory comes back", "free memory behind engines with that before", given_back});
+  checks.push_back({"B", "training", "memory comes back",
+                    "free memory behind engines with that before", given_back});
 }
 
 }  // namespace ds::test

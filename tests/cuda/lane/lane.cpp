@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kStack = 64 * 1024;
 constexpr unsigned kWarp = 32;
-// Words before and behind shared memory: where a dropped barrier leaves a NaN as an index, its writes land
-// here.
+// Words before and behind shared memory: where a dropped barrier leaves a NaN as an index, its
+// writes land here.
 constexpr size_t kMargin = 2048;
 
 // Entries, in order of name; made before main by registrars of the .cu files.
@@ -50,8 +50,8 @@ struct Copy {
   void make() const { std::memcpy(to, from, kCopied); }
 };
 
-// A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of the
-// kernel: swapcontext() would, twice each time.
+// A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of
+// the kernel: swapcontext() would, twice each time.
 struct Fiber {
   ucontext_t context;
   jmp_buf place;
@@ -77,7 +77,8 @@ thread_local Block* running = nullptr;
 // The threads of one block, again and again for each block of a grid.
 class Block {
  public:
-  Block(const char* name, Body body, const void* args, Dim3 extent, uint32_t shared_bytes, uint64_t seed)
+  Block(const char* name, Body body, const void* args, Dim3 extent, uint32_t shared_bytes,
+        uint64_t seed)
       : name_(name),
         body_(body),
         args_(args),
@@ -186,9 +187,9 @@ class Block {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return state_;
   }
-  // The next of those that can run. Seed 0: as they became ready. Even: any. Odd: of the warp that goes
-  // first, in an order of warps that is drawn for each block, so that one warp may be a whole meeting ahead
-  // of another.
+  // The next of those that can run. Seed 0: as they became ready. Even: any. Odd: of the warp that
+  // goes first, in an order of warps that is drawn for each block, so that one warp may be a whole
+  // meeting ahead of another.
   unsigned take() {
     size_t at = ready_.size() - 1;
     if (seed_ != 0 && seed_ % 2 == 0) at = draw() % ready_.size();
@@ -207,7 +208,8 @@ class Block {
     Warp& warp = warps_[current_ / kWarp];
     if (warp.arrived == 0) warp.what = what;
     if (std::strcmp(warp.what, what) != 0 && error_.empty())
-      error_ = std::string(name_) + ": threads of a warp meet for " + warp.what + " and for " + what;
+      error_ =
+          std::string(name_) + ": threads of a warp meet for " + warp.what + " and for " + what;
     const unsigned turn = fiber.meetings++ % 2;
     warp.given[turn][current_ % kWarp] = given;
     if (++warp.arrived == kWarp) {
@@ -236,8 +238,8 @@ class Block {
     if (waiting != threads_) {
       if (error_.empty()) {
         error_ = std::string(name_) + ": block " + std::to_string(block_index.x) + ": of " +
-                 std::to_string(threads_) + " threads " + std::to_string(ended) + " have ended and " +
-                 std::to_string(waiting) + " wait where thread 0 does";
+                 std::to_string(threads_) + " threads " + std::to_string(ended) +
+                 " have ended and " + std::to_string(waiting) + " wait where thread 0 does";
       }
       return false;
     }
@@ -311,12 +313,13 @@ void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 blo
   });
 }
 
-void run_blocks(const char* name, Body body, const void* args, Dim3 grid, Dim3 extent, uint32_t shared_bytes,
-                uint64_t seed, unsigned most_threads) {
+void run_blocks(const char* name, Body body, const void* args, Dim3 grid, Dim3 extent,
+                uint32_t shared_bytes, uint64_t seed, unsigned most_threads) {
   const unsigned threads = extent.x * extent.y * extent.z;
   if (threads > most_threads || threads % kWarp != 0)
     throw std::runtime_error(std::string(name) + ": a block of " + std::to_string(threads) +
-                             " threads, must be whole warps of at most " + std::to_string(most_threads));
+                             " threads, must be whole warps of at most " +
+                             std::to_string(most_threads));
   block_extent = extent;
   grid_extent = grid;
   Block block(name, body, args, extent, shared_bytes, seed);

@@ -5,7 +5,8 @@
 
 #include "kernels/cuda/dim3.h"
 
-// The device functions of src/kernels/cuda, compiled for this CPU: see lane/shim.h for how threads run.
+// The device functions of src/kernels/cuda, compiled for this CPU: see lane/shim.h for how threads
+// run.
 namespace lane {
 
 using ds::cuda::Dim3;
@@ -13,8 +14,8 @@ using ds::cuda::Dim3;
 struct Entry {
   const char* name;
   size_t args_bytes;
-  // Runs the whole grid before it returns. `seed` chooses the order of threads; 0 is their numbers' order.
-  // Throws std::runtime_error for a barrier that not all threads of a block meet.
+  // Runs the whole grid before it returns. `seed` chooses the order of threads; 0 is their numbers'
+  // order. Throws std::runtime_error for a barrier that not all threads of a block meet.
   void (*launch)(const void* args, Dim3 grid, Dim3 block, uint32_t shared_bytes, uint64_t seed);
 };
 

@@ -22,7 +22,8 @@ class LaneLauncher final : public ds::cuda::Launcher {
       throw std::runtime_error(std::string(l.entry) + ": a launch that a device refuses: grid [" +
                                std::to_string(l.grid.x) + "," + std::to_string(l.grid.y) + "," +
                                std::to_string(l.grid.z) + "], " + std::to_string(l.shared_bytes) +
-                               " bytes shared, " + std::to_string(l.args_bytes) + " bytes of arguments");
+                               " bytes shared, " + std::to_string(l.args_bytes) +
+                               " bytes of arguments");
     entry->launch(l.args, l.grid, l.block, l.shared_bytes, seed_);
     if (seed_ != 0) ++seed_;
   }

@@ -1,15 +1,15 @@
 #pragma once
 // CUDA's words for g++: the same .cu files run on this CPU, a fiber for each thread of a block.
 //
-// Threads of a block run one at a time, each until it meets others (__syncthreads, a shuffle, a ballot) or
-// ends; which one comes next is drawn from the launch's seed. Between two meetings every order is one that a
-// device may choose, so a kernel that lacks a barrier reads what is not written yet, or loses what was not
-// read yet, in some order; shared memory starts as NaN, so that such a read is seen. A barrier that is not
-// met by all threads of the block at the same place is an error. Kernels declared without meetings run as
-// plain loops.
+// Threads of a block run one at a time, each until it meets others (__syncthreads, a shuffle, a
+// ballot) or ends; which one comes next is drawn from the launch's seed. Between two meetings every
+// order is one that a device may choose, so a kernel that lacks a barrier reads what is not written
+// yet, or loses what was not read yet, in some order; shared memory starts as NaN, so that such a
+// read is seen. A barrier that is not met by all threads of the block at the same place is an
+// error. Kernels declared without meetings run as plain loops.
 //
-// Every barrier that is written in a .cu file is a site. A test may drop one (lane/barriers.h), and the
-// kernel's own conformance cases must then fail.
+// Every barrier that is written in a .cu file is a site. A test may drop one (lane/barriers.h), and
+// the kernel's own conformance cases must then fail.
 //
 // What this does not show: speed, caches, the bits of the device's own exp and tanh.
 #include <bit>
@@ -26,15 +26,16 @@ namespace lane {
 inline thread_local Dim3 thread_index, block_index, block_extent, grid_extent;
 void* shared_memory();
 void meet_block(const char* file, int line);
-// All 32 threads of a warp give 8 bytes; returns those of the thread `of` of the warp (negative: nothing is
-// read).
+// All 32 threads of a warp give 8 bytes; returns those of the thread `of` of the warp (negative:
+// nothing is read).
 uint64_t exchange(uint64_t given, int of);
 uint32_t vote(bool given);
 // What a thread gives to a product, or the address of a row that it gives to all.
 struct Given {
   uint64_t v[3];
 };
-// Of all threads of the warp, until the warp has met twice again. All must meet for the same `what`.
+// Of all threads of the warp, until the warp has met twice again. All must meet for the same
+// `what`.
 const Given* meet_warp(const char* what, const Given& given);
 // 16 bytes, zeros unless `there`, at once or when the thread waits, as is drawn.
 void copy_ahead(void* to, const void* from, bool there);
@@ -42,8 +43,8 @@ void await_copies();
 
 using Body = void (*)(const void* args);
 void run_loop(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint64_t seed);
-void run_blocks(const char* name, Body body, const void* args, Dim3 grid, Dim3 block, uint32_t shared_bytes,
-                uint64_t seed, unsigned most_threads);
+void run_blocks(const char* name, Body body, const void* args, Dim3 grid, Dim3 block,
+                uint32_t shared_bytes, uint64_t seed, unsigned most_threads);
 
 struct Registrar {
   explicit Registrar(const Entry& entry);
@@ -99,29 +100,33 @@ inline void sincospi(double x, double* sine, double* cosine) {
 inline int __popc(uint32_t x) { return std::popcount(x); }
 
 #define DS_SHARED(T, name) T* const name = static_cast<T*>(::lane::shared_memory())
-#define DS_ENTRY_OF(name, Args, launcher)                                                                  \
-  static void name(const Args a);                                                                          \
-  [[maybe_unused]] static const ::lane::Registrar registrar_##name(                                        \
-      {#name, sizeof(Args),                                                                                \
-       [](const void* args, ::lane::Dim3 grid, ::lane::Dim3 block, uint32_t shared_bytes, uint64_t seed) { \
-         auto body = [](const void* given) { name(*static_cast<const Args*>(given)); };                    \
-         launcher;                                                                                         \
-       }});                                                                                                \
+#define DS_ENTRY_OF(name, Args, launcher)                                                 \
+  static void name(const Args a);                                                         \
+  [[maybe_unused]] static const ::lane::Registrar registrar_##name(                       \
+      {#name, sizeof(Args),                                                               \
+       [](const void* args, ::lane::Dim3 grid, ::lane::Dim3 block, uint32_t shared_bytes, \
+          uint64_t seed) {                                                                \
+         auto body = [](const void* given) { name(*static_cast<const Args*>(given)); };   \
+         launcher;                                                                        \
+       }});                                                                               \
   static void name([[maybe_unused]] const Args a)
-#define DS_LOOP_KERNEL(name, Args) \
-  DS_ENTRY_OF(name, Args, (void)shared_bytes; ::lane::run_loop(#name, body, args, grid, block, seed))
+#define DS_LOOP_KERNEL(name, Args)            \
+  DS_ENTRY_OF(name, Args, (void)shared_bytes; \
+              ::lane::run_loop(#name, body, args, grid, block, seed))
 #define DS_BLOCK_KERNEL(name, Args, threads) \
-  DS_ENTRY_OF(name, Args, ::lane::run_blocks(#name, body, args, grid, block, shared_bytes, seed, threads))
+  DS_ENTRY_OF(name, Args,                    \
+              ::lane::run_blocks(#name, body, args, grid, block, shared_bytes, seed, threads))
 
-// Tensor cores. The 16 products of an element are summed up before they are added, as on a device, so that it
-// matters which of them come together; how a device rounds that sum is not known.
+// Tensor cores. The 16 products of an element are summed up before they are added, as on a device,
+// so that it matters which of them come together; how a device rounds that sum is not known.
 #include "kernels/cuda/mma.h"
 
 namespace ds::cuda {
 
 template <bool transposed>
 Words4 load_matrices(const uint16_t* row) {
-  const ::lane::Given* const all = ::lane::meet_warp("load_matrices", {reinterpret_cast<uint64_t>(row)});
+  const ::lane::Given* const all =
+      ::lane::meet_warp("load_matrices", {reinterpret_cast<uint64_t>(row)});
   const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const auto at = [&](unsigned matrix, unsigned r, unsigned c) {
     return uint32_t{reinterpret_cast<const uint16_t*>(all[8 * matrix + r].v[0])[c]};
@@ -140,7 +145,8 @@ void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
       ::lane::meet_warp("add_product", {two(a.v[0], a.v[1]), two(a.v[2], a.v[3]), two(b0, b1)});
   const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const auto number = [](uint32_t half) {
-    return type == DS_DTYPE_BF16 ? __uint_as_float(half << 16) : widen_half(static_cast<uint16_t>(half));
+    return type == DS_DTYPE_BF16 ? __uint_as_float(half << 16)
+                                 : widen_half(static_cast<uint16_t>(half));
   };
   // 16 numbers of a row of A or a column of B: of four threads, two words of each.
   const auto sixteen = [&](unsigned first, unsigned low, unsigned high, float(&to)[16]) {
@@ -164,7 +170,9 @@ void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
 
 template <int32_t type>
 uint32_t pack(float low, float high) {
-  const auto bits = [](float x) -> uint32_t { return type == DS_DTYPE_BF16 ? bf16(x).bits : f16(x).bits; };
+  const auto bits = [](float x) -> uint32_t {
+    return type == DS_DTYPE_BF16 ? bf16(x).bits : f16(x).bits;
+  };
   return bits(low) | bits(high) << 16;
 }
 
@@ -172,7 +180,9 @@ inline float from_half(uint16_t bits) { return widen_half(bits); }
 inline float power_of_2(float x) { return std::exp2(x); }
 inline float reciprocal(float x) { return 1 / x; }
 inline float lesser(float a, float b) { return a < b || std::isnan(a) ? a : b; }
-inline void copy_ahead(void* to, const void* from, bool there) { ::lane::copy_ahead(to, from, there); }
+inline void copy_ahead(void* to, const void* from, bool there) {
+  ::lane::copy_ahead(to, from, there);
+}
 inline void await_copies() { ::lane::await_copies(); }
 
 }  // namespace ds::cuda

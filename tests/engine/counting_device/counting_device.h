@@ -1,4 +1,5 @@
-// A device that libds does not know, added from tests/ alone: a class for each interface of core/device.
+// A device that libds does not know, added from tests/ alone: a class for each interface of
+// core/device.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -31,8 +32,8 @@ struct Counts {
   std::atomic<int64_t> arenas{0}, launches{0}, copies{0}, tasks{0}, records{0}, waits{0};
 };
 
-// Addresses are numbers that no processor takes for an address: bit 62, then an arena, then a byte within it.
-// The bytes lie in vectors that the device finds by that number.
+// Addresses are numbers that no processor takes for an address: bit 62, then an arena, then a byte
+// within it. The bytes lie in vectors that the device finds by that number.
 class Cells {
  public:
   std::byte* take(int64_t bytes) {
@@ -129,7 +130,8 @@ struct Work final : Faults::Member {
   // False when that takes longer.
   bool wait_for(uint64_t ticket, int64_t ns) const {
     std::unique_lock lock(mutex);
-    changed.wait_for(lock, std::chrono::nanoseconds(ns), [&] { return finished >= ticket || error; });
+    changed.wait_for(lock, std::chrono::nanoseconds(ns),
+                     [&] { return finished >= ticket || error; });
     if (finished < ticket && error) std::rethrow_exception(error);
     return finished >= ticket;
   }
@@ -147,7 +149,9 @@ class Mark final : public Event {
     while (!ended(50'000'000)) continue;
   }
   std::function<bool(int64_t)> waiter() const override {
-    return [work = work_, ticket = ticket_](int64_t ns) { return !work || work->wait_for(ticket, ns); };
+    return [work = work_, ticket = ticket_](int64_t ns) {
+      return !work || work->wait_for(ticket, ns);
+    };
   }
 
  private:
@@ -188,7 +192,8 @@ class CountingQueue final : public DeviceQueue {
       std::span<const TensorView> all(views);
       args.in = all.first(args.in.size());
       args.out = all.last(args.out.size());
-      args.scalars = static_cast<StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
+      args.scalars =
+          static_cast<StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
       kernel.run(args);
     });
   }

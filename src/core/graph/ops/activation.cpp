@@ -12,8 +12,8 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// One activation `op` and its `op`_dx, which take the same attributes. Costs are operations an element; an
-// exponential or tanh counts as 4.
+// One activation `op` and its `op`_dx, which take the same attributes. Costs are operations an
+// element; an exponential or tanh counts as 4.
 struct Activation {
   std::string op;
   double flops, flops_dx;
@@ -22,13 +22,16 @@ struct Activation {
   std::vector<AttrDef> attrs = {};
 };
 
-std::string gelu_act(const Attrs& attrs) { return "gelu_" + std::string(attrs.text_or("form", "tanh")); }
+std::string gelu_act(const Attrs& attrs) {
+  return "gelu_" + std::string(attrs.text_or("form", "tanh"));
+}
 
 void add_activation(std::vector<OpDef>& table, const Activation& row) {
   std::string op = row.op, dx = op + "_dx";
   auto cost = [](double flops) {
-    return
-        [flops](In in, const Attrs&, int64_t n) { return flops * static_cast<double>(in[0].shape.numel(n)); };
+    return [flops](In in, const Attrs&, int64_t n) {
+      return flops * static_cast<double>(in[0].shape.numel(n));
+    };
   };
   auto infer = [op](In in, const Attrs&) -> Types {
     OperandCheck(op, in).floating(0);
@@ -55,27 +58,32 @@ void add_activation(std::vector<OpDef>& table, const Activation& row) {
                    .rows = Rows::same_of_one,
                    .cheap = true,
                    .activation = act});
-  table.push_back(
-      {.name = dx,
-       .doc = "The gradient of the activation " + op + ".",
-       .forms = {{"", {{"dy", "T[any]", "gradient of the result"}, x}, {{"dx", "T[any]", "gradient of x"}}}},
-       .attrs = row.attrs,
-       .infer = infer_dx,
-       .flops = cost(row.flops_dx)});
+  table.push_back({.name = dx,
+                   .doc = "The gradient of the activation " + op + ".",
+                   .forms = {{"",
+                              {{"dy", "T[any]", "gradient of the result"}, x},
+                              {{"dx", "T[any]", "gradient of x"}}}},
+                   .attrs = row.attrs,
+                   .infer = infer_dx,
+                   .flops = cost(row.flops_dx)});
 }
 
 }  // namespace
 
 void add_activation_ops(std::vector<OpDef>& table) {
-  const AttrDef form = optional({"form",
-                                 AttrKind::one_of,
-                                 "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + "
-                                 "erf(x/sqrt(2))); 10: that, at most 10",
-                                 {"tanh", "erf", "10"}},
-                                "tanh");
-  add_activation(
-      table,
-      {"gelu", 15, 15, "x Phi(x), Phi the distribution function of normal numbers,", gelu_act, {form}});
+  const AttrDef form =
+      optional({"form",
+                AttrKind::one_of,
+                "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + "
+                "erf(x/sqrt(2))); 10: that, at most 10",
+                {"tanh", "erf", "10"}},
+               "tanh");
+  add_activation(table, {"gelu",
+                         15,
+                         15,
+                         "x Phi(x), Phi the distribution function of normal numbers,",
+                         gelu_act,
+                         {form}});
   add_activation(table, {"relu", 1, 1, "max(x, 0)"});
   add_activation(table, {"silu", 7, 11, "x / (1 + exp(-x))"});
   add_activation(table, {"tanh", 4, 7, "tanh(x)"});

@@ -17,8 +17,8 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps i32[n], a mask or,
-// with the attribute `documents`, begin.
+// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps i32[n], a
+// mask or, with the attribute `documents`, begin.
 struct Operands {
   bool packed, masked;
 
@@ -36,35 +36,40 @@ int64_t kv_heads(const Attrs& attrs) {
 
 void check_real(std::string_view op, const Attrs& attrs, std::string_view name) {
   double value = attrs.real_or(name, 0);
-  require(std::isfinite(value) && value >= 0, "{}: attribute '{}' must be a number >= 0, got {}", op, name,
-          value);
+  require(std::isfinite(value) && value >= 0, "{}: attribute '{}' must be a number >= 0, got {}",
+          op, name, value);
 }
 
 // Of the weights; an attention that drops some names its random stream.
 void check_dropout(const OperandCheck& check, std::string_view op, const Attrs& attrs) {
   double share = attrs.real_or("dropout", 0);
   require(share >= 0 && share < 1, "{}: attribute 'dropout' must be in [0, 1), got {}", op, share);
-  require(share == 0 || attrs.has("op"), "{}: attribute 'op' must be given when 'dropout' is {}", op, share);
+  require(share == 0 || attrs.has("op"), "{}: attribute 'op' must be given when 'dropout' is {}",
+          op, share);
   check.within(attrs, "op", 0, 65535, 0);
 }
 
-void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs, bool packed) {
+void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs,
+                      bool packed) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t heads = check.positive(attrs, "heads");
   if (op != kCached) check.positive(attrs, "seq");
   check.within(attrs, "kv_heads", 0, heads, 0);
   int64_t groups = kv_heads(attrs);
-  require(heads % groups == 0, "{}: attribute 'kv_heads' must divide heads = {}, got {}", op, heads, groups);
+  require(heads % groups == 0, "{}: attribute 'kv_heads' must divide heads = {}, got {}", op, heads,
+          groups);
   bool causal = attrs.integer_or("causal", 1) != 0;
   int64_t window = check.within(attrs, "window", 0, kMost, 0);
-  require(causal || window == 0, "{}: attribute 'window' must be 0 when 'causal' is 0, got {}", op, window);
+  require(causal || window == 0, "{}: attribute 'window' must be 0 when 'causal' is 0, got {}", op,
+          window);
   check_real(op, attrs, "scale");
   check_real(op, attrs, "softcap");
   check_dropout(check, op, attrs);
   if (attrs.integer_or("per_head", 0) == 0) return;
   require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
-  require(groups == heads, "{}: attribute 'kv_heads' must be heads = {} when 'per_head' is 1, got {}", op,
-          heads, groups);
+  require(groups == heads,
+          "{}: attribute 'kv_heads' must be heads = {} when 'per_head' is 1, got {}", op, heads,
+          groups);
 }
 
 // Checks everything from operand `first` to the mask and returns the type of y.
@@ -74,9 +79,11 @@ TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, c
   check_attributes(check, op, attrs, kind.packed);
   int64_t heads = attrs.integer("heads"), groups = kv_heads(attrs);
   int64_t columns = in[first].shape[1].extent, unit = kind.packed ? heads + 2 * groups : heads;
-  std::string_view formula = !kind.packed ? "heads" : groups == heads ? "3*heads" : "heads+2*kv_heads";
-  require(columns % unit == 0, "{}: operand '{}' must have a multiple of {} = {} columns, got {}", op,
-          kind.packed ? "qkv" : "q", formula, unit, in[first].text());
+  std::string_view formula = !kind.packed      ? "heads"
+                             : groups == heads ? "3*heads"
+                                               : "heads+2*kv_heads";
+  require(columns % unit == 0, "{}: operand '{}' must have a multiple of {} = {} columns, got {}",
+          op, kind.packed ? "qkv" : "q", formula, unit, in[first].text());
   int64_t depth = columns / unit;
   DType dtype = in[first].dtype;
   Dim rows = in[first].shape[0];
@@ -86,9 +93,10 @@ TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, c
   }
   if (kind.masked) check.equal(first + (kind.packed ? 1 : 3), {DS_DTYPE_I32, {rows}});
   if (attrs.integer_or("documents", 0) == 0) return {dtype, {rows, heads * depth}};
-  require(kind.masked, "{}: operand 'mask' must be given, as begin, when 'documents' is 1, got none", op);
-  require(attrs.integer_or("causal", 1) != 0, "{}: attribute 'causal' must be 1 when 'documents' is 1, got 0",
-          op);
+  require(kind.masked,
+          "{}: operand 'mask' must be given, as begin, when 'documents' is 1, got none", op);
+  require(attrs.integer_or("causal", 1) != 0,
+          "{}: attribute 'causal' must be 1 when 'documents' is 1, got 0", op);
   return {dtype, {rows, heads * depth}};
 }
 
@@ -171,7 +179,9 @@ double cached_attention_flops(In in, const Attrs& attrs, int64_t n) {
   return 4.0 * rows * keys * static_cast<double>(y.shape[1].extent);
 }
 // Both forms of scores again, then dq, dk and dv.
-double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(5, in[0], attrs, n); }
+double attention_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  return product_flops(5, in[0], attrs, n);
+}
 
 // The attributes of an attention that a cached_attention has, too.
 Attrs cached_attrs(const Attrs& attrs) {
@@ -192,27 +202,29 @@ ValueId decode_attention(DecodeContext& c) {
   const std::string& y = c.name();
   const Attrs& attrs = c.node.attrs;
   if (attrs.integer_or("causal", 1) == 0) {
-    raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: rows see later rows (causal 0)",
-          y);
+    raise(DS_ERROR_UNSUPPORTED,
+          "text cannot be continued with attention %{}: rows see later rows (causal 0)", y);
   }
   const Value& mask = c.from.values[c.node.in.back()];
   if (Operands(c.node.in.size()).masked && mask.producer.exists()) {
-    raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed", y,
-          mask.name);
+    raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed",
+          y, mask.name);
   }
   const TensorType& type = c.from.type(c.node.out[0]);
   int64_t depth = type.shape[1].extent / attrs.integer("heads");
   std::vector<ValueId> in = c.in;
   in.push_back(c.places);
-  in.push_back(c.graph.add_input(y + ".cache", {type.dtype, {2 * kv_heads(attrs), c.positions, depth}}));
+  in.push_back(
+      c.graph.add_input(y + ".cache", {type.dtype, {2 * kv_heads(attrs), c.positions, depth}}));
   return c.graph.add(kCached, in, cached_attrs(attrs), y);
 }
 
 using OperandDefs = std::vector<OperandDef>;
 
-// Forms with q, k and v between `before` and `after`: three operands, or one that has them side by side.
-std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after, const OperandDefs& results,
-                             const OperandDefs& packed_results) {
+// Forms with q, k and v between `before` and `after`: three operands, or one that has them side by
+// side.
+std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after,
+                             const OperandDefs& results, const OperandDefs& packed_results) {
   auto around = [&](OperandDefs between) {
     between.insert(between.begin(), before.begin(), before.end());
     between.insert(between.end(), after.begin(), after.end());
@@ -227,23 +239,28 @@ std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after
            packed_results}};
 }
 
-AttrDef number(const char* name, const char* doc) { return optional({name, AttrKind::number, doc}, 0.0); }
+AttrDef number(const char* name, const char* doc) {
+  return optional({name, AttrKind::number, doc}, 0.0);
+}
 
 }  // namespace
 
 void add_attention_ops(std::vector<OpDef>& table) {
   const AttrDef heads{"heads", AttrKind::integer, "H, heads of queries"},
       seq{"seq", AttrKind::integer, "rows of a sequence"},
-      kv_heads = optional({"kv_heads", AttrKind::integer, "G, heads of keys and values, divides H; 0: H"},
-                          int64_t{0}),
-      causal = optional(
-          {"causal", AttrKind::flag, "1: a row sees itself and rows before it, 0: its whole sequence"},
-          int64_t{1}),
-      window = optional({"window", AttrKind::integer,
-                         "a row sees so many rows, itself included; 0: all; of causal attention only"},
-                        int64_t{0}),
+      kv_heads =
+          optional({"kv_heads", AttrKind::integer, "G, heads of keys and values, divides H; 0: H"},
+                   int64_t{0}),
+      causal = optional({"causal", AttrKind::flag,
+                         "1: a row sees itself and rows before it, 0: its whole sequence"},
+                        int64_t{1}),
+      window =
+          optional({"window", AttrKind::integer,
+                    "a row sees so many rows, itself included; 0: all; of causal attention only"},
+                   int64_t{0}),
       per_head = optional(
-          {"per_head", AttrKind::flag, "1: qkv is q, k, v of head 0, then of head 1 and so on"}, int64_t{0}),
+          {"per_head", AttrKind::flag, "1: qkv is q, k, v of head 0, then of head 1 and so on"},
+          int64_t{0}),
       scale = number("scale", "factor of scores; 0: 1/sqrt(D)"),
       softcap = number("softcap", "bound of scores; 0: none");
   const std::vector<AttrDef> attrs{
@@ -259,10 +276,12 @@ void add_attention_ops(std::vector<OpDef>& table) {
       optional({"op", AttrKind::integer,
                 "number of the random stream of dropout, 0 to 65535; needed with dropout"}),
       optional({"documents", AttrKind::flag,
-                "1: mask is begin: the first row of the document that a row is in, any number of which lie "
+                "1: mask is begin: the first row of the document that a row is in, any number of "
+                "which lie "
                 "one behind the other, none longer than seq; rows see only their document"},
                int64_t{0})};
-  const OperandDef mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
+  const OperandDef mask = optional(
+                       OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
                    y{"y", "T[n,HD]", "weighted sums of values"},
                    lse{"lse", "A[H,n]", "logarithm of the sum of exp of the scores"};
   table.push_back({.name = "attention",
@@ -290,10 +309,12 @@ void add_attention_ops(std::vector<OpDef>& table) {
   const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P places of a text"};
   table.push_back(
       {.name = std::string(kCached),
-       .doc = "Causal attention of rows of one text to all of it: writes their keys and values to the cache, "
+       .doc = "Causal attention of rows of one text to all of it: writes their keys and values to "
+              "the cache, "
               "then reads it.",
-       .forms = forms_of({}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
-                         {y, cache}, {y, cache}),
+       .forms = forms_of(
+           {}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
+           {y, cache}, {y, cache}),
        .attrs = {heads, kv_heads, window, scale, softcap, per_head},
        .infer = infer_cached_attention,
        .flops = cached_attention_flops,

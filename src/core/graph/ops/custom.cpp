@@ -1,6 +1,7 @@
-// Operations of the program that uses the library: nodes `custom` carry a CustomOp, and their gradients are
-// nodes `custom_dx` that carry the same. Attributes say everything that shapes need, so that passes handle
-// both like any other operation, and a text shows them; only who made the graph can add them.
+// Operations of the program that uses the library: nodes `custom` carry a CustomOp, and their
+// gradients are nodes `custom_dx` that carry the same. Attributes say everything that shapes need,
+// so that passes handle both like any other operation, and a text shows them; only who made the
+// graph can add them.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -35,11 +36,12 @@ Types types_of(std::string_view name, std::string_view text, In in) {
     size_t bracket = std::min(word.find('['), word.size());
     std::string_view dtype = word.substr(0, bracket);
     bool like_operand = dtype == "T";
-    require(!like_operand || first_floating(in) != DS_DTYPE_NONE,
-            "custom operation '{}': output {} is of the compute type, which needs a floating operand", name,
-            out.size());
-    out.push_back(
-        {like_operand ? first_floating(in) : parse_dtype(dtype), Shape::parse(word.substr(bracket))});
+    require(
+        !like_operand || first_floating(in) != DS_DTYPE_NONE,
+        "custom operation '{}': output {} is of the compute type, which needs a floating operand",
+        name, out.size());
+    out.push_back({like_operand ? first_floating(in) : parse_dtype(dtype),
+                   Shape::parse(word.substr(bracket))});
   }
   return out;
 }
@@ -51,8 +53,8 @@ Types infer_custom(In in, const Attrs& attrs) {
 // Operands: those of the node, its results, then the gradients of those that `given` marks.
 Types infer_custom_dx(In in, const Attrs& attrs) {
   const std::string& wanted = attrs.text("wanted");
-  require(wanted.size() <= in.size(), "custom_dx: attribute 'wanted' must have at most {} marks, got '{}'",
-          in.size(), wanted);
+  require(wanted.size() <= in.size(),
+          "custom_dx: attribute 'wanted' must have at most {} marks, got '{}'", in.size(), wanted);
   Types out;
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == '1') out.push_back(in[i]);
@@ -63,7 +65,8 @@ Types infer_custom_dx(In in, const Attrs& attrs) {
 std::vector<ValueId> custom_backward(BackwardContext& c) {
   const CustomOp& custom = *c.node.custom;
   const Node& node = c.node;
-  require(custom.has_backward, "custom operation '{}' of value %{} has no backward, and a gradient needs it",
+  require(custom.has_backward,
+          "custom operation '{}' of value %{} has no backward, and a gradient needs it",
           custom.name, c.graph.values[node.out[0]].name);
   std::vector<ValueId> in = node.in;
   in.insert(in.end(), node.out.begin(), node.out.end());
@@ -80,8 +83,8 @@ std::vector<ValueId> custom_backward(BackwardContext& c) {
     inputs.push_back(i);
   }
   std::vector<ValueId> grads(node.in.size());
-  ValueId next =
-      c.emit("custom_dx", in, {{"name", custom.name}, {"wanted", wanted}, {"given", given}}, inputs);
+  ValueId next = c.emit("custom_dx", in,
+                        {{"name", custom.name}, {"wanted", wanted}, {"given", given}}, inputs);
   if (!next.exists()) return grads;
   c.graph.nodes.back().custom = node.custom;
   for (size_t i : inputs) grads[i] = next++;
@@ -111,8 +114,10 @@ void add_custom_ops(std::deque<OpDef>& table) {
                  {{"x", "[any]", "operands, results and gradients", 0, 3 * kMostCustomOperands}},
                  {result}}},
       .attrs = {name,
-                {"wanted", AttrKind::text, "1 for each operand whose gradient is a result, 0 for others"},
-                {"given", AttrKind::text, "1 for each result whose gradient is an operand, 0 for others"}},
+                {"wanted", AttrKind::text,
+                 "1 for each operand whose gradient is a result, 0 for others"},
+                {"given", AttrKind::text,
+                 "1 for each result whose gradient is an operand, 0 for others"}},
       .infer = infer_custom_dx,
       .flops = unknown_flops};
   for (OpDef* row : {&forward, &backward}) {

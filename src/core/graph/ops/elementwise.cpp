@@ -25,7 +25,8 @@ void check_draws(std::string_view op, const Attrs& attrs) {
   double p = attrs.real("p");
   require(p >= 0 && p < 1, "{}: attribute 'p' must be in [0, 1), got {}", op, p);
   int64_t stream = attrs.integer("op");
-  require(stream >= 0 && stream < 65536, "{}: attribute 'op' must be in [0, 65536), got {}", op, stream);
+  require(stream >= 0 && stream < 65536, "{}: attribute 'op' must be in [0, 65536), got {}", op,
+          stream);
 }
 
 Types infer_dropout(In in, const Attrs& attrs) {
@@ -59,14 +60,16 @@ std::vector<ValueId> dropout_backward(BackwardContext& c) {
 
 DType floating_attribute(std::string_view op, const Attrs& attrs) {
   DType dtype = parse_dtype(attrs.text("dtype"));
-  require(is_floating(dtype), "{}: attribute 'dtype' must be floating point, got {}", op, dtype_name(dtype));
+  require(is_floating(dtype), "{}: attribute 'dtype' must be floating point, got {}", op,
+          dtype_name(dtype));
   return dtype;
 }
 
 Types infer_fill(In, const Attrs& attrs) {
   attrs.real("value");
   int64_t scaled = attrs.integer_or("loss_scale", 0);
-  require(scaled == 0 || scaled == 1, "fill: attribute 'loss_scale' must be 0 or 1, got {}", scaled);
+  require(scaled == 0 || scaled == 1, "fill: attribute 'loss_scale' must be 0 or 1, got {}",
+          scaled);
   return {{floating_attribute("fill", attrs), {}}};
 }
 
@@ -84,13 +87,16 @@ std::vector<ValueId> cast_backward(BackwardContext& c) {
 ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
 ValueId decode_layerdrop(DecodeContext& c) { return c.in[1]; }
 
-double one_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double one_per_element(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
+}
 double no_flops(In, const Attrs&, int64_t) { return 0; }
 
 }  // namespace
 
 void add_elementwise_ops(std::vector<OpDef>& table) {
-  const AttrDef dtype{"dtype", AttrKind::one_of, "element type of the result", {"f32", "bf16", "f16", "f64"}};
+  const AttrDef dtype{
+      "dtype", AttrKind::one_of, "element type of the result", {"f32", "bf16", "f16", "f64"}};
   table.push_back({.name = "add",
                    .doc = "The sum of two tensors of one shape.",
                    .forms = {{"",
@@ -104,10 +110,13 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
       {.name = "dropout",
        .doc = "In a step of training each element becomes 0 with probability p, and the others "
               "are multiplied by 1 / (1 - p); its own backward.",
-       .forms = {{"", {{"x", "T[any]", "any tensor"}}, {{"y", "T[any]", "x with elements dropped"}}}},
+       .forms = {{"",
+                  {{"x", "T[any]", "any tensor"}},
+                  {{"y", "T[any]", "x with elements dropped"}}}},
        .attrs = {{"p", AttrKind::number, "probability of dropping an element, in [0, 1)"},
                  {"op", AttrKind::integer,
-                  "number of the random stream, 0 to 65535, unlike those of other dropouts and parameters"}},
+                  "number of the random stream, 0 to 65535, unlike those of other dropouts and "
+                  "parameters"}},
        .infer = infer_dropout,
        .backward = dropout_backward,
        .flops = one_per_element,
@@ -117,25 +126,27 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
       {"p", AttrKind::number, "probability of leaving the layer out, in [0, 1)"},
       {"op", AttrKind::integer,
        "number of the random stream, 0 to 65535, unlike those of dropouts and parameters"}};
-  table.push_back({.name = "layerdrop",
-                   .doc = "The result of a layer, or in a step of training with probability p its input, as "
-                          "one draw for all rows of the micro-batch says.",
-                   .forms = {{"",
-                              {{"x", "T[any]", "input of the layer"}, {"y", "T[any]", "its result"}},
-                              {{"z", "T[any]", "x where the layer is left out, else y"}}}},
-                   .attrs = draw,
-                   .infer = infer_layerdrop,
-                   .backward = layerdrop_backward,
-                   .flops = no_flops,
-                   .decode = decode_layerdrop});
-  table.push_back({.name = "layerdrop_dx",
-                   .doc = "The gradients of a layerdrop: of one operand dz, of the other 0.",
-                   .forms = {{"",
-                              {{"dz", "T[any]", "gradient of the result"}},
-                              {{"dx", "T[any]", "gradient of x"}, {"dy", "T[any]", "gradient of y"}}}},
-                   .attrs = draw,
-                   .infer = infer_layerdrop_dx,
-                   .flops = no_flops});
+  table.push_back(
+      {.name = "layerdrop",
+       .doc = "The result of a layer, or in a step of training with probability p its input, as "
+              "one draw for all rows of the micro-batch says.",
+       .forms = {{"",
+                  {{"x", "T[any]", "input of the layer"}, {"y", "T[any]", "its result"}},
+                  {{"z", "T[any]", "x where the layer is left out, else y"}}}},
+       .attrs = draw,
+       .infer = infer_layerdrop,
+       .backward = layerdrop_backward,
+       .flops = no_flops,
+       .decode = decode_layerdrop});
+  table.push_back(
+      {.name = "layerdrop_dx",
+       .doc = "The gradients of a layerdrop: of one operand dz, of the other 0.",
+       .forms = {{"",
+                  {{"dz", "T[any]", "gradient of the result"}},
+                  {{"dx", "T[any]", "gradient of x"}, {"dy", "T[any]", "gradient of y"}}}},
+       .attrs = draw,
+       .infer = infer_layerdrop_dx,
+       .flops = no_flops});
   table.push_back({.name = "fill",
                    .doc = "A scalar of a given value: the seed of gradients.",
                    .forms = {{"", {}, {{"y", "T[]", "the value"}}}},
@@ -149,16 +160,17 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
                               int64_t{0}}},
                    .infer = infer_fill,
                    .flops = no_flops});
-  table.push_back({.name = "cast",
-                   .doc = "The same values in another floating type, rounded to the nearest, ties to even.",
-                   .forms = {{"", {{"x", "T[any]", "any tensor"}}, {{"y", "[any]", "x in the type dtype"}}}},
-                   .attrs = {dtype},
-                   .infer = infer_cast,
-                   .backward = cast_backward,
-                   .flops = no_flops,
-                   .rows = Rows::same_of_one,
-                   .cheap = true,
-                   .follows_state = true});
+  table.push_back(
+      {.name = "cast",
+       .doc = "The same values in another floating type, rounded to the nearest, ties to even.",
+       .forms = {{"", {{"x", "T[any]", "any tensor"}}, {{"y", "[any]", "x in the type dtype"}}}},
+       .attrs = {dtype},
+       .infer = infer_cast,
+       .backward = cast_backward,
+       .flops = no_flops,
+       .rows = Rows::same_of_one,
+       .cheap = true,
+       .follows_state = true});
 }
 
 }  // namespace ds

@@ -51,7 +51,8 @@ Types infer_position(In in, const Attrs& attrs) {
   check.equal(1, {in[0].dtype, {in[1].shape[0], in[0].shape[1]}});
   int64_t seq = check.positive(attrs, "seq");
   require(seq <= in[1].shape[0].extent,
-          "position: attribute 'seq' must be at most the rows of operand 'w' {}, got {}", in[1].text(), seq);
+          "position: attribute 'seq' must be at most the rows of operand 'w' {}, got {}",
+          in[1].text(), seq);
   return {in[0]};
 }
 
@@ -71,7 +72,8 @@ Types infer_position_dw(In in, const Attrs& attrs) {
 
 std::vector<ValueId> position_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
-  Attrs attrs{{"seq", c.node.attrs.integer("seq")}, {"rows", c.graph.type(c.node.in[1]).shape[0].extent}};
+  Attrs attrs{{"seq", c.node.attrs.integer("seq")},
+              {"rows", c.graph.type(c.node.in[1]).shape[0].extent}};
   return {dy, c.emit("position_dw", {dy}, attrs, {1})};
 }
 
@@ -80,7 +82,9 @@ Types infer_last_row(In in, const Attrs&) {
   return {{in[0].dtype, {1, in[0].shape[1]}}};
 }
 
-double add_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double add_per_element(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
+}
 
 double no_arithmetic(In, const Attrs&, int64_t) { return 0; }
 
@@ -103,11 +107,12 @@ double one_row_read(In in, const Attrs&, int64_t) {
 }  // namespace
 
 void add_embedding_ops(std::vector<OpDef>& table) {
-  const OperandDef table_rows{"w", "T[V,C]", "a row for each word"}, ids{"ids", "i32[n]", "words, 0 to V-1"},
-      dy{"dy", "T[n,C]", "gradient of the result"}, x{"x", "T[n,C]", "rows"};
-  const AttrDef padding = optional(
-                    {"padding", AttrKind::integer, "row of w that gets no gradient from here; -1: none"},
-                    int64_t{-1}),
+  const OperandDef table_rows{"w", "T[V,C]", "a row for each word"},
+      ids{"ids", "i32[n]", "words, 0 to V-1"}, dy{"dy", "T[n,C]", "gradient of the result"},
+      x{"x", "T[n,C]", "rows"};
+  const AttrDef padding = optional({"padding", AttrKind::integer,
+                                    "row of w that gets no gradient from here; -1: none"},
+                                   int64_t{-1}),
                 seq{"seq", AttrKind::integer, "rows of a sequence, at most P"};
   table.push_back({.name = "embedding",
                    .doc = "The rows of a table that ids name.",
@@ -119,23 +124,23 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    .read_bytes = embedding_read,
                    .rows = Rows::same,
                    .ids = IdOperand{1, 0, 0}});
+  table.push_back({.name = "embedding_dw",
+                   .doc = "The gradient of the table of an embedding: the sum of the rows of dy by "
+                          "id, in row order in A.",
+                   .forms = {{"", {dy, ids}, {{"dw", "T[V,C]", "gradient of w"}}}},
+                   .attrs = {{"rows", AttrKind::integer, "V"}, padding},
+                   .infer = infer_embedding_dw,
+                   .flops = add_per_element});
   table.push_back(
-      {.name = "embedding_dw",
-       .doc =
-           "The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A.",
-       .forms = {{"", {dy, ids}, {{"dw", "T[V,C]", "gradient of w"}}}},
-       .attrs = {{"rows", AttrKind::integer, "V"}, padding},
-       .infer = infer_embedding_dw,
-       .flops = add_per_element});
-  table.push_back({.name = "position",
-                   .doc = "Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].",
-                   .forms = {{"", {x, {"w", "T[P,C]", "a row for each place"}}, {{"y", "T[n,C]", "sums"}}}},
-                   .attrs = {seq},
-                   .infer = infer_position,
-                   .backward = position_backward,
-                   .flops = add_per_element,
-                   .read_bytes = position_read,
-                   .decode = decode_position});
+      {.name = "position",
+       .doc = "Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].",
+       .forms = {{"", {x, {"w", "T[P,C]", "a row for each place"}}, {{"y", "T[n,C]", "sums"}}}},
+       .attrs = {seq},
+       .infer = infer_position,
+       .backward = position_backward,
+       .flops = add_per_element,
+       .read_bytes = position_read,
+       .decode = decode_position});
   table.push_back({.name = "position_dw",
                    .doc = "The gradient of the table of a position; rows from seq on are 0.",
                    .forms = {{"", {dy}, {{"dw", "T[P,C]", "gradient of w"}}}},

@@ -24,7 +24,8 @@ Types infer_glu(In in, const Attrs&) {
   OperandCheck check("glu", in);
   check.matrix(0);
   int64_t columns = in[0].shape[1].extent;
-  require(columns % 2 == 0, "glu: operand 'x' must have an even number of columns, got {}", in[0].text());
+  require(columns % 2 == 0, "glu: operand 'x' must have an even number of columns, got {}",
+          in[0].text());
   return {{in[0].dtype, {in[0].shape[0], columns / 2}}};
 }
 
@@ -49,8 +50,8 @@ std::vector<ValueId> glu_backward(BackwardContext& c) {
   return {dgate, !dgate.exists() ? none : dgate + 1};
 }
 
-// act(gate) and one product; backward act, its derivative and three products. Activations count as their own
-// ops do.
+// act(gate) and one product; backward act, its derivative and three products. Activations count as
+// their own ops do.
 double glu_flops_per_element(const Attrs& attrs, bool backward) {
   const std::string& act = attrs.text("act");
   double forward = 15, slope = 15;  // gelu in its forms
@@ -124,12 +125,12 @@ double per_element(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_gate_ops(std::vector<OpDef>& table) {
-  const AttrDef act{
-      "act",
-      AttrKind::one_of,
-      "the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations",
-      {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace", "sigmoid",
-       "quick_gelu", "softplus"}},
+  const AttrDef act{"act",
+                    AttrKind::one_of,
+                    "the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others "
+                    "are operations",
+                    {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
+                     "sigmoid", "quick_gelu", "softplus"}},
       cap{"cap", AttrKind::number, "the bound, > 0"};
   const OperandDef gate{"gate", "T[n,F]", "what is activated"}, up{"up", "T[n,F]", "what is gated"},
       both{"x", "T[n,2F]", "gate and up, side by side"}, x{"x", "T[any]", "any tensor"},
@@ -144,15 +145,16 @@ void add_gate_ops(std::vector<OpDef>& table) {
                    .flops = glu_flops,
                    .rows = Rows::same,
                    .cheap = true});
-  table.push_back({.name = "glu_dx",
-                   .doc = "The gradients of a glu.",
-                   .forms = {{"",
-                              {dy, gate, up},
-                              {{"dgate", "T[n,F]", "gradient of gate"}, {"dup", "T[n,F]", "gradient of up"}}},
-                             {"packed", {dy, both}, {{"dx", "T[n,2F]", "gradient of x"}}}},
-                   .attrs = {act},
-                   .infer = infer_glu_dx,
-                   .flops = glu_dx_flops});
+  table.push_back(
+      {.name = "glu_dx",
+       .doc = "The gradients of a glu.",
+       .forms = {{"",
+                  {dy, gate, up},
+                  {{"dgate", "T[n,F]", "gradient of gate"}, {"dup", "T[n,F]", "gradient of up"}}},
+                 {"packed", {dy, both}, {{"dx", "T[n,2F]", "gradient of x"}}}},
+       .attrs = {act},
+       .infer = infer_glu_dx,
+       .flops = glu_dx_flops});
   table.push_back({.name = "mul",
                    .doc = "The product of two tensors of one shape, element by element.",
                    .forms = {{"",
@@ -182,14 +184,15 @@ void add_gate_ops(std::vector<OpDef>& table) {
                    .flops = per_element<6>,
                    .rows = Rows::same_of_one,
                    .cheap = true});
-  table.push_back({.name = "softcap_dx",
-                   .doc = "The gradient dy (1 - (y / cap)^2) of a softcap.",
-                   .forms = {{"",
-                              {{"dy", "T[any]", "gradient of the result"}, {"y", "T[any]", "the result"}},
-                              {{"dx", "T[any]", "gradient of x"}}}},
-                   .attrs = {cap},
-                   .infer = infer_softcap_dx,
-                   .flops = per_element<4>});
+  table.push_back(
+      {.name = "softcap_dx",
+       .doc = "The gradient dy (1 - (y / cap)^2) of a softcap.",
+       .forms = {{"",
+                  {{"dy", "T[any]", "gradient of the result"}, {"y", "T[any]", "the result"}},
+                  {{"dx", "T[any]", "gradient of x"}}}},
+       .attrs = {cap},
+       .infer = infer_softcap_dx,
+       .flops = per_element<4>});
 }
 
 }  // namespace ds

@@ -43,7 +43,8 @@ Types infer_linear_dw(In in, const Attrs& attrs) {
   check.matrix(0);
   check.matrix(1);
   check.equal(1, {in[0].dtype, {in[0].shape[0], in[1].shape[1]}});
-  return {weight_type((attrs.integer_or("transposed", 0) != 0), in[0].dtype, in[0].shape[1], in[1].shape[1])};
+  return {weight_type((attrs.integer_or("transposed", 0) != 0), in[0].dtype, in[0].shape[1],
+                      in[1].shape[1])};
 }
 
 Types infer_linear_db(In in, const Attrs&) {
@@ -64,17 +65,22 @@ std::vector<ValueId> linear_backward(BackwardContext& c) {
 // All three products multiply the elements of operand 0 with one dimension of operand 1.
 double product_flops(In in, int64_t n, size_t free_dim) {
   const Dim& dim = in[1].shape[free_dim];
-  return 2.0 * static_cast<double>(in[0].shape.numel(n)) * static_cast<double>(dim.symbolic ? n : dim.extent);
+  return 2.0 * static_cast<double>(in[0].shape.numel(n)) *
+         static_cast<double>(dim.symbolic ? n : dim.extent);
 }
 size_t free_of(const Attrs& attrs, size_t dim) {
   return attrs.integer_or("transposed", 0) != 0 ? 1 - dim : dim;
 }
-double linear_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(in, n, free_of(attrs, 0)); }
+double linear_flops(In in, const Attrs& attrs, int64_t n) {
+  return product_flops(in, n, free_of(attrs, 0));
+}
 double linear_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(in, n, free_of(attrs, 1));
 }
 double linear_dw_flops(In in, const Attrs&, int64_t n) { return product_flops(in, n, 1); }
-double linear_db_flops(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double linear_db_flops(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
+}
 
 }  // namespace
 
@@ -83,17 +89,18 @@ void add_linear_ops(std::vector<OpDef>& table) {
       optional({"transposed", AttrKind::flag, "1: the weight is stored as T[I,O]"}, int64_t{0});
   const OperandDef dy{"dy", "T[n,O]", "gradient of the result"}, x{"x", "T[n,I]", "rows"},
       w{"w", "T[O,I]", "weight"};
-  table.push_back(
-      {.name = "linear",
-       .doc = "The product x w^T of rows and a weight, plus a bias where there is one.",
-       .forms = {{"", {x, w, optional(OperandDef{"b", "T[O]", "bias"})}, {{"y", "T[n,O]", "products"}}}},
-       .attrs = {transposed},
-       .infer = infer_linear,
-       .backward = linear_backward,
-       .flops = linear_flops,
-       .products = true,
-       .rows = Rows::same_of_one,
-       .linear = true});
+  table.push_back({.name = "linear",
+                   .doc = "The product x w^T of rows and a weight, plus a bias where there is one.",
+                   .forms = {{"",
+                              {x, w, optional(OperandDef{"b", "T[O]", "bias"})},
+                              {{"y", "T[n,O]", "products"}}}},
+                   .attrs = {transposed},
+                   .infer = infer_linear,
+                   .backward = linear_backward,
+                   .flops = linear_flops,
+                   .products = true,
+                   .rows = Rows::same_of_one,
+                   .linear = true});
   table.push_back({.name = "linear_dx",
                    .doc = "The gradient dy w of the rows of a linear.",
                    .forms = {{"", {dy, w}, {{"dx", "T[n,I]", "gradient of x"}}}},

@@ -18,12 +18,14 @@ using In = std::span<const TensorType>;
 
 double smoothing_of(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0); }
 
-// Checks the attributes of a cross_entropy, and gives the type of what it makes of the losses of `rows`.
+// Checks the attributes of a cross_entropy, and gives the type of what it makes of the losses of
+// `rows`.
 TensorType loss_type(std::string_view op, const Attrs& attrs, DType wide, Dim rows) {
   const double smoothing = smoothing_of(attrs), z = attrs.real_or("z_loss", 0);
-  require(smoothing >= 0 && smoothing <= 1, "{}: attribute 'label_smoothing' must be in [0, 1], got {}", op,
-          smoothing);
-  require(std::isfinite(z) && z >= 0, "{}: attribute 'z_loss' must be a number >= 0, got {}", op, z);
+  require(smoothing >= 0 && smoothing <= 1,
+          "{}: attribute 'label_smoothing' must be in [0, 1], got {}", op, smoothing);
+  require(std::isfinite(z) && z >= 0, "{}: attribute 'z_loss' must be a number >= 0, got {}", op,
+          z);
   if (attrs.text_or("reduction", "mean") == "none") return {wide, {rows}};
   return {wide, {}};
 }
@@ -49,7 +51,8 @@ Types infer_cross_entropy_dx(In in, const Attrs& attrs) {
 
 std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
-  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, node.attrs, {0}),
+  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]},
+                 node.attrs, {0}),
           none};
 }
 
@@ -68,13 +71,14 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
 
 // Whether the backward part reads the logits of the forward part, and makes none.
 
-// A row begins at a multiple of 16 bytes of 16-bit elements, so that products read it in whole vectors.
+// A row begins at a multiple of 16 bytes of 16-bit elements, so that products read it in whole
+// vectors.
 TensorType kept_logits(const TensorType& x, const TensorType& w) {
   return {x.dtype, {x.shape[0], round_up(w.shape[0].extent, 8)}};
 }
 
-// Room: logits, kept or a block of them, the logits of targets and, with smoothing, what it needs of each
-// row.
+// Room: logits, kept or a block of them, the logits of targets and, with smoothing, what it needs
+// of each row.
 Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
@@ -85,7 +89,8 @@ Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   DType wide = wide_type(in[0].dtype);
   Dim rows = in[0].shape[0];
   TensorType loss = loss_type("linear_cross_entropy", attrs, wide, rows);
-  const TensorType logits = keeps_logits(attrs) ? kept_logits(in[0], in[1]) : logits_block(in[0], in[1]);
+  const TensorType logits =
+      keeps_logits(attrs) ? kept_logits(in[0], in[1]) : logits_block(in[0], in[1]);
   Types out{loss, {wide, {rows, 2}}, logits, {wide, {rows}}};
   if (smoothing_of(attrs) != 0) out.push_back({wide, {rows}});
   return out;
@@ -102,8 +107,9 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs& attrs) {
   check.equal(3, {DS_DTYPE_I32, {in[1].shape[0]}});
   check.equal(4, {wide, {in[1].shape[0], 2}});
   const bool kept = keeps_logits(attrs);
-  require(kept == (in.size() == 6), "linear_cross_entropy_dx: takes {} operands with {{kept={}}}, got {}",
-          kept ? 6 : 5, kept ? 1 : 0, in.size());
+  require(kept == (in.size() == 6),
+          "linear_cross_entropy_dx: takes {} operands with {{kept={}}}, got {}", kept ? 6 : 5,
+          kept ? 1 : 0, in.size());
   if (kept) {  // the gradients of the logits are room
     check.equal(5, kept_logits(in[1], in[2]));
     return {in[1], in[2], in[5]};
@@ -162,14 +168,18 @@ double head_flops(const TensorType& x, const TensorType& w, int64_t n, double pr
                   static_cast<double>(w.shape[0].extent);
   return logits * (2.0 * products * static_cast<double>(x.shape[1].extent) + 6.0);
 }
-double linear_cross_entropy_flops(In in, const Attrs&, int64_t n) { return head_flops(in[0], in[1], n, 1); }
+double linear_cross_entropy_flops(In in, const Attrs&, int64_t n) {
+  return head_flops(in[0], in[1], n, 1);
+}
 double linear_cross_entropy_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return head_flops(in[1], in[2], n, keeps_logits(attrs) ? 2 : 3);
 }
 double count_targets_flops(In in, const Attrs&, int64_t n) {
   return static_cast<double>(in[0].shape.numel(n));
 }
-double mse_flops(In in, const Attrs&, int64_t n) { return 3.0 * static_cast<double>(in[0].shape.numel(n)); }
+double mse_flops(In in, const Attrs&, int64_t n) {
+  return 3.0 * static_cast<double>(in[0].shape.numel(n));
+}
 double mse_dx_flops(In in, const Attrs&, int64_t n) {
   return 2.0 * static_cast<double>(in[1].shape.numel(n));
 }
@@ -185,73 +195,81 @@ void add_loss_ops(std::vector<OpDef>& table) {
       stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
       kept{"logits", "T[n,P]",
-           "room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up "
+           "room of the forward part with {kept=1}, which backward parts of graphs have: its "
+           "logits, P: V up "
            "to a multiple of 8"};
   const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
                                                {"dw", "T[V,C]", "gradient of w"}};
   const std::vector<AttrDef> terms{
+      optional({"label_smoothing", AttrKind::number,
+                "e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over "
+                "words of -log "
+                "p)"},
+               0.0),
+      optional({"z_loss", AttrKind::number,
+                "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
+               0.0),
       optional(
-          {"label_smoothing", AttrKind::number,
-           "e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log "
-           "p)"},
-          0.0),
-      optional(
-          {"z_loss", AttrKind::number, "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
-          0.0),
-      optional({"reduction",
-                AttrKind::one_of,
-                "of the losses of rows with a target: their mean, their sum, or a loss for each row",
-                {"mean", "sum", "none"}},
-               "mean")};
+          {"reduction",
+           AttrKind::one_of,
+           "of the losses of rows with a target: their mean, their sum, or a loss for each row",
+           {"mean", "sum", "none"}},
+          "mean")};
   std::vector<AttrDef> head_terms = terms;
-  head_terms.push_back(optional({"kept", AttrKind::integer,
-                                 "1: the logits are rounded to T and kept for the backward part; 0: they are "
-                                 "made again"},
-                                int64_t{0}));
-  table.push_back({.name = "cross_entropy",
-                   .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
-                          "its target; 0 without such rows. Attributes change the loss of a row, or what "
-                          "becomes of them.",
-                   .forms = {{"", {logits, targets}, {entropy, stats}}},
-                   .attrs = terms,
-                   .infer = infer_cross_entropy,
-                   .backward = cross_entropy_backward,
-                   .flops = cross_entropy_flops,
-                   .ids = IdOperand{1, 0, 1, true},
-                   .over_linear = "linear_cross_entropy"});
+  head_terms.push_back(
+      optional({"kept", AttrKind::integer,
+                "1: the logits are rounded to T and kept for the backward part; 0: they are "
+                "made again"},
+               int64_t{0}));
   table.push_back(
-      {.name = "cross_entropy_dx",
-       .doc = "The gradient of the logits of a cross_entropy.",
-       .forms = {{"", {dentropy, logits, targets, stats}, {{"dlogits", "T[n,V]", "gradient of logits"}}}},
+      {.name = "cross_entropy",
+       .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
+              "its target; 0 without such rows. Attributes change the loss of a row, or what "
+              "becomes of them.",
+       .forms = {{"", {logits, targets}, {entropy, stats}}},
        .attrs = terms,
-       .infer = infer_cross_entropy_dx,
-       .flops = cross_entropy_dx_flops});
-  table.push_back({.name = "linear_cross_entropy",
-                   .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
-                          "neither rounded nor kept, or is kept whole.",
-                   .forms = {{"", {x, w, targets}, {entropy, stats}}},
-                   .attrs = head_terms,
-                   .infer = infer_linear_cross_entropy,
-                   .backward = linear_cross_entropy_backward,
-                   .flops = linear_cross_entropy_flops,
-                   .products = true,
-                   .ids = IdOperand{2, 1, 0, true}});
-  table.push_back({.name = "linear_cross_entropy_dx",
-                   .doc =
-                       "The gradients of a linear_cross_entropy, whose logits are made again by blocks, and "
-                       "dx is summed over blocks in A; or of its kept logits.",
-                   .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
-                             {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
-                   .attrs = head_terms,
-                   .infer = infer_linear_cross_entropy_dx,
-                   .flops = linear_cross_entropy_dx_flops,
-                   .products = true});
-  table.push_back({.name = "count_targets",
-                   .doc = "How many rows have a target, as cross_entropy counts them.",
-                   .forms = {{"", {targets}, {{"count", "f32[]", "the number of rows with a target"}}}},
-                   .infer = infer_count_targets,
-                   .flops = count_targets_flops});
-  const OperandDef value{"x", "T[any]", "any tensor"}, target{"target", "T[any]", "what x should be"};
+       .infer = infer_cross_entropy,
+       .backward = cross_entropy_backward,
+       .flops = cross_entropy_flops,
+       .ids = IdOperand{1, 0, 1, true},
+       .over_linear = "linear_cross_entropy"});
+  table.push_back({.name = "cross_entropy_dx",
+                   .doc = "The gradient of the logits of a cross_entropy.",
+                   .forms = {{"",
+                              {dentropy, logits, targets, stats},
+                              {{"dlogits", "T[n,V]", "gradient of logits"}}}},
+                   .attrs = terms,
+                   .infer = infer_cross_entropy_dx,
+                   .flops = cross_entropy_dx_flops});
+  table.push_back(
+      {.name = "linear_cross_entropy",
+       .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
+              "neither rounded nor kept, or is kept whole.",
+       .forms = {{"", {x, w, targets}, {entropy, stats}}},
+       .attrs = head_terms,
+       .infer = infer_linear_cross_entropy,
+       .backward = linear_cross_entropy_backward,
+       .flops = linear_cross_entropy_flops,
+       .products = true,
+       .ids = IdOperand{2, 1, 0, true}});
+  table.push_back(
+      {.name = "linear_cross_entropy_dx",
+       .doc = "The gradients of a linear_cross_entropy, whose logits are made again by blocks, and "
+              "dx is summed over blocks in A; or of its kept logits.",
+       .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
+                 {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
+       .attrs = head_terms,
+       .infer = infer_linear_cross_entropy_dx,
+       .flops = linear_cross_entropy_dx_flops,
+       .products = true});
+  table.push_back(
+      {.name = "count_targets",
+       .doc = "How many rows have a target, as cross_entropy counts them.",
+       .forms = {{"", {targets}, {{"count", "f32[]", "the number of rows with a target"}}}},
+       .infer = infer_count_targets,
+       .flops = count_targets_flops});
+  const OperandDef value{"x", "T[any]", "any tensor"},
+      target{"target", "T[any]", "what x should be"};
   table.push_back({.name = "mse",
                    .doc = "The mean of (x - target)^2 over all elements, added in order in f64.",
                    .forms = {{"", {value, target}, {loss}}},

@@ -22,7 +22,8 @@ Types infer_layer_norm(In in, const Attrs& attrs) {
   for (size_t i : {size_t{1}, size_t{2}}) {
     if (affine) check.equal(i, row);
   }
-  require(attrs.real("eps") > 0, "layer_norm: attribute 'eps' must be > 0, got {}", attrs.real("eps"));
+  require(attrs.real("eps") > 0, "layer_norm: attribute 'eps' must be > 0, got {}",
+          attrs.real("eps"));
   TensorType stats{wide_type(in[0].dtype), {in[0].shape[0]}};
   return {in[0], stats, stats};
 }
@@ -58,7 +59,8 @@ std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   return {dx, dw, !dw.exists() ? none : dw + 1};
 }
 
-// Extent of dimension `columns` of x must be a multiple of `width`: runs of it are normalized by themselves.
+// Extent of dimension `columns` of x must be a multiple of `width`: runs of it are normalized by
+// themselves.
 TensorType run_statistics(std::string_view op, const TensorType& x, int64_t width) {
   int64_t columns = x.shape[1].extent;
   require(width >= 1 && columns % width == 0,
@@ -71,9 +73,11 @@ Types infer_rms_norm(In in, const Attrs& attrs) {
   OperandCheck check("rms_norm", in);
   check.matrix(0);
   check.constant(1);
-  require(in[1].shape.rank() == 1, "rms_norm: operand 'w' must have one dimension, got {}", in[1].text());
+  require(in[1].shape.rank() == 1, "rms_norm: operand 'w' must have one dimension, got {}",
+          in[1].text());
   check.equal(1, {in[0].dtype, in[1].shape});
-  require(attrs.real("eps") > 0, "rms_norm: attribute 'eps' must be > 0, got {}", attrs.real("eps"));
+  require(attrs.real("eps") > 0, "rms_norm: attribute 'eps' must be > 0, got {}",
+          attrs.real("eps"));
   return {in[0], run_statistics("rms_norm", in[0], in[1].shape[0].extent)};
 }
 
@@ -82,7 +86,8 @@ Types infer_rms_norm_dx(In in, const Attrs&) {
   check.matrix(0);
   check.equal(1, in[0]);
   check.constant(2);
-  require(in[2].shape.rank() == 1, "rms_norm_dx: operand 'w' must have one dimension, got {}", in[2].text());
+  require(in[2].shape.rank() == 1, "rms_norm_dx: operand 'w' must have one dimension, got {}",
+          in[2].text());
   check.equal(2, {in[0].dtype, in[2].shape});
   check.equal(3, run_statistics("rms_norm_dx", in[0], in[2].shape[0].extent));
   return {in[0]};
@@ -106,8 +111,11 @@ std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
   return {dx, c.emit("rms_norm_dw", {dy, x, rstd}, width, {1})};
 }
 
-// Mean, variance, normalization and affine map: about 8 operations an element; backward about as many.
-double norm_flops(In in, const Attrs&, int64_t n) { return 8.0 * static_cast<double>(in[0].shape.numel(n)); }
+// Mean, variance, normalization and affine map: about 8 operations an element; backward about as
+// many.
+double norm_flops(In in, const Attrs&, int64_t n) {
+  return 8.0 * static_cast<double>(in[0].shape.numel(n));
+}
 // Square, sum, rstd and weight; backward the weighted gradient, its mean with x and the difference.
 template <int kFlops>
 double rms_flops(In in, const Attrs&, int64_t n) {
@@ -117,21 +125,25 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_norm_ops(std::vector<OpDef>& table) {
-  const AttrDef eps{"eps", AttrKind::number, "added to the mean square before its root is taken, > 0"},
+  const AttrDef eps{"eps", AttrKind::number,
+                    "added to the mean square before its root is taken, > 0"},
       offset = optional({"offset", AttrKind::flag, "1: w + 1 in place of w"}, int64_t{0});
   const OperandDef x{"x", "T[n,C]", "rows"}, dy{"dy", "T[n,C]", "gradient of the result"},
-      y{"y", "T[n,C]", "normalized rows"}, dx{"dx", "T[n,C]", "gradient of x"}, weight{"w", "T[C]", "weight"},
-      mean{"mean", "A[n]", "mean of each row"}, rstd{"rstd", "A[n]", "1 / sqrt(variance + eps) of each row"};
-  table.push_back(
-      {.name = "layer_norm",
-       .doc = "Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.",
-       .forms = {{"", {x, optional(weight), optional(OperandDef{"b", "T[C]", "bias"})}, {y, mean, rstd}}},
-       .attrs = {eps},
-       .infer = infer_layer_norm,
-       .backward = layer_norm_backward,
-       .flops = norm_flops,
-       .rows = Rows::same_of_one,
-       .cheap = true});
+      y{"y", "T[n,C]", "normalized rows"}, dx{"dx", "T[n,C]", "gradient of x"},
+      weight{"w", "T[C]", "weight"}, mean{"mean", "A[n]", "mean of each row"},
+      rstd{"rstd", "A[n]", "1 / sqrt(variance + eps) of each row"};
+  table.push_back({.name = "layer_norm",
+                   .doc = "Normalized rows (x - mean) rstd w + b; w and b come both or not at all, "
+                          "which means 1 and 0.",
+                   .forms = {{"",
+                              {x, optional(weight), optional(OperandDef{"b", "T[C]", "bias"})},
+                              {y, mean, rstd}}},
+                   .attrs = {eps},
+                   .infer = infer_layer_norm,
+                   .backward = layer_norm_backward,
+                   .flops = norm_flops,
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
   table.push_back({.name = "layer_norm_dx",
                    .doc = "The gradient of the rows of a layer_norm.",
                    .forms = {{"", {dy, x, optional(weight), mean, rstd}, {dx}}},
@@ -146,29 +158,31 @@ void add_norm_ops(std::vector<OpDef>& table) {
                    .flops = norm_flops});
   const OperandDef run_weight{"w", "T[D]", "weight; D divides C"},
       run_rstd{"rstd", "A[n,C/D]", "1 / sqrt(mean of x^2 + eps) of each run"};
-  table.push_back({.name = "rms_norm",
-                   .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole rows, with "
-                          "the width of a head the norms of q and k.",
-                   .forms = {{"", {x, run_weight}, {y, run_rstd}}},
-                   .attrs = {eps, offset},
-                   .infer = infer_rms_norm,
-                   .backward = rms_norm_backward,
-                   .flops = rms_flops<4>,
-                   .rows = Rows::same_of_one,
-                   .cheap = true});
+  table.push_back(
+      {.name = "rms_norm",
+       .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole rows, with "
+              "the width of a head the norms of q and k.",
+       .forms = {{"", {x, run_weight}, {y, run_rstd}}},
+       .attrs = {eps, offset},
+       .infer = infer_rms_norm,
+       .backward = rms_norm_backward,
+       .flops = rms_flops<4>,
+       .rows = Rows::same_of_one,
+       .cheap = true});
   table.push_back({.name = "rms_norm_dx",
                    .doc = "The gradient of the rows of an rms_norm.",
                    .forms = {{"", {dy, x, run_weight, run_rstd}, {dx}}},
                    .attrs = {offset},
                    .infer = infer_rms_norm_dx,
                    .flops = rms_flops<7>});
-  table.push_back({.name = "rms_norm_dw",
-                   .doc = "The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd "
-                          "over rows and runs.",
-                   .forms = {{"", {dy, x, run_rstd}, {{"dw", "T[D]", "gradient of w"}}}},
-                   .attrs = {{"width", AttrKind::integer, "D"}},
-                   .infer = infer_rms_norm_dw,
-                   .flops = rms_flops<3>});
+  table.push_back(
+      {.name = "rms_norm_dw",
+       .doc = "The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd "
+              "over rows and runs.",
+       .forms = {{"", {dy, x, run_rstd}, {{"dw", "T[D]", "gradient of w"}}}},
+       .attrs = {{"width", AttrKind::integer, "D"}},
+       .infer = infer_rms_norm_dw,
+       .flops = rms_flops<3>});
 }
 
 }  // namespace ds

@@ -37,7 +37,8 @@ std::vector<OpDef> build_table() {
   return table;
 }
 
-// Rows that are not in the schema: of callbacks, and those of add_op. A deque leaves them where they are.
+// Rows that are not in the schema: of callbacks, and those of add_op. A deque leaves them where
+// they are.
 struct Added {
   std::mutex lock;
   std::deque<OpDef> rows;
@@ -63,7 +64,8 @@ std::string counts_of(const OpDef& row) {
 
 // "integer 3", "text 'erf'"
 std::string described(const Attrs::Value& value) {
-  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("integer {}", *integer);
+  if (const auto* integer = std::get_if<int64_t>(&value))
+    return fmt::format("integer {}", *integer);
   if (const auto* real = std::get_if<double>(&value)) return fmt::format("number {}", *real);
   if (const auto* text = std::get_if<std::string>(&value)) return fmt::format("text '{}'", *text);
   return fmt::format("list [{}]", fmt::join(std::get<std::vector<int64_t>>(value), ","));
@@ -78,17 +80,20 @@ void check_kind(const OpDef& row, const AttrDef& attr, const Attrs::Value& value
                      described(value));
     case AttrKind::number:
       return require(integer || std::holds_alternative<double>(value),
-                     "{}: attribute '{}' must be a number, got {}", row.name, attr.name, described(value));
-    case AttrKind::text:
-      return require(text != nullptr, "{}: attribute '{}' must be a text, got {}", row.name, attr.name,
+                     "{}: attribute '{}' must be a number, got {}", row.name, attr.name,
                      described(value));
+    case AttrKind::text:
+      return require(text != nullptr, "{}: attribute '{}' must be a text, got {}", row.name,
+                     attr.name, described(value));
     case AttrKind::one_of:
-      return require(text && std::find(attr.words.begin(), attr.words.end(), *text) != attr.words.end(),
-                     "{}: attribute '{}' must be one of {}, got {}", row.name, attr.name,
-                     fmt::join(attr.words, " "), described(value));
+      return require(
+          text && std::find(attr.words.begin(), attr.words.end(), *text) != attr.words.end(),
+          "{}: attribute '{}' must be one of {}, got {}", row.name, attr.name,
+          fmt::join(attr.words, " "), described(value));
     case AttrKind::flag:
       return require(integer && (std::get<int64_t>(value) == 0 || std::get<int64_t>(value) == 1),
-                     "{}: attribute '{}' must be 0 or 1, got {}", row.name, attr.name, described(value));
+                     "{}: attribute '{}' must be 0 or 1, got {}", row.name, attr.name,
+                     described(value));
   }
 }
 
@@ -106,8 +111,8 @@ void check_attrs(const OpDef& row, const Attrs& attrs) {
           did_you_mean(name, names));
   }
   for (const AttrDef& attr : row.attrs) {
-    require(!attr.required || attrs.has(attr.name), "{}: attribute '{}' is missing, got '{}'", row.name,
-            attr.name, attrs.print());
+    require(!attr.required || attrs.has(attr.name), "{}: attribute '{}' is missing, got '{}'",
+            row.name, attr.name, attrs.print());
   }
 }
 
@@ -174,7 +179,8 @@ std::vector<const OperandDef*> OpForm::places(size_t count) const {
 
 const OpForm* OpDef::form(size_t count) const {
   for (const OpForm& form : forms) {
-    if (static_cast<int>(count) >= form.least() && static_cast<int>(count) <= form.most()) return &form;
+    if (static_cast<int>(count) >= form.least() && static_cast<int>(count) <= form.most())
+      return &form;
   }
   return nullptr;
 }
@@ -203,21 +209,23 @@ const char* attr_kind_name(AttrKind kind) {
   return "";
 }
 
-std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, std::span<const ValueId> in,
-                                    const Attrs& attrs) {
+std::vector<TensorType> infer_types(const Graph& graph, std::string_view name,
+                                    std::span<const ValueId> in, const Attrs& attrs) {
   const OpDef& row = op(name);
-  require(row.form(in.size()) != nullptr, "{}: takes {} operands, got {}", name, counts_of(row), in.size());
+  require(row.form(in.size()) != nullptr, "{}: takes {} operands, got {}", name, counts_of(row),
+          in.size());
   std::vector<TensorType> types;
   for (size_t i = 0; i < in.size(); ++i) {
     require(graph.values.size() > 0,
-            "{}: operand {} must be a value of the graph, which has none yet, got {}", name, i, in[i]);
+            "{}: operand {} must be a value of the graph, which has none yet, got {}", name, i,
+            in[i]);
     require(graph.values.has(in[i]), "{}: operand {} must be a value from 0 to {}, got {}", name, i,
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
-    require(
-        types.back().shape.numel(graph.bound) > 0,
-        "{}: operand {} must have at least 1 element, got {}: an empty parameter takes part in no operation",
-        name, i, types.back().text());
+    require(types.back().shape.numel(graph.bound) > 0,
+            "{}: operand {} must have at least 1 element, got {}: an empty parameter takes part in "
+            "no operation",
+            name, i, types.back().text());
   }
   check_attrs(row, attrs);
   return row.infer(types, attrs);

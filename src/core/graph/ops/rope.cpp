@@ -29,7 +29,8 @@ void check_factors(const Attrs& attrs, std::string_view name, int64_t pairs) {
           kMostRopeFactors, count);
   for (int64_t i = 0; i < count; ++i) {
     double factor = factors[static_cast<size_t>(i)];
-    require(factor > 0 && std::isfinite(factor), "rope: attribute '{}' must be > 0, got {}", name, factor);
+    require(factor > 0 && std::isfinite(factor), "rope: attribute '{}' must be > 0, got {}", name,
+            factor);
   }
 }
 
@@ -67,7 +68,8 @@ Types infer_rope(In in, const Attrs& attrs) {
   if (in.size() == 3) check.equal(2, {DS_DTYPE_I32, {1}});
   int64_t heads = check.positive(attrs, "heads");
   check.positive(attrs, "seq");
-  require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}", attrs.real("theta"));
+  require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}",
+          attrs.real("theta"));
   int64_t columns = in[0].shape[1].extent;
   bool whole = attrs.integer_or("dims", 0) == 0;  // all columns of a head turn
   int64_t unit = whole ? 2 * heads : heads;
@@ -114,7 +116,9 @@ ValueId decode_rope(DecodeContext& c) {
 }  // namespace
 
 void add_rope_ops(std::vector<OpDef>& table) {
-  auto number = [](const char* name, const char* doc) { return optional({name, AttrKind::number, doc}); };
+  auto number = [](const char* name, const char* doc) {
+    return optional({name, AttrKind::number, doc});
+  };
   const AttrDef scaling = optional({"scaling",
                                     AttrKind::one_of,
                                     "how angles are changed for longer texts",
@@ -122,34 +126,42 @@ void add_rope_ops(std::vector<OpDef>& table) {
                                    "none");
   table.push_back(
       {.name = "rope",
-       .doc = "Rotary positions: turns pairs of columns of each head by angles that grow with the place of "
+       .doc = "Rotary positions: turns pairs of columns of each head by angles that grow with the "
+              "place of "
               "the row.",
        .forms = {{"",
                   {{"x", "T[n,H*D]", "rows of H heads"},
-                   optional(OperandDef{"positions", "i32[n]", "place of each row; without it r mod seq"}),
+                   optional(OperandDef{"positions", "i32[n]",
+                                       "place of each row; without it r mod seq"}),
                    optional(OperandDef{"length", "i32[1]", "length of the text; without it seq"})},
                   {{"y", "T[n,H*D]", "turned rows"}}}},
        .attrs =
            {{"heads", AttrKind::integer, "H"},
             {"seq", AttrKind::integer, "rows of a sequence"},
             {"theta", AttrKind::number, "base of the angles, > 1"},
-            optional({"dims", AttrKind::integer, "columns of a head that turn; 0: all"}, int64_t{0}),
-            optional({"period", AttrKind::integer,
-                      "heads turn where their number modulo this is below rotated; without it heads"}),
-            optional({"rotated", AttrKind::integer, "see period; without it period"}),
-            optional({"interleaved", AttrKind::flag, "1: a pair is two neighbours, 0: a half apart"},
+            optional({"dims", AttrKind::integer, "columns of a head that turn; 0: all"},
                      int64_t{0}),
+            optional(
+                {"period", AttrKind::integer,
+                 "heads turn where their number modulo this is below rotated; without it heads"}),
+            optional({"rotated", AttrKind::integer, "see period; without it period"}),
+            optional(
+                {"interleaved", AttrKind::flag, "1: a pair is two neighbours, 0: a half apart"},
+                int64_t{0}),
             optional({"inverse", AttrKind::flag, "1: turns back"}, int64_t{0}),
             scaling,
             number("factor", "of every scaling but none and longrope, > 0"),
             number("low", "of llama3 and yarn, > 0"),
             number("high", "of llama3 and yarn, > 0"),
-            optional({"original", AttrKind::integer,
-                      "length of texts before scaling, of all but none and linear; of longrope with "
-                      "long_factors"}),
+            optional(
+                {"original", AttrKind::integer,
+                 "length of texts before scaling, of all but none and linear; of longrope with "
+                 "long_factors"}),
             number("power", "of dynamic"),
-            optional({"factors", AttrKind::text, "of longrope: dims/2 numbers > 0 with blanks between them"}),
-            optional({"long_factors", AttrKind::text, "of longrope: factors of texts longer than original"}),
+            optional({"factors", AttrKind::text,
+                      "of longrope: dims/2 numbers > 0 with blanks between them"}),
+            optional({"long_factors", AttrKind::text,
+                      "of longrope: factors of texts longer than original"}),
             optional({"magnitude", AttrKind::number,
                       "factor of the result in place of the scaling's own; 0: that"},
                      0.0),

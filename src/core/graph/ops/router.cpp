@@ -16,9 +16,11 @@ using In = std::span<const TensorType>;
 constexpr int kMaxLayers = 1024;  // logits that one load_balance takes
 
 // Attribute 'k' chooses among the columns of `logits`.
-void check_k(std::string_view op, const OperandCheck& check, const Attrs& attrs, const TensorType& logits) {
+void check_k(std::string_view op, const OperandCheck& check, const Attrs& attrs,
+             const TensorType& logits) {
   int64_t k = check.positive(attrs, "k"), experts = logits.shape[1].extent;
-  require(k <= experts, "{}: attribute 'k' must be at most the columns of operand 'logits' {}, got {}", op,
+  require(k <= experts,
+          "{}: attribute 'k' must be at most the columns of operand 'logits' {}, got {}", op,
           logits.text(), k);
 }
 
@@ -44,8 +46,8 @@ std::vector<ValueId> top_gates_backward(BackwardContext& c) {
 // Attribute 'column', an index below `columns`.
 void check_column(std::string_view op, const Attrs& attrs, int64_t columns) {
   int64_t column = attrs.integer("column");
-  require(column >= 0 && column < columns, "{}: attribute 'column' must be from 0 to {}, got {}", op,
-          columns - 1, column);
+  require(column >= 0 && column < columns, "{}: attribute 'column' must be from 0 to {}, got {}",
+          op, columns - 1, column);
 }
 
 Types infer_scale_rows(In in, const Attrs& attrs) {
@@ -69,12 +71,15 @@ Types infer_scale_rows_dw(In in, const Attrs& attrs) {
 std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], gates = c.node.in[1];
   ValueId dx = c.emit("scale_rows", {dy, gates}, c.node.attrs, {0});
-  Attrs attrs{{"columns", c.graph.type(gates).shape[1].extent}, {"column", c.node.attrs.integer("column")}};
+  Attrs attrs{{"columns", c.graph.type(gates).shape[1].extent},
+              {"column", c.node.attrs.integer("column")}};
   return {dx, c.emit("scale_rows_dw", {dy, x}, attrs, {1})};
 }
 
 // Operands of load_balance: logits of one or more layers, then perhaps a mask of rows.
-size_t layers_of(In in) { return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0); }
+size_t layers_of(In in) {
+  return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0);
+}
 
 Types infer_load_balance(In in, const Attrs& attrs) {
   OperandCheck check("load_balance", in);
@@ -83,7 +88,8 @@ Types infer_load_balance(In in, const Attrs& attrs) {
   size_t layers = layers_of(in);
   for (size_t i = 1; i < in.size(); ++i) {
     TensorType wanted = i < layers ? in[0] : TensorType{DS_DTYPE_I32, {in[0].shape[0]}};
-    require(in[i] == wanted, "load_balance: operand {} must be {}, got {}", i, wanted.text(), in[i].text());
+    require(in[i] == wanted, "load_balance: operand {} must be {}, got {}", i, wanted.text(),
+            in[i].text());
   }
   return {{wide_type(in[0].dtype), {}}};
 }
@@ -115,11 +121,15 @@ double choice_flops(const TensorType& logits, const Attrs& attrs, int64_t n) {
   double elements = static_cast<double>(logits.shape.numel(n));
   return elements * (6 + static_cast<double>(attrs.integer("k")));
 }
-double top_gates_flops(In in, const Attrs& attrs, int64_t n) { return choice_flops(in[0], attrs, n); }
+double top_gates_flops(In in, const Attrs& attrs, int64_t n) {
+  return choice_flops(in[0], attrs, n);
+}
 double top_gates_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return choice_flops(in[1], attrs, n) + 4 * static_cast<double>(in[1].shape.numel(n));
 }
-double scale_rows_flops(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double scale_rows_flops(In in, const Attrs&, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n));
+}
 double scale_rows_dw_flops(In in, const Attrs&, int64_t n) {
   return 2 * static_cast<double>(in[0].shape.numel(n));
 }
@@ -138,18 +148,20 @@ void add_router_ops(std::vector<OpDef>& table) {
   const OperandDef logits{"logits", "T[n,E]", "a score for each of E experts"},
       gates{"gates", "T[n,E]", "weights of the experts"}, x{"x", "T[n,C]", "rows"};
   const AttrDef k{"k", AttrKind::integer, "experts of a row, at most E"},
-      normalize = optional({"normalize", AttrKind::flag, "1: the weights of a row are divided by their sum"},
-                           int64_t{1}),
+      normalize = optional(
+          {"normalize", AttrKind::flag, "1: the weights of a row are divided by their sum"},
+          int64_t{1}),
       column{"column", AttrKind::integer, "which expert, below E"};
-  table.push_back({.name = "top_gates",
-                   .doc = "The softmax of each row where its logit is among the k largest, of equal ones the "
-                          "lower index, and 0 elsewhere.",
-                   .forms = {{"", {logits}, {gates}}},
-                   .attrs = {k, normalize},
-                   .infer = infer_top_gates,
-                   .backward = top_gates_backward,
-                   .flops = top_gates_flops,
-                   .rows = Rows::same});
+  table.push_back(
+      {.name = "top_gates",
+       .doc = "The softmax of each row where its logit is among the k largest, of equal ones the "
+              "lower index, and 0 elsewhere.",
+       .forms = {{"", {logits}, {gates}}},
+       .attrs = {k, normalize},
+       .infer = infer_top_gates,
+       .backward = top_gates_backward,
+       .flops = top_gates_flops,
+       .rows = Rows::same});
   table.push_back({.name = "top_gates_dx",
                    .doc = "The gradient of the logits of a top_gates, with the choice as it is.",
                    .forms = {{"",
@@ -158,29 +170,33 @@ void add_router_ops(std::vector<OpDef>& table) {
                    .attrs = {k, normalize},
                    .infer = infer_top_gates_dx,
                    .flops = top_gates_dx_flops});
-  table.push_back({.name = "scale_rows",
-                   .doc = "Each row times its element of one column of gates: y[r] = x[r] gates[r, column].",
-                   .forms = {{"", {x, gates}, {{"y", "T[n,C]", "scaled rows"}}}},
-                   .attrs = {column},
-                   .infer = infer_scale_rows,
-                   .backward = scale_rows_backward,
-                   .flops = scale_rows_flops,
-                   .rows = Rows::same});
-  table.push_back({.name = "scale_rows_dw",
-                   .doc = "The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its "
-                          "column, 0 in the others.",
-                   .forms = {{"",
-                              {{"dy", "T[n,C]", "gradient of the result"}, x},
-                              {{"dgates", "T[n,E]", "gradient of gates"}}}},
-                   .attrs = {{"columns", AttrKind::integer, "E"}, column},
-                   .infer = infer_scale_rows_dw,
-                   .flops = scale_rows_dw_flops});
-  const OperandDef layers = repeated(OperandDef{"logits", "T[n,E]", "scores of one layer after the other"},
-                                     kMaxLayers),
+  table.push_back(
+      {.name = "scale_rows",
+       .doc = "Each row times its element of one column of gates: y[r] = x[r] gates[r, column].",
+       .forms = {{"", {x, gates}, {{"y", "T[n,C]", "scaled rows"}}}},
+       .attrs = {column},
+       .infer = infer_scale_rows,
+       .backward = scale_rows_backward,
+       .flops = scale_rows_flops,
+       .rows = Rows::same});
+  table.push_back(
+      {.name = "scale_rows_dw",
+       .doc = "The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its "
+              "column, 0 in the others.",
+       .forms = {{"",
+                  {{"dy", "T[n,C]", "gradient of the result"}, x},
+                  {{"dgates", "T[n,E]", "gradient of gates"}}}},
+       .attrs = {{"columns", AttrKind::integer, "E"}, column},
+       .infer = infer_scale_rows_dw,
+       .flops = scale_rows_dw_flops});
+  const OperandDef layers = repeated(
+                       OperandDef{"logits", "T[n,E]", "scores of one layer after the other"},
+                       kMaxLayers),
                    mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 do not count"});
   table.push_back(
       {.name = "load_balance",
-       .doc = "E times the sum over experts of f p over the rows of all layers together: f is the share of "
+       .doc = "E times the sum over experts of f p over the rows of all layers together: f is the "
+              "share of "
               "the rows that have it among their k largest, p the mean of its softmax.",
        .forms = {{"", {layers, mask}, {{"loss", "A[]", "1 where experts are used alike"}}}},
        .attrs = {k},
@@ -192,7 +208,8 @@ void add_router_ops(std::vector<OpDef>& table) {
        .doc = "The gradients of the logits of a load_balance, with the choices as they are.",
        .forms = {{"",
                   {{"dloss", "A[]", "gradient of the loss"}, layers, mask},
-                  {repeated(OperandDef{"dlogits", "T[n,E]", "gradient of each of the logits"}, kMaxLayers)}}},
+                  {repeated(OperandDef{"dlogits", "T[n,E]", "gradient of each of the logits"},
+                            kMaxLayers)}}},
        .attrs = {k},
        .infer = infer_load_balance_dx,
        .flops = load_balance_dx_flops});

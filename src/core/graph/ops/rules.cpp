@@ -10,7 +10,8 @@
 namespace ds {
 
 bool is_floating(DType dtype) {
-  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_F64;
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 ||
+         dtype == DS_DTYPE_F64;
 }
 
 DType wide_type(DType dtype) { return dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32; }
@@ -22,8 +23,8 @@ const std::string& OperandCheck::name(size_t i) const {
 }
 
 void OperandCheck::floating(size_t i) const {
-  require(is_floating(in_[i].dtype), "{}: operand '{}' must be floating point, got {}", op_, name(i),
-          in_[i].text());
+  require(is_floating(in_[i].dtype), "{}: operand '{}' must be floating point, got {}", op_,
+          name(i), in_[i].text());
 }
 
 void OperandCheck::matrix(size_t i) const {
@@ -35,8 +36,8 @@ void OperandCheck::matrix(size_t i) const {
 }
 
 void OperandCheck::constant(size_t i) const {
-  require(!in_[i].shape.symbolic(), "{}: operand '{}' must have a constant shape, got {}", op_, name(i),
-          in_[i].text());
+  require(!in_[i].shape.symbolic(), "{}: operand '{}' must have a constant shape, got {}", op_,
+          name(i), in_[i].text());
 }
 
 void OperandCheck::equal(size_t i, const TensorType& expected) const {
@@ -47,8 +48,8 @@ void OperandCheck::equal(size_t i, const TensorType& expected) const {
 int64_t OperandCheck::positive(const Attrs& attrs, std::string_view name) const {
   const Attrs::Value* value = attrs.find(name);
   const int64_t* integer = value ? std::get_if<int64_t>(value) : nullptr;
-  require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got '{}'", op_, name,
-          attrs.print());
+  require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got '{}'", op_,
+          name, attrs.print());
   return *integer;
 }
 

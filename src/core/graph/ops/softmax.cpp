@@ -35,7 +35,8 @@ std::vector<ValueId> softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
 }
 
-// A column that a row does not see has y = 0 and so no gradient: nothing needs to know the sequences again.
+// A column that a row does not see has y = 0 and so no gradient: nothing needs to know the
+// sequences again.
 std::vector<ValueId> causal_softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, {}, {0})};
 }
@@ -61,23 +62,24 @@ void add_softmax_ops(std::vector<OpDef>& table) {
                    .backward = softmax_backward,
                    .flops = softmax_flops,
                    .rows = Rows::same_of_one});
-  table.push_back({.name = "causal_softmax",
-                   .doc = "The softmax of the columns 0 to r mod seq of each row r; the others are 0.",
-                   .forms = {{"", {x}, {y}}},
-                   .attrs = {{"seq", AttrKind::integer, "rows of a sequence"}},
-                   .infer = infer_causal_softmax,
-                   .backward = causal_softmax_backward,
-                   .flops = softmax_flops});
-  table.push_back({.name = "softmax_dx",
-                   .doc =
-                       "The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - "
-                       "exp(y) sum dy where y is the logarithm.",
-                   .forms = {{"",
-                              {{"dy", "T[n,C]", "gradient of the result"}, {"y", "T[n,C]", "the result"}},
-                              {{"dx", "T[n,C]", "gradient of x"}}}},
-                   .attrs = {log},
-                   .infer = infer_softmax_dx,
-                   .flops = softmax_dx_flops});
+  table.push_back(
+      {.name = "causal_softmax",
+       .doc = "The softmax of the columns 0 to r mod seq of each row r; the others are 0.",
+       .forms = {{"", {x}, {y}}},
+       .attrs = {{"seq", AttrKind::integer, "rows of a sequence"}},
+       .infer = infer_causal_softmax,
+       .backward = causal_softmax_backward,
+       .flops = softmax_flops});
+  table.push_back(
+      {.name = "softmax_dx",
+       .doc = "The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - "
+              "exp(y) sum dy where y is the logarithm.",
+       .forms = {{"",
+                  {{"dy", "T[n,C]", "gradient of the result"}, {"y", "T[n,C]", "the result"}},
+                  {{"dx", "T[n,C]", "gradient of x"}}}},
+       .attrs = {log},
+       .infer = infer_softmax_dx,
+       .flops = softmax_dx_flops});
 }
 
 }  // namespace ds
